@@ -1,0 +1,3 @@
+module perdure.dev/hack/containerd
+
+go 1.26.8

@@ -1,0 +1,45 @@
+"""Names that Perdure puts on Kubernetes objects: labels, annotations, finalizers.
+
+Labels and annotations under ``perdure.dev/`` on pods and Leases are the operator's; users put their own beside them.
+"""
+
+from typing import Final
+
+GROUP: Final = "perdure.dev"
+"""API group of every kind."""
+
+RUN_LABEL: Final = "perdure.dev/run"
+"""Label on pods and Leases: the name of the WorkflowRun (cut with a hash where it exceeds 63 characters)."""
+
+RUN_ID_LABEL: Final = "perdure.dev/run-id"
+"""Label on pods and Leases: the UID of the WorkflowRun. It is what the operator's pod watch selects on."""
+
+ACTIVITY_LABEL: Final = "perdure.dev/activity"
+"""Label on pods and Leases: the name of the activity (cut with a hash where it exceeds 63 characters)."""
+
+SCHEDULED_EVENT_ANNOTATION: Final = "perdure.dev/scheduled-event-id"
+"""Annotation on pods and Leases: id of the ActivityTaskScheduled event, decimal."""
+
+ATTEMPT_ANNOTATION: Final = "perdure.dev/attempt"
+"""Annotation on pods and Leases: number of the attempt, decimal, from 1."""
+
+RUN_ANNOTATION: Final = "perdure.dev/run"
+"""Annotation on pods and Leases: the whole name of the WorkflowRun."""
+
+INPUT_ANNOTATION: Final = "perdure.dev/input"
+"""Annotation on pods: the activity's input, JSON."""
+
+LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
+"""Annotation on pods: the heartbeat details an earlier attempt left, JSON; absent where there are none."""
+
+HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/heartbeat-details"
+"""Annotation on Leases, written by the pod: details of the last heartbeat, JSON."""
+
+RESULT_ANNOTATION: Final = "perdure.dev/result"
+"""Annotation on Leases, written by the pod: a large result, JSON."""
+
+CANCEL_REQUESTED_ANNOTATION: Final = "perdure.dev/cancel-requested"
+"""Annotation on Leases, written by the operator: the reason for which the attempt should stop."""
+
+FINALIZER: Final = "perdure.dev/outcome"
+"""Finalizer on pods until the run has recorded how the attempt ended."""

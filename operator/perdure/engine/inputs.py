@@ -1,0 +1,67 @@
+"""Inputs: what can happen to a run from outside. The controller observes them; `step` turns them into events.
+
+An input about an attempt names the attempt. One that names another than the current attempt is stale and changes nothing:
+this is the fence that keeps a superseded pod from reporting.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from perdure.engine.failures import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """The attempt's container runs since `time`."""
+
+    scheduled_event_id: int
+    attempt: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRead:
+    """The attempt's Lease was read just now: its last heartbeat, and the details that came with it.
+
+    Only such a reading lets a heartbeat timeout fire: heartbeats are not watched, they are looked up when due.
+    """
+
+    scheduled_event_id: int
+    attempt: int
+    time: datetime | None
+    """`renewTime` of the Lease; None where the pod has not heartbeat yet, or the Lease is gone."""
+    details: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCompleted:
+    """The attempt succeeded, with proof."""
+
+    scheduled_event_id: int
+    attempt: int
+    result: Any = None
+    started_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed:
+    """The attempt failed by its own doing: it counts against the retry policy."""
+
+    scheduled_event_id: int
+    attempt: int
+    failure: Failure
+    started_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLost:
+    """The attempt's pod was lost to the infrastructure: retried without using up an attempt of the retry policy."""
+
+    scheduled_event_id: int
+    attempt: int
+    failure: Failure
+    started_time: datetime | None = None
+
+
+AttemptInput: TypeAlias = AttemptStarted | HeartbeatRead | AttemptCompleted | AttemptFailed | AttemptLost

@@ -1,0 +1,1 @@
+"""Thin kopf functions: watching, login, lifecycle, probes."""

@@ -1,0 +1,1 @@
+"""The YAML language: steps and expressions, decided by a pure interpreter."""

@@ -1,0 +1,80 @@
+# The operator's image, and the image of the Python example activities: one virtual environment, no build tools in it.
+#
+# Builds with BuildKit, with Docker's classic builder and with buildah (so: no RUN --mount, no here-documents). BASE may
+# be any glibc image with python3 >= 3.11 and its venv module; the expression library has no wheels for musl (Alpine).
+ARG BASE=python:3.12-slim
+
+# --- Build tools, kept out of the final image ---------------------------------------------------------------------
+FROM ${BASE} AS tools
+# How to reach the package index belongs to the place of the build, not to the project: these take effect when given as
+# --build-arg and leave nothing in the image. HTTP_PROXY and its relatives are known to the builders themselves.
+ARG PIP_CERT
+ARG PIP_DEFAULT_TIMEOUT
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_INDEX_URL
+ARG PIP_TRUSTED_HOST
+ARG REQUESTS_CA_BUNDLE
+ARG SSL_CERT_FILE
+# uv only reads the lock here; pip installs, so that one set of settings serves both.
+RUN python3 -m venv /tools \
+ && /tools/bin/pip install --disable-pip-version-check --no-cache-dir --no-compile uv==0.13.8 hatchling==1.33.0
+
+# --- The locked dependencies: this layer changes only with the list of them ---------------------------------------
+FROM tools AS lock
+WORKDIR /lock
+COPY pyproject.toml uv.lock ./
+RUN /tools/bin/uv export --quiet --frozen --no-dev --no-emit-project --no-config --output-file requirements.txt
+
+# Reached by the content of requirements.txt alone: an edit of pyproject.toml that changes no dependency stops above.
+FROM tools AS dependencies
+# A build argument ends with its stage.
+ARG PIP_CERT
+ARG PIP_DEFAULT_TIMEOUT
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_INDEX_URL
+ARG PIP_TRUSTED_HOST
+ARG REQUESTS_CA_BUNDLE
+ARG SSL_CERT_FILE
+COPY --from=lock /lock/requirements.txt /requirements.txt
+RUN python3 -m venv --without-pip /venv \
+ && /tools/bin/pip --python /venv/bin/python install --disable-pip-version-check --no-cache-dir --no-compile \
+      --no-deps --require-hashes --requirement /requirements.txt \
+# Bytecode is compiled now, for a container whose file system is read-only at run time. "unchecked-hash" makes it valid
+# whatever the builder does to time stamps, and saves a stat per module at start-up.
+ && /venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /venv/lib
+
+# --- Perdure itself, in a tree of its own that is laid over /venv: a source change rebuilds only from here --------
+FROM dependencies AS application
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY operator operator
+RUN /tools/bin/pip wheel --disable-pip-version-check --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
+ && /tools/bin/pip --python /venv/bin/python install --disable-pip-version-check --no-cache-dir --no-compile \
+      --no-deps --no-index --prefix /overlay /wheels/*.whl \
+ && /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+      -s /overlay -p /venv /overlay/lib
+
+# --- What ships ---------------------------------------------------------------------------------------------------
+FROM ${BASE}
+LABEL org.opencontainers.image.title="Perdure" \
+      org.opencontainers.image.description="Durable workflows with nothing but Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# The official Python images ship no bytecode of the standard library, and a read-only container could never keep it:
+# without this line every start compiles it anew. Debian's own Python has it already, there nothing is done.
+# The passwd line gives the numeric user a name, which Python's getpass insists on.
+RUN python3 -c "import compileall, re, sysconfig; compileall.compile_dir(sysconfig.get_path('stdlib'), quiet=2, workers=0, rx=re.compile(r'/(test|tests|idlelib|lib2to3|tkinter|turtledemo|site-packages|dist-packages)/'))" \
+ && echo 'perdure:x:65532:65532:Perdure:/tmp:/usr/sbin/nologin' >> /etc/passwd \
+ && echo 'perdure:x:65532:' >> /etc/group
+COPY --from=dependencies /venv /venv
+COPY --from=application /overlay /venv
+# A read-only root leaves nowhere to write bytecode to; the attempt would only cost time. Logs must not wait in a buffer.
+ENV PATH=/venv/bin:$PATH \
+    HOME=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8080
+ENTRYPOINT ["perdure-operator"]

@@ -1,0 +1,70 @@
+"""Kubernetes Events: what `kubectl describe` shows below an object. Best effort: they are never waited for, and never decide."""
+
+import asyncio
+from datetime import datetime
+
+import structlog
+
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+_LONGEST_NOTE = 1_024
+
+
+class Recorder:
+    """Posts Events in the background, a bounded number at a time; what exceeds the bound is dropped, not queued for ever."""
+
+    def __init__(self, client: api.Client, *, instance: str, backlog: int = 1_000) -> None:
+        self._client = client
+        self._instance = instance
+        self._queue: asyncio.Queue[tuple[str, api.Object]] = asyncio.Queue(backlog)
+        self._log = structlog.get_logger("perdure.events")
+
+    def record(self, about: api.Object, *, kind: str, reason: str, note: str, action: str) -> None:
+        """Say that something happened to `about`.
+
+        Args:
+            about: the object, with apiVersion, kind and metadata.
+            kind: ``Normal`` or ``Warning``.
+            reason: one CamelCase word from `perdure.api.reasons`.
+            note: a sentence, cut to 1,024 characters.
+            action: what the operator did or tried, one CamelCase word.
+        """
+        meta = about["metadata"]
+        time = now()
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta['name'][:230]}.{_stamp(time)}", "namespace": meta["namespace"]},
+            "eventTime": time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": "perdure.dev/operator",
+            "reportingInstance": self._instance[:128],
+            "action": action,
+            "reason": reason,
+            "type": kind,
+            "note": note[:_LONGEST_NOTE],
+            "regarding": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "namespace": meta["namespace"],
+                "name": meta["name"],
+                "uid": meta["uid"],
+            },
+        }
+        try:
+            self._queue.put_nowait((api.path(api.EVENTS, meta["namespace"], "events"), body))
+        except asyncio.QueueFull:
+            self._log.warning("Dropped an Event, too many wait", reason=reason, name=meta["name"])
+
+    async def run(self) -> None:
+        """Post what is recorded, until cancelled."""
+        while True:
+            url, body = await self._queue.get()
+            try:
+                await self._client.create(url, body)
+            except (api.ApiError, *api.TRANSIENT) as error:
+                self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
+
+
+def _stamp(time: datetime) -> str:
+    return format(int(time.timestamp() * 1_000_000), "x")

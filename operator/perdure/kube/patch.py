@@ -1,0 +1,41 @@
+"""JSON patches (RFC 6902): what to send so that one JSON value becomes another.
+
+A patch, not the whole object, goes over the wire: appending to a history costs what is appended. A merge patch would be shorter
+still, but cannot say null, and a payload may.
+"""
+
+from typing import Any
+
+Operation = dict[str, Any]
+
+
+def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
+    """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew is appended to."""
+    if old == new and _same_types(old, new):
+        return []
+    if isinstance(old, dict) and isinstance(new, dict):
+        operations: list[Operation] = [{"op": "remove", "path": _join(path, key)} for key in old if key not in new]
+        for key, value in new.items():
+            if key in old:
+                operations += json_patch(old[key], value, _join(path, key))
+            else:
+                operations.append({"op": "add", "path": _join(path, key), "value": value})
+        return operations
+    if isinstance(old, list) and isinstance(new, list) and old and new[: len(old)] == old:
+        return [{"op": "add", "path": f"{path}/-", "value": value} for value in new[len(old) :]]
+    return [{"op": "replace", "path": path, "value": new}]
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _same_types(old: Any, new: Any) -> bool:
+    """Python holds 1 == 1.0 == True; JSON does not."""
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, dict):
+        return all(_same_types(value, new[key]) for key, value in old.items())
+    if isinstance(old, list):
+        return all(_same_types(a, b) for a, b in zip(old, new, strict=True))
+    return True

@@ -1,6 +1,6 @@
 module perdure.dev/hack/crictl
 
-go 1.26.8
+go 1.26.2
 
 tool sigs.k8s.io/cri-tools/cmd/crictl
 

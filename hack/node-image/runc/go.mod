@@ -1,6 +1,6 @@
 module perdure.dev/hack/runc
 
-go 1.26.8
+go 1.26.0
 
 tool github.com/opencontainers/runc
 

@@ -1,0 +1,53 @@
+"""Progress on stderr: one line per stage, and a sign of life while a stage lasts."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+HEARTBEAT_SECONDS = 15.0
+
+
+def say(line: str) -> None:
+    """Print one line for a person to read."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A stage under way; its owner may say how far it is."""
+
+    title: str
+    started: float
+    progress: Callable[[], str] = field(default=lambda: "")
+    """Asked at each heartbeat, for example for the number of packages compiled."""
+
+
+@contextmanager
+def stage(title: str) -> Iterator[Stage]:
+    """Time what happens inside and print its line, whether it ends well or not."""
+    current = Stage(title, time.monotonic())
+    over = threading.Event()
+
+    def elapsed() -> str:
+        return f"{time.monotonic() - current.started:6.1f}s"
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT_SECONDS):
+            progress = current.progress()
+            say(f"{elapsed()} … {title}{': ' + progress if progress else ''}")
+
+    heart = threading.Thread(target=beat, daemon=True)
+    heart.start()
+    try:
+        yield current
+    except BaseException:
+        say(f"{elapsed()} ✗ {title}")
+        raise
+    else:
+        say(f"{elapsed()} ✓ {title}")
+    finally:
+        over.set()
+        heart.join()

@@ -1,0 +1,262 @@
+"""Docker: the daemon that answers, or one of the project's own.
+
+The own daemon has its socket, data and settings under the cache folder, so it meets
+nobody else's. It is recognised by its pid file together with the path of its
+configuration file on its command line, and it is started so that it outlives the command
+that needed it. ``live-restore`` keeps clusters alive should the daemon be killed: the
+next ``up`` starts a new one that takes the running nodes over.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import commands, debian, leftovers, processes
+from cluster.console import stage
+from cluster.errors import ClusterError
+from cluster.paths import Cache
+from cluster.store import locked, write_atomically
+
+CAP_SYS_RESOURCE = 24
+NETWORK = "kind"
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """A Docker daemon that answers."""
+
+    host: str | None
+    """Value for DOCKER_HOST; None for the client's own default."""
+    own: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What docker and kind need in their environment to meet this daemon."""
+        provider = {"KIND_EXPERIMENTAL_PROVIDER": "docker"}
+        return provider | ({"DOCKER_HOST": self.host} if self.host else {})
+
+    def run(self, *arguments: str, timeout: float | None = 120) -> str:
+        """Run the docker client and return what it printed."""
+        return commands.capture(
+            ["docker", *arguments],
+            environment={**os.environ, **self.environment},
+            timeout=timeout,
+        )
+
+    def images(self) -> frozenset[str]:
+        """Names of all images the daemon has."""
+        return frozenset(self.run("images", "--format", "{{.Repository}}:{{.Tag}}").split())
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDaemon:
+    """The project's own daemon of one cache folder, running or not."""
+
+    cache: Cache
+
+    @property
+    def config(self) -> Path:
+        """Configuration file; its path on a command line marks a process as ours."""
+        return self.cache.docker / "daemon.json"
+
+    @property
+    def socket(self) -> Path:
+        """Socket that the daemon listens on."""
+        return self.cache.docker_run / "docker.sock"
+
+    @property
+    def host_state(self) -> Path:
+        """File with the host's settings from before the daemon first ran."""
+        return self.cache.docker / "host-state.json"
+
+    @property
+    def log(self) -> Path:
+        """Log of the daemon."""
+        return self.cache.docker / "dockerd.log"
+
+    @property
+    def bridge(self) -> str:
+        """Name of the network interface that the nodes hang on."""
+        return f"perdure{self.cache.identity}"
+
+    @property
+    def docker(self) -> Docker:
+        """How to reach the daemon."""
+        return Docker(f"unix://{self.socket}", own=True)
+
+    def pid(self) -> int | None:
+        """Pid of the daemon, if it runs."""
+        return processes.pid_from_file(self.cache.docker_run / "docker.pid", str(self.config))
+
+    def settings(self, *, capable: bool) -> dict[str, object]:
+        """Content of the configuration file."""
+        run = self.cache.docker_run
+        settings: dict[str, object] = {
+            "hosts": [f"unix://{self.socket}"],
+            "data-root": str(self.cache.docker / "data"),
+            "exec-root": str(run / "exec"),
+            "pidfile": str(run / "docker.pid"),
+            "live-restore": True,
+            "log-level": "warn",
+            # Nodes are on a network of their own; docker0 might be somebody else's.
+            "bridge": "none",
+        }
+        if not capable:
+            settings["runtimes"] = {"perdure": {"path": str(self.cache.docker / "runc-wrapper")}}
+            settings["default-runtime"] = "perdure"
+        return settings
+
+    def start(self) -> Docker:
+        """Start the daemon unless it runs; the caller holds the Docker lock."""
+        if self.pid() and answers(self.docker):
+            return self.docker
+        if os.geteuid() != 0:
+            raise ClusterError("No Docker daemon answers, and starting one takes root.")
+        debian.require_packages(debian.DOCKER_PACKAGES, self.cache.logs / "apt.log")
+        self.clear_stale()
+        leftovers.HostState.observe().save(self.host_state)
+        write_atomically(
+            self.config, json.dumps(self.settings(capable=has_cap_sys_resource()), indent=2)
+        )
+        install_runc_wrapper(self.cache.docker / "runc-wrapper")
+        self.cache.docker_run.mkdir(parents=True, exist_ok=True)
+        dockerd = commands.found("dockerd") or "dockerd"
+        with stage("Docker daemon of our own"), self.log.open("a") as log:
+            daemon = subprocess.Popen(
+                [dockerd, "--config-file", str(self.config)],
+                env=daemon_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A session of its own: Ctrl-C and hang-ups of the caller are not its business.
+                start_new_session=True,
+            )
+            deadline = time.monotonic() + START_SECONDS
+            while not answers(self.docker):
+                if daemon.poll() is not None or time.monotonic() > deadline:
+                    end = commands.tail(self.log.read_text(errors="replace"))
+                    raise ClusterError(f"dockerd does not start:\n{end}\nFull log: {self.log}")
+                time.sleep(0.1)
+            self.ensure_network()
+        return self.docker
+
+    def ensure_network(self) -> None:
+        """Create kind's network with a bridge name that tells whose it is.
+
+        kind takes a network of this name as it finds it. IPv6 is left out: kind derives
+        the prefix from the network's name, so two daemons would claim the same one.
+        """
+        if self.docker.run("network", "ls", "--quiet", "--filter", f"name=^{NETWORK}$").strip():
+            return
+        leftovers.remove_bridge(self.bridge)
+        bridge = f"com.docker.network.bridge.name={self.bridge}"
+        self.docker.run("network", "create", "--driver=bridge", "--opt", bridge, NETWORK)
+
+    def clear_stale(self) -> None:
+        """Take away what keeps a new daemon from starting after the last one was killed."""
+        if pid := self.pid():
+            # It runs but does not answer.
+            processes.stop(pid, str(self.config))
+        pid_file = self.cache.docker_run / "docker.pid"
+        # dockerd refuses to start while the pid in its file is anybody's.
+        pid_file.unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
+        containerd = self.cache.docker_run / "exec" / "containerd" / "containerd.pid"
+        if processes.pid_from_file(containerd, str(containerd.parent)) is None:
+            containerd.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Stop the daemon and leave the host as it was; its images stay in the cache."""
+        run = str(self.cache.docker_run)
+        if pid := self.pid():
+            processes.stop(pid, str(self.config))
+        self.end_orphans()
+        leftovers.unmount_below(self.cache.docker)
+        leftovers.remove_tree(Path(run))
+        if not processes.find("dockerd"):
+            leftovers.remove_docker_rules(self.bridge)
+        leftovers.remove_bridge(self.bridge)
+        leftovers.HostState.restore(self.host_state)
+
+    def end_orphans(self) -> None:
+        """End what survived the daemon: containers, their shims and containerd.
+
+        Each of them but the containers names our run folder on its command line; the
+        containers are the children of the shims.
+        """
+        run = str(self.cache.docker_run)
+        # By name as well: somebody may have the log or a socket of ours open in a tool.
+        programs = {
+            pid: Path(processes.command_line(pid)[0]).name
+            for pid in processes.find(run)
+            if processes.command_line(pid)
+        }
+        shims = {pid for pid, name in programs.items() if name.startswith("containerd-shim")}
+        for pid in processes.children(shims):
+            # The first process of a container takes all others of it along.
+            os.kill(pid, signal.SIGKILL)
+        for pid, name in programs.items():
+            if name.startswith(("containerd", "docker")):
+                processes.stop(pid, run, grace=5.0)
+
+
+def answers(docker: Docker) -> bool:
+    """Whether a daemon is there."""
+    return commands.succeeds(
+        ["docker", "version", "--format", "{{.Server.Version}}"],
+        environment={**os.environ, **docker.environment},
+    )
+
+
+def find_docker(cache: Cache) -> Docker | None:
+    """Find a daemon that answers: the environment's, the default one, our own."""
+    own = OwnDaemon(cache)
+    if not commands.found("docker"):
+        return None
+    ambient = os.environ.get("DOCKER_HOST")
+    if ambient != own.docker.host:
+        given = Docker(ambient, own=False)
+        if answers(given):
+            return given
+    if own.pid() and answers(own.docker):
+        return own.docker
+    return None
+
+
+def ensure_docker(cache: Cache) -> Docker:
+    """Find a daemon or start one."""
+    if docker := find_docker(cache):
+        return docker
+    with locked(cache.locks / "docker"):
+        return find_docker(cache) or OwnDaemon(cache).start()
+
+
+def has_cap_sys_resource(status: Path = Path("/proc/self/status")) -> bool:
+    """Whether this process may raise limits and lower OOM scores."""
+    for line in status.read_text().splitlines():
+        if line.startswith("CapBnd:"):
+            return bool(int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
+    return False
+
+
+def install_runc_wrapper(target: Path) -> None:
+    """Copy the wrapper to where it stays as long as the daemon may need it."""
+    source = Path(__file__).with_name("runc_wrapper.py").read_text()
+    _, _, body = source.partition("\n")
+    # This very Python, in isolated mode and without site: it is started for every step of
+    # every container, and nothing on the daemon's PATH can then get in between.
+    write_atomically(target, f"#!{os.path.realpath(sys.executable)} -IS\n{body}")
+    target.chmod(0o755)
+
+
+def daemon_environment() -> dict[str, str]:
+    """Environment of the daemon: without a DOCKER_HOST, with the system's folders."""
+    environment = {k: v for k, v in os.environ.items() if k != "DOCKER_HOST"}
+    environment["PATH"] = f"/usr/local/sbin:/usr/sbin:/sbin:{environment.get('PATH', '')}"
+    return environment

@@ -1,0 +1,71 @@
+"""What is found on this machine, for bug reports and for the curious."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cluster import commands, leftovers, lifecycle, nodeimage, processes
+from cluster.docker import OwnDaemon, find_docker, has_cap_sys_resource
+from cluster.errors import ClusterError
+from cluster.paths import Cache
+from cluster.registry import registry_answers
+from cluster.tools import DEFAULT_TOOLS
+
+
+def report(cache: Cache) -> Iterator[str]:
+    """Tell what is found, one line per subject."""
+    docker = find_docker(cache)
+    own = OwnDaemon(cache)
+    if docker:
+        kind_of = "our own" if docker.own else "the machine's"
+        version = docker.run("version", "--format", "{{.Server.Version}}").strip()
+        yield f"docker:      {kind_of}, version {version}, {docker.host or 'default socket'}"
+    else:
+        yield "docker:      no daemon answers"
+    yield f"registry:    {'reachable' if registry_answers() else 'not reachable'}"
+    unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    yield f"cgroup:      {'v2' if unified else 'v1'}"
+    capable = "yes" if has_cap_sys_resource() else "no (our daemon runs a wrapped runc)"
+    yield f"CAP_SYS_RESOURCE: {capable}"
+    yield f"root:        {'yes' if os.geteuid() == 0 else 'no'}"
+    size = commands.capture(["du", "-sh", str(cache.root)]).split()[0] if cache.root.exists() else 0
+    yield f"cache:       {cache.root} ({size})"
+    yield f"node image:  {nodeimage.image_name()}{'' if has_image(cache) else ' (not built)'}"
+    for name in DEFAULT_TOOLS:
+        link = cache.bin / name
+        yield f"{name + ':':12} {link.resolve() if link.exists() else 'not there yet'}"
+    yield from clusters(cache)
+    yield from remains(cache, own)
+
+
+def has_image(cache: Cache) -> bool:
+    """Whether Docker has our node image."""
+    docker = find_docker(cache)
+    return bool(docker and nodeimage.image_name() in docker.images())
+
+
+def clusters(cache: Cache) -> Iterator[str]:
+    """Tell which clusters are there and the state of their nodes."""
+    docker = find_docker(cache)
+    for name in lifecycle.known_clusters(cache):
+        try:
+            states = lifecycle.node_containers(docker, name) if docker else {}
+        except ClusterError:
+            states = {}
+        nodes = ", ".join(f"{node} {state}" for node, state in sorted(states.items()))
+        yield f"cluster:     {name}: {nodes or 'no nodes'}"
+
+
+def remains(cache: Cache, own: OwnDaemon) -> Iterator[str]:
+    """Tell what runs that should have ended belong behind."""
+    if cache.work.is_dir():
+        for entry in sorted(cache.work.iterdir()):
+            yield f"leftover:    {entry} (of a build that runs or was killed)"
+    if own.pid():
+        return
+    for pid in processes.find(str(cache.docker_run)):
+        yield f"leftover:    process {pid}: {' '.join(processes.command_line(pid))[:80]}"
+    for point in leftovers.mounts_below(leftovers.MOUNT_TABLE.read_text(), cache.docker):
+        yield f"leftover:    mount {point}"
+    if Path("/sys/class/net", own.bridge).exists():
+        yield f"leftover:    network interface {own.bridge}"

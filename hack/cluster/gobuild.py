@@ -1,0 +1,187 @@
+"""Programs built from Go modules, each from a go.mod of the project's own."""
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import commands, debian
+from cluster.console import stage
+from cluster.errors import ClusterError
+from cluster.paths import NODE_IMAGE, Cache
+from cluster.store import ensure_entry, fingerprint
+
+GO_VERSION = (1, 26)
+
+FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
+"""No debug information is compiled: the linker would drop it (-s -w) anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """What to build from one folder of ``hack/node-image``."""
+
+    name: str
+    """Name of the folder, and of the binary unless the target makes several."""
+    module: str
+    """Module whose version in go.mod is this program's version."""
+    target: str = "tool"
+    """Package to build; ``tool`` is every tool that go.mod names, ``.`` the folder's main."""
+    tags: tuple[str, ...] = ()
+    cgo: bool = False
+    libraries: tuple[str, ...] = ()
+    """Debian packages that cgo needs."""
+    stamps: tuple[str, ...] = ()
+    """Variables for the version: ``{version}`` is ``v1.2.3``, ``{major}`` and so on."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder with go.mod."""
+        return NODE_IMAGE / self.name
+
+    @property
+    def version(self) -> str:
+        """Version in go.mod, for example ``v1.36.3``."""
+        return required_version((self.folder / "go.mod").read_text(), self.module)
+
+    def linker_flags(self) -> str:
+        """Flags that drop the symbol table and stamp the version."""
+        major, minor, _ = self.version.removeprefix("v").split(".", 2)
+        values = {"version": self.version, "major": major, "minor": minor}
+        stamps = [f"-X {stamp.format(**values)}" for stamp in self.stamps]
+        return " ".join(["-s -w", *stamps])
+
+    def command(self, output: str) -> list[str]:
+        """Build the ``go build`` command."""
+        tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        flags = [*FLAGS, *tags, f"-ldflags={self.linker_flags()}"]
+        return ["go", "build", "-v", *flags, "-o", output, self.target]
+
+    def key(self) -> str:
+        """Cache key: sources and flags, but not the Go that compiles them."""
+        sources = [path for path in self.folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
+        words = [*self.command("out"), f"cgo={self.cgo}", platform.machine()]
+        return fingerprint(files=sources, words=words)
+
+
+KUBERNETES = GoProgram(
+    "kubernetes",
+    "k8s.io/kubernetes",
+    target=".",
+    stamps=tuple(
+        f"{package}.{variable}"
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        for variable in (
+            "gitVersion={version}",
+            "gitMajor={major}",
+            "gitMinor={minor}",
+            "gitTreeState=clean",
+        )
+    ),
+)
+CONTAINERD = GoProgram(
+    "containerd",
+    "github.com/containerd/containerd/v2",
+    tags=("no_btrfs", "no_devmapper", "no_zfs"),
+    stamps=("github.com/containerd/containerd/v2/version.Version={version}",),
+)
+RUNC = GoProgram(
+    "runc",
+    "github.com/opencontainers/runc",
+    tags=("seccomp",),
+    cgo=True,
+    libraries=("libseccomp-dev", "libc6-dev"),
+)
+CRICTL = GoProgram(
+    "crictl",
+    "sigs.k8s.io/cri-tools",
+    stamps=("sigs.k8s.io/cri-tools/pkg/version.Version={version}",),
+)
+COREDNS = GoProgram("coredns", "github.com/coredns/coredns", target=".")
+KIND = GoProgram("kind", "sigs.k8s.io/kind")
+HELM = GoProgram(
+    "helm", "helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version={version}",)
+)
+KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
+
+NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)
+
+
+def required_version(go_mod: str, module: str) -> str:
+    """Version of a module that a go.mod requires."""
+    match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
+    if not match:
+        raise ClusterError(f"go.mod requires no {module}")
+    return match[1]
+
+
+def build(cache: Cache, program: GoProgram) -> Path:
+    """Return the folder that holds a program's binaries, building them if need be."""
+    entry = cache.built / f"{program.name}-{program.key()}"
+    log = cache.logs / f"{program.name}.log"
+
+    def make(draft: Path) -> None:
+        require_go()
+        if program.cgo:
+            debian.require_packages(
+                debian.RUNC_PACKAGES | {"gcc": "gcc"},
+                cache.logs / "apt.log",
+                libraries=program.libraries,
+            )
+        draft.mkdir()
+        with stage(f"{program.name} {program.version}: go build") as current:
+            current.progress = packages_compiled(log)
+            commands.run_logged(
+                [*commands.DIE_WITH_ME, *program.command(f"{draft}/")],
+                log,
+                environment={**os.environ, "CGO_ENABLED": "1" if program.cgo else "0"},
+                folder=program.folder,
+            )
+
+    return ensure_entry(entry, cache.work, make)
+
+
+def packages_compiled(log: Path) -> Callable[[], str]:
+    """Tell how far ``go build -v`` is, from its log: one line per package."""
+
+    def progress() -> str:
+        try:
+            lines = log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        compiled = sum(not line.startswith("go: ") for line in lines)
+        return f"{compiled} packages compiled" if compiled else f"{len(lines)} modules downloaded"
+
+    return progress
+
+
+def require_go() -> None:
+    """Make sure that there is a Go that can build these modules."""
+    need = ".".join(map(str, GO_VERSION))
+    if not shutil.which("go"):
+        raise ClusterError(f"Go {need} or later is needed to build this: https://go.dev/dl/")
+    # A Go from 1.21 on fetches the toolchain that go.mod asks for, unless told not to.
+    found = commands.capture(["go", "env", "GOVERSION"], timeout=30).strip()
+    local_only = commands.capture(["go", "env", "GOTOOLCHAIN"]).strip() == "local"
+    version = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    if version < GO_VERSION and (local_only or version < (1, 21)):
+        raise ClusterError(f"Go {need} or later is needed, {found} is installed")
+
+
+def module_folder(program: GoProgram) -> Path:
+    """Folder of a program's module in Go's module cache."""
+    return Path(
+        commands.capture(
+            [
+                "bash",
+                "-c",
+                'cd "$1" && go mod download "$2" && go list -m -f "{{.Dir}}" "$2"',
+                "module-folder",
+                str(program.folder),
+                program.module,
+            ]
+        ).strip()
+    )

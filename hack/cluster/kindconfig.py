@@ -1,0 +1,115 @@
+"""The configuration kind is given: ``kind-config.yaml`` with what was asked for on top.
+
+The standard library has no YAML parser and none is needed: ``kind-config.yaml`` is ours,
+and only whole top-level blocks of it are replaced or added.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+AUDIT_FOLDER = "/var/log/kubernetes/audit"
+AUDIT_LOG = f"{AUDIT_FOLDER}/audit.log"
+AUDIT_POLICY = "/etc/kubernetes/audit-policy.yaml"
+
+AUDIT_POLICY_TEXT = """\
+# Who wrote what, once per request: enough to count writes per user agent.
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted, Panic]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+  omitManagedFields: true
+- level: None
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Files on the host that the API server's audit log and policy are."""
+
+    folder: Path
+    policy: Path
+
+
+def render(base: str, *, name: str, workers: int, audit: Audit | None = None) -> str:
+    """Render the configuration of one cluster."""
+    blocks = top_level_blocks(base)
+    blocks["name"] = f"name: {name}\n"
+    blocks["nodes"] = nodes(workers, audit)
+    if audit:
+        blocks["kubeadmConfigPatchesJSON6902"] = audit_patch()
+    return "".join(blocks.values())
+
+
+def top_level_blocks(text: str) -> dict[str, str]:
+    """Split a YAML mapping into its top-level keys, each with all its lines."""
+    blocks: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines(keepends=True):
+        if match := re.match(r"([A-Za-z][\w.-]*):", line):
+            key = match[1]
+        blocks[key] = blocks.get(key, "") + line
+    return blocks
+
+
+def nodes(workers: int, audit: Audit | None) -> str:
+    """Render the ``nodes`` block: one control plane and its workers."""
+    lines = ["nodes:", "- role: control-plane"]
+    if audit:
+        lines += [
+            "  extraMounts:",
+            f"  - hostPath: {json.dumps(str(audit.folder))}",
+            f"    containerPath: {AUDIT_FOLDER}",
+            f"  - hostPath: {json.dumps(str(audit.policy))}",
+            f"    containerPath: {AUDIT_POLICY}",
+            "    readOnly: true",
+        ]
+    lines += ["- role: worker"] * workers
+    return "\n".join(lines) + "\n"
+
+
+def audit_patch() -> str:
+    """Render the patch that turns the audit log on.
+
+    A JSON patch, because extraArgs is a list since kubeadm's v1beta4: a merge patch would
+    replace the arguments that kind itself passes.
+    """
+    arguments = {
+        "audit-policy-file": AUDIT_POLICY,
+        "audit-log-path": AUDIT_LOG,
+        # One file of up to a gigabyte, so that a benchmark reads no rotated pieces.
+        "audit-log-maxsize": "1024",
+        "audit-log-maxbackup": "1",
+    }
+    volumes = [
+        volume("audit-log", AUDIT_FOLDER, "DirectoryOrCreate", read_only=False),
+        volume("audit-policy", AUDIT_POLICY, "File", read_only=True),
+    ]
+    operations: list[dict[str, object]] = [
+        {"op": "add", "path": "/apiServer/extraArgs/-", "value": {"name": n, "value": v}}
+        for n, v in arguments.items()
+    ]
+    operations.append({"op": "add", "path": "/apiServer/extraVolumes", "value": volumes})
+    # JSON is YAML, so the patch needs no YAML writer.
+    patch = "\n".join(f"    {line}" for line in json.dumps(operations, indent=2).splitlines())
+    return (
+        "kubeadmConfigPatchesJSON6902:\n"
+        "- group: kubeadm.k8s.io\n"
+        "  version: v1beta4\n"
+        "  kind: ClusterConfiguration\n"
+        f"  patch: |\n{patch}\n"
+    )
+
+
+def volume(name: str, path: str, path_type: str, *, read_only: bool) -> dict[str, object]:
+    """Build a kubeadm HostPathMount of the same path on both sides."""
+    return {
+        "name": name,
+        "hostPath": path,
+        "mountPath": path,
+        "pathType": path_type,
+        "readOnly": read_only,
+    }

@@ -1,0 +1,257 @@
+"""Creating, mending, filling and removing clusters."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cluster import checks, commands, kindconfig, nodeimage
+from cluster.checks import Kubectl, Lookup
+from cluster.console import say, stage
+from cluster.docker import Docker, OwnDaemon, ensure_docker, find_docker
+from cluster.errors import ClusterError
+from cluster.leftovers import clear_work
+from cluster.paths import KIND_CONFIG, Cache
+from cluster.registry import NodeImage, choose_node_image, registry_answers
+from cluster.store import locked, locked_if_free, write_atomically
+from cluster.tools import DEFAULT_TOOLS, ensure_tools
+
+DEFAULT_NAME = "perdure"
+DEFAULT_WORKERS = 2
+KIND_LABEL = "io.x-k8s.kind.cluster"
+
+RECOVERY_SECONDS = 90.0
+
+LOOKUP_SCRIPT = (
+    "import socket, time\n"
+    "for attempt in range(100):\n"
+    "    try:\n"
+    f"        print(socket.gethostbyname('{checks.LOOKUP_NAME}'))\n"
+    "        break\n"
+    "    except OSError:\n"
+    "        time.sleep(0.3)\n"
+    "else:\n"
+    "    raise SystemExit(1)\n"
+)
+OWN_LOOKUP = Lookup(nodeimage.PYTHON_IMAGE, ("python3", "-c", LOOKUP_SCRIPT))
+STOCK_LOOKUP = Lookup(
+    "busybox:1.37",
+    ("sh", "-c", f"until nslookup {checks.LOOKUP_NAME}; do sleep 0.3; done"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a cluster was asked to be; saved when its creation begins."""
+
+    name: str
+    workers: int
+    audit: bool
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.workers + 1
+
+
+def saved_request(cache: Cache, name: str) -> Request | None:
+    """Read the request that a cluster was created with."""
+    try:
+        return Request(**json.loads(cache.cluster(name).state.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
+    """Make sure that a cluster is there and works."""
+    # Shared: clusters may start side by side, but none while the daemon is being stopped.
+    with locked(cache.locks / "daemon-in-use", shared=True), locked(cache.locks / f"cluster-{name}"):
+        docker = ensure_docker(cache)
+        with locked(cache.locks / "build"):
+            for leftover in clear_work(cache.work):
+                say(f"Removed what a killed build left: {leftover}")
+            ensure_tools(cache, DEFAULT_TOOLS)
+        saved = saved_request(cache, name)
+        if saved and workers not in {None, saved.workers}:
+            raise ClusterError(
+                f"Cluster {name} is there with {saved.workers} workers; run `down` first."
+            )
+        if saved and audit and not saved.audit:
+            raise ClusterError(f"Cluster {name} has no audit log; run `down` first.")
+        if saved and healthy_or_mended(cache, docker, saved):
+            return
+        request = Request(name, DEFAULT_WORKERS if workers is None else workers, audit)
+        if saved:
+            request = saved
+        create(cache, docker, request)
+
+
+def node_containers(docker: Docker, name: str) -> dict[str, str]:
+    """Names of a cluster's node containers and their state."""
+    output = docker.run(
+        "ps",
+        "--all",
+        f"--filter=label={KIND_LABEL}={name}",
+        "--format={{.Names}} {{.State}}",
+    )
+    return dict(line.split(" ", 1) for line in output.splitlines())
+
+
+def healthy_or_mended(cache: Cache, docker: Docker, request: Request) -> bool:
+    """Whether a cluster works, after starting what of it stands still."""
+    files = cache.cluster(request.name)
+    containers = node_containers(docker, request.name)
+    if len(containers) != request.nodes or not files.kubeconfig.exists():
+        return False
+    kubectl = Kubectl(cache, files.kubeconfig)
+    stopped = [name for name, state in containers.items() if state in {"exited", "created"}]
+    paused = [name for name, state in containers.items() if state == "paused"]
+    try:
+        if not stopped and not paused and checks.nodes_ready(kubectl, request.nodes):
+            say(f"Cluster {request.name} is up and healthy.")
+            return True
+    except ClusterError:
+        pass
+    try:
+        with stage(f"mend cluster {request.name}"):
+            if stopped:
+                docker.run("start", *stopped)
+            if paused:
+                docker.run("unpause", *paused)
+            checks.wait_until(
+                "all nodes Ready again",
+                lambda: checks.nodes_ready(kubectl, request.nodes),
+                seconds=RECOVERY_SECONDS,
+            )
+    except ClusterError as error:
+        say(f"Cluster {request.name} cannot be mended ({error}), so it is made anew.")
+        return False
+    return True
+
+
+def create(cache: Cache, docker: Docker, request: Request) -> None:
+    """Create a cluster, on top of whatever a killed run left of it."""
+    image, lookup = node_image(cache, docker)
+    files = cache.cluster(request.name)
+    remove(cache, docker, request.name)
+    files.root.mkdir(parents=True)
+    audit = None
+    if request.audit:
+        audit = kindconfig.Audit(files.audit, files.audit_policy)
+        files.audit.mkdir()
+        files.audit_policy.write_text(kindconfig.AUDIT_POLICY_TEXT)
+    files.kind_config.write_text(
+        kindconfig.render(
+            KIND_CONFIG.read_text(), name=request.name, workers=request.workers, audit=audit
+        )
+    )
+    write_atomically(files.state, json.dumps(asdict(request)))
+    # kind writes the kubeconfig last, so a file at its place means a finished creation.
+    draft = files.root / "kubeconfig.new"
+    with stage(f"kind create cluster {request.name} ({request.nodes} nodes)"):
+        commands.run_logged(
+            [
+                *kind(cache, "create", "cluster", "--retain"),
+                f"--name={request.name}",
+                f"--config={files.kind_config}",
+                f"--kubeconfig={draft}",
+                *([f"--image={image}"] if image else []),
+            ],
+            cache.logs / f"kind-{request.name}.log",
+            environment={**os.environ, **docker.environment},
+        )
+    kubectl = Kubectl(cache, draft)
+    checks.check_cluster(kubectl, docker, list(node_containers(docker, request.name)), lookup)
+    draft.rename(files.kubeconfig)
+
+
+def node_image(cache: Cache, docker: Docker) -> tuple[str | None, Lookup]:
+    """Choose the node image (None for kind's default) and make sure Docker has our own."""
+    chosen = os.environ.get("NODE_IMAGE", "")
+    choice = choose_node_image(
+        chosen=chosen,
+        local_images=docker.images(),
+        own_image=nodeimage.image_name(),
+        registry_reachable=registry_answers,
+    )
+    match choice.image:
+        case NodeImage.CHOSEN:
+            own = chosen.startswith(nodeimage.REPOSITORY)
+            return chosen, OWN_LOOKUP if own else STOCK_LOOKUP
+        case NodeImage.STOCK:
+            return None, STOCK_LOOKUP
+        case NodeImage.OWN:
+            if choice.reason != "Docker has it already":
+                say(f"The node image is built here: {choice.reason}.")
+            with locked(cache.locks / "build"):
+                return nodeimage.ensure_node_image(cache, docker), OWN_LOOKUP
+
+
+def kind(cache: Cache, *arguments: str) -> list[str]:
+    """Build a kind command."""
+    return [str(cache.bin / "kind"), *arguments]
+
+
+def remove(cache: Cache, docker: Docker, name: str) -> None:
+    """Remove a cluster's nodes and files."""
+    containers = list(node_containers(docker, name))
+    if containers:
+        # Not by kind: it may not be built (yet), and it does no more than this.
+        docker.run("rm", "--force", "--volumes", *containers)
+    shutil.rmtree(cache.cluster(name).root, ignore_errors=True)
+
+
+def known_clusters(cache: Cache) -> list[str]:
+    """Names of the clusters that have files here."""
+    if not cache.clusters.is_dir():
+        return []
+    return sorted(entry.name for entry in cache.clusters.iterdir())
+
+
+def down(cache: Cache, names: Sequence[str]) -> None:
+    """Remove clusters; stop our Docker daemon when none is left."""
+    own = OwnDaemon(cache)
+    with locked(cache.locks / "daemon-in-use", shared=True):
+        for name in names:
+            with locked(cache.locks / f"cluster-{name}"):
+                docker = find_docker(cache)
+                if not docker and cache.cluster(name).root.exists() and own.host_state.exists():
+                    # Killed under its clusters: start it again, it knows best what they are.
+                    docker = ensure_docker(cache)
+                if docker:
+                    with stage(f"remove cluster {name}"):
+                        remove(cache, docker, name)
+                else:
+                    shutil.rmtree(cache.cluster(name).root, ignore_errors=True)
+    if known_clusters(cache):
+        return
+    with locked_if_free(cache.locks / "daemon-in-use") as free:
+        if free and own.host_state.exists():
+            with stage("stop our Docker daemon"), locked(cache.locks / "docker"):
+                own.stop()
+
+
+def load(cache: Cache, name: str, archives: Sequence[Path]) -> None:
+    """Load image archives into every node of a cluster."""
+    docker = find_docker(cache)
+    if not docker or not node_containers(docker, name):
+        raise ClusterError(f"There is no cluster {name}; run `up` first.")
+    for archive in archives:
+        if not archive.is_file():
+            raise ClusterError(f"There is no file {archive}.")
+        with stage(f"load {archive.name} into {name}"):
+            commands.run_logged(
+                kind(cache, "load", "image-archive", str(archive), f"--name={name}"),
+                cache.logs / f"load-{name}.log",
+                environment={**os.environ, **docker.environment},
+            )
+
+
+def exports(cache: Cache, name: str, docker: Docker) -> list[str]:
+    """Lines for a shell to evaluate."""
+    lines = [f"export KUBECONFIG={cache.cluster(name).kubeconfig}"]
+    if docker.own:
+        lines.append(f"export DOCKER_HOST={docker.host}")
+    return lines

@@ -1,0 +1,225 @@
+"""The node image for where ``kindest/node`` cannot be pulled.
+
+It has the same layout as kind's own: a Debian root with systemd, the files of kind's base
+image, the Kubernetes binaries, and the images that kubeadm asks for preloaded in the
+containerd of the node.
+"""
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster import commands, debian, gobuild
+from cluster.archive import Image, Layer, write_archive
+from cluster.console import stage
+from cluster.docker import Docker
+from cluster.errors import ClusterError
+from cluster.paths import NODE_IMAGE, Cache
+from cluster.store import files_below, fingerprint, work_folder
+
+REPOSITORY = "perdure.local/node"
+
+PYTHON_IMAGE = "perdure.local/python:3.11"
+"""A plain Python that every node holds: for users' activities and for our DNS check."""
+
+COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd")
+
+METADATA = {
+    "Env": ["container=docker", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+    "Entrypoint": ["/usr/local/bin/entrypoint", "/sbin/init"],
+    # systemd ends on this signal; SIGTERM only makes it start itself anew.
+    "StopSignal": "SIGRTMIN+3",
+}
+
+
+def image_name() -> str:
+    """Name of the node image for the sources as they are: its tag is a hash of them all."""
+    own = Path(__file__).parent
+    recipe = [own / name for name in ("nodeimage.py", "archive.py", "debian.py")]
+    scripts = [NODE_IMAGE / "assemble.sh", NODE_IMAGE / "preload.sh"]
+    key = fingerprint(
+        files=[*recipe, *scripts, *files_below(NODE_IMAGE / "files")],
+        words=[p.key() for p in (*gobuild.NODE_PROGRAMS, gobuild.KIND)],
+    )
+    return f"{REPOSITORY}:{gobuild.KUBERNETES.version}-{key}"
+
+
+def python_base(cache: Cache) -> Path:
+    """Root file system of the plain Python image."""
+    return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES)
+
+
+def ensure_node_image(cache: Cache, docker: Docker) -> str:
+    """Return the node image's name, once Docker has it; the caller holds the build lock."""
+    name = image_name()
+    if name in docker.images():
+        return name
+    debian.require_packages(debian.BUILD_PACKAGES, cache.logs / "apt.log")
+    binaries = {program.name: gobuild.build(cache, program) for program in gobuild.NODE_PROGRAMS}
+    node = debian.root_file_system(cache, "node", debian.NODE_PACKAGES)
+    proxy = debian.root_file_system(cache, "proxy", debian.PROXY_PACKAGES, variant="extract")
+    python = python_base(cache)
+    with work_folder(cache.work, "node-image") as work:
+        with stage("node image: assemble the root"):
+            required = required_images(binaries["kubernetes"], work)
+            pause = next(image for image in required if "/pause:" in image)
+            root = assemble(cache, work, node, binaries, pause)
+        with stage("node image: preload the images of the control plane"):
+            images = control_plane_images(work, binaries, required, proxy)
+            images.append(Image((PYTHON_IMAGE,), (Layer.of(python),), {"Cmd": ["python3"]}))
+            preload(cache, work, root, images)
+        with stage(f"node image: hand {name} to Docker"):
+            layer = work / "root.tar"
+            commands.capture(["tar", "-C", str(root), "--numeric-owner", "-cf", str(layer), "."])
+            load_image(docker, Image((name,), (Layer.of(layer),), METADATA))
+    return name
+
+
+def required_images(kubernetes: Path, work: Path) -> list[str]:
+    """Ask our kubeadm which images it will want, so that no tag is written down twice."""
+    kubeadm = work / "kubeadm"
+    kubeadm.symlink_to(kubernetes / "kubernetes")
+    version = gobuild.KUBERNETES.version
+    images = commands.capture(
+        [str(kubeadm), "config", "images", "list", "--kubernetes-version", version]
+    ).split()
+    go_mod = (gobuild.KUBERNETES.folder / "go.mod").read_text()
+    etcd = gobuild.required_version(go_mod, "go.etcd.io/etcd/server/v3").removeprefix("v")
+    for part in (f"/etcd:{etcd}-", f"/coredns:{gobuild.COREDNS.version}"):
+        if not any(part in image for image in images):
+            raise ClusterError(f"kubeadm {version} wants {images}, but none of them is {part}")
+    return images
+
+
+def assemble(
+    cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pause: str
+) -> Path:
+    """Lay out the root of the node image."""
+    root = work / "root"
+    root.mkdir()
+    together = work / "binaries"
+    together.mkdir()
+    for folder in binaries.values():
+        for binary in folder.iterdir():
+            (together / binary.name).symlink_to(binary)
+    kind_files = gobuild.module_folder(gobuild.KIND) / "images" / "base" / "files"
+    commands.run_logged(
+        [
+            *commands.SANDBOX,
+            str(NODE_IMAGE / "assemble.sh"),
+            *map(str, (node, root, kind_files, NODE_IMAGE / "files", together)),
+            gobuild.KUBERNETES.version,
+            pause,
+        ],
+        cache.logs / "assemble.log",
+    )
+    return root
+
+
+def control_plane_images(
+    work: Path, binaries: dict[str, Path], required: Sequence[str], proxy: Path
+) -> list[Image]:
+    """Make the images that kubeadm wants, from our binaries."""
+    kubernetes = components_layer(work, binaries["kubernetes"] / "kubernetes")
+    tools = proxy_tools_layer(work)
+    coredns = layer_of_files(work, "coredns", {"coredns": binaries["coredns"] / "coredns"})
+    pause = layer_of_files(work, "pause", {"pause": compile_pause(work)})
+
+    def image(tag: str) -> Image:
+        match tag.rpartition("/")[2].partition(":")[0]:
+            case "coredns":
+                return Image((tag,), (coredns,), {"Entrypoint": ["/coredns"]})
+            case "pause":
+                return Image((tag,), (pause,), {"Entrypoint": ["/pause"]})
+            case "kube-proxy":
+                # The big layer below, so that it is unpacked once for all components.
+                return Image((tag,), (kubernetes, Layer.of(proxy), tools))
+            case name if name in COMPONENTS:
+                return Image((tag,), (kubernetes,))
+            case name:
+                raise ClusterError(f"kubeadm wants {name}, which is not built here")
+
+    return [image(tag) for tag in required]
+
+
+def components_layer(work: Path, binary: Path) -> Layer:
+    """One binary, and a link to it for each component."""
+    root = work / "components"
+    folder = root / "usr" / "local" / "bin"
+    folder.mkdir(parents=True)
+    # A hard link where the file system allows it; tar reads the content either way.
+    commands.capture(["cp", "--reflink=auto", str(binary), str(folder / "kubernetes")])
+    for name in COMPONENTS:
+        (folder / name).symlink_to("kubernetes")
+    return layer_of_folder(root)
+
+
+def proxy_tools_layer(work: Path) -> Layer:
+    """Links that Debian's install scripts would have made for iptables."""
+    root = work / "proxy-tools"
+    folder = root / "usr" / "sbin"
+    folder.mkdir(parents=True)
+    for family in ("iptables", "ip6tables"):
+        for suffix in ("", "-save", "-restore"):
+            (folder / f"{family}{suffix}").symlink_to("xtables-nft-multi")
+    return layer_of_folder(root)
+
+
+def layer_of_files(work: Path, name: str, files: dict[str, Path]) -> Layer:
+    """Make a layer of some files in the root folder."""
+    root = work / f"{name}-root"
+    root.mkdir()
+    for target, source in files.items():
+        commands.capture(["install", "-m755", str(source), str(root / target)])
+    return layer_of_folder(root)
+
+
+def layer_of_folder(root: Path) -> Layer:
+    """Make a layer of a folder, the same bytes for the same content."""
+    layer = root.with_suffix(".tar")
+    same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0"]
+    commands.capture(["tar", "-C", str(root), *same, "-cf", str(layer), "."])
+    return Layer.of(layer)
+
+
+def compile_pause(work: Path) -> Path:
+    """Compile the pause program from Kubernetes' source: C, a fraction of Go's memory."""
+    source = gobuild.module_folder(gobuild.KUBERNETES) / "build" / "pause" / "linux" / "pause.c"
+    pause = work / "pause"
+    commands.capture(["gcc", "-Os", "-static", "-o", str(pause), str(source)])
+    return pause
+
+
+def preload(cache: Cache, work: Path, root: Path, images: Sequence[Image]) -> None:
+    """Import images into the containerd store inside the root."""
+    archive = work / "images.tar"
+    with archive.open("wb") as output:
+        write_archive(images, platform.machine(), output)
+    commands.run_logged(
+        [
+            *commands.SANDBOX,
+            str(NODE_IMAGE / "preload.sh"),
+            str(root / "usr" / "local" / "bin"),
+            str(root / "var" / "lib" / "containerd"),
+            str(archive),
+        ],
+        cache.logs / "preload.log",
+    )
+
+
+def load_image(docker: Docker, image: Image) -> None:
+    """Stream an image into Docker, without an archive of it on disk."""
+    with subprocess.Popen(
+        ["docker", "load", "--quiet"],
+        env={**os.environ, **docker.environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as loading:
+        assert loading.stdin is not None  # noqa: S101  (told to be a pipe above)
+        write_archive([image], platform.machine(), loading.stdin)
+        _, errors = loading.communicate()
+    if loading.returncode:
+        raise ClusterError(f"docker load failed: {errors.decode(errors='replace')}")

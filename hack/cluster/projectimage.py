@@ -1,0 +1,162 @@
+"""The project's own image, built from its Dockerfile into an image archive.
+
+With a registry, ``docker build`` does it. Without one, buildah builds the same Dockerfile
+on a base made of Debian packages; it needs no daemon and caches layers, so that a change
+of Python sources rebuilds only the last steps.
+"""
+
+import configparser
+import io
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster import commands, debian, nodeimage
+from cluster.archive import Image, Layer, write_archive
+from cluster.console import stage
+from cluster.docker import find_docker
+from cluster.errors import ClusterError
+from cluster.paths import Cache
+from cluster.registry import registry_answers
+from cluster.store import ensure_entry, locked, work_folder
+
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+PIP_CONFIG = "/etc/pip.conf"
+
+
+def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path) -> None:
+    """Build the image and write it as an archive."""
+    for file in (dockerfile, context):
+        if not file.exists():
+            raise ClusterError(f"There is no {file}.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with locked(cache.locks / "build"), work_folder(cache.work, "image") as work:
+        draft = work / "image.tar"
+        docker = find_docker(cache)
+        if docker and not docker.own and registry_answers():
+            with stage(f"{tag}: docker build"):
+                commands.run_logged(
+                    [
+                        *("docker", "build", f"--file={dockerfile}", f"--tag={tag}"),
+                        *pip_build_arguments(os.environ),
+                        str(context),
+                    ],
+                    cache.logs / "image.log",
+                    environment={**os.environ, **docker.environment},
+                )
+                docker.run("save", f"--output={draft}", tag, timeout=None)
+        else:
+            build_with_buildah(cache, work, dockerfile, context, tag, draft)
+        # Across file systems a rename becomes a copy, so half a file is never at its place.
+        beside = output.with_name(f".{output.name}.{os.getpid()}")
+        shutil.move(draft, beside)
+        beside.rename(output)
+
+
+def build_with_buildah(
+    cache: Cache, work: Path, dockerfile: Path, context: Path, tag: str, draft: Path
+) -> None:
+    """Build the image without Docker or a registry."""
+    debian.require_packages(debian.BUILDAH_PACKAGES, cache.logs / "apt.log")
+    log = cache.logs / "image.log"
+    base = ensure_base(cache)
+    with stage(f"{tag}: buildah build"):
+        commands.run_logged(
+            [
+                *commands.DIE_WITH_ME,
+                *buildah(cache, "build"),
+                "--isolation=chroot",
+                "--network=host",
+                "--layers",
+                # Never from a registry: where one could be reached, Docker would have built.
+                "--pull=never",
+                f"--build-arg=BASE={base}",
+                *volumes(os.environ, work),
+                f"--file={dockerfile}",
+                f"--tag={tag}",
+                str(context),
+            ],
+            log,
+        )
+    with stage(f"{tag}: write the archive"):
+        commands.run_logged(
+            [
+                *commands.DIE_WITH_ME,
+                *buildah(cache, "push"),
+                tag,
+                f"docker-archive:{draft}:{tag}",
+            ],
+            log,
+        )
+
+
+def buildah(cache: Cache, verb: str) -> list[str]:
+    """Build a buildah command with its storage under the cache folder."""
+    return [
+        "buildah",
+        f"--root={cache.buildah / 'storage'}",
+        f"--runroot={cache.buildah / 'run'}",
+        "--storage-driver=overlay",
+        verb,
+    ]
+
+
+def ensure_base(cache: Cache) -> str:
+    """Return the name of the base image, imported once into buildah's store."""
+    root = nodeimage.python_base(cache)
+    name = f"perdure.local/python:{root.stem}"
+    if not commands.succeeds([*buildah(cache, "inspect"), "--type=image", name]):
+
+        def make(draft: Path) -> None:
+            image = Image((name,), (Layer.of(root),), {"Cmd": ["python3"]})
+            with draft.open("wb") as output:
+                write_archive([image], platform.machine(), output)
+
+        with stage(f"import {name}"):
+            archive = ensure_entry(cache.work / f"{root.stem}-image.tar", cache.work, make)
+            commands.run_logged(
+                [*buildah(cache, "pull"), f"docker-archive:{archive}"],
+                cache.logs / "image-base.log",
+            )
+            archive.unlink()
+    return name
+
+
+def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Turn pip's settings in the environment into those of a pip.conf."""
+    return {
+        name.removeprefix("PIP_").lower().replace("_", "-"): value
+        for name, value in sorted(environment.items())
+        if name.startswith("PIP_") and value and name != "PIP_CONFIG_FILE"
+    }
+
+
+def pip_build_arguments(environment: Mapping[str, str]) -> list[str]:
+    """Build arguments for the same settings; docker takes them from its environment."""
+    names = [f"PIP_{name.upper().replace('-', '_')}" for name in pip_settings(environment)]
+    return [f"--build-arg={name}" for name in names]
+
+
+def volumes(environment: Mapping[str, str], work: Path) -> list[str]:
+    """Mounts that let pip in the build reach what pip on the host reaches.
+
+    Mounted, not copied: neither the settings nor the certificates get into the image.
+    """
+    mounts = {CA_BUNDLE: str(CA_BUNDLE)} if CA_BUNDLE.exists() else {}
+    settings = pip_settings(environment)
+    if settings:
+        parser = configparser.RawConfigParser()
+        parser["global"] = settings
+        text = io.StringIO()
+        parser.write(text)
+        file = work / "pip.conf"
+        file.write_text(text.getvalue())
+        mounts[file] = PIP_CONFIG
+        for value in settings.values():
+            for word in value.split():
+                path = Path(word)
+                if path.is_absolute() and path.is_dir():
+                    mounts[path] = str(path)
+    return [f"--volume={source}:{target}:ro" for source, target in mounts.items()]

@@ -1,0 +1,60 @@
+"""Which node image to use: the stock one where it can be had, else our own."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+REGISTRY = "https://registry-1.docker.io/v2/"
+STOCK_REPOSITORY = "kindest/node"
+PROBE_SECONDS = 3.0
+
+
+class NodeImage(StrEnum):
+    """Where the node image comes from."""
+
+    CHOSEN = "chosen"
+    """The user named one in NODE_IMAGE."""
+    STOCK = "stock"
+    """``kindest/node``, the one that this version of kind defaults to."""
+    OWN = "own"
+    """Built here from Go modules and Debian packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeImageChoice:
+    """A choice and the reason for it."""
+
+    image: NodeImage
+    reason: str
+
+
+def registry_answers(url: str = REGISTRY, timeout: float = PROBE_SECONDS) -> bool:
+    """Ask the registry for its version; "who are you?" is an answer too."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout):  # noqa: S310  (https, constant)
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code == 401  # noqa: PLR2004  (unauthorized: a registry is there)
+    except (OSError, ValueError):
+        return False
+
+
+def choose_node_image(
+    *,
+    chosen: str,
+    local_images: frozenset[str],
+    own_image: str,
+    registry_reachable: Callable[[], bool],
+) -> NodeImageChoice:
+    """Decide on the node image; the registry is asked only if nothing local decides."""
+    if chosen:
+        return NodeImageChoice(NodeImage.CHOSEN, "NODE_IMAGE is set")
+    if any(image.startswith(f"{STOCK_REPOSITORY}:") for image in local_images):
+        return NodeImageChoice(NodeImage.STOCK, "Docker has it already")
+    if own_image in local_images:
+        return NodeImageChoice(NodeImage.OWN, "Docker has it already")
+    if registry_reachable():
+        return NodeImageChoice(NodeImage.STOCK, "a registry answers")
+    return NodeImageChoice(NodeImage.OWN, "no registry answers")

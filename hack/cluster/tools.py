@@ -1,0 +1,105 @@
+"""The host's tools, always found in ``<cache>/bin``: kind, kubectl, helm."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import commands, gobuild
+from cluster.errors import ClusterError
+from cluster.gobuild import GoProgram
+from cluster.paths import Cache
+
+Version = tuple[int, int, int]
+
+HELM_AT_LEAST: Version = (3, 15, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool, how to tell a suitable one on PATH, and how to build one."""
+
+    name: str
+    program: GoProgram
+    binary: str
+    """File among the program's binaries; links to it may have another name."""
+    version_command: tuple[str, ...]
+    suits: Callable[[Version], bool]
+    """Whether a version found on PATH will do."""
+
+
+def version_in(text: str) -> Version:
+    """First version in what a tool prints; (0, 0, 0) if there is none."""
+    match = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
+
+
+def kubectl_suits(version: Version) -> bool:
+    """Kubectl is supported one minor version around the API server's."""
+    wanted = version_in(gobuild.KUBERNETES.version)
+    return version[0] == wanted[0] and abs(version[1] - wanted[1]) <= 1
+
+
+TOOLS = {
+    "kind": Tool(
+        "kind",
+        gobuild.KIND,
+        "kind",
+        ("version",),
+        lambda version: version == version_in(gobuild.KIND.version),
+    ),
+    "kubectl": Tool(
+        "kubectl", gobuild.KUBERNETES, "kubernetes", ("version", "--client"), kubectl_suits
+    ),
+    "helm": Tool(
+        "helm",
+        gobuild.HELM,
+        "helm",
+        ("version", "--short"),
+        lambda version: version >= HELM_AT_LEAST,
+    ),
+    "kwok": Tool(
+        "kwok",
+        gobuild.KWOK,
+        "kwok",
+        ("--version",),
+        lambda version: version == version_in(gobuild.KWOK.version),
+    ),
+}
+DEFAULT_TOOLS = ("kind", "kubectl", "helm")
+
+
+def ensure_tool(cache: Cache, tool: Tool) -> Path:
+    """Return a link in ``<cache>/bin`` to a suitable tool; the caller holds the build lock."""
+    link = cache.bin / tool.name
+    built = cache.built / f"{tool.program.name}-{tool.program.key()}"
+    if built.exists() or not (target := suitable_on_path(tool, cache)):
+        target = gobuild.build(cache, tool.program) / tool.binary
+    if not link.is_symlink() or link.readlink() != target:
+        cache.bin.mkdir(parents=True, exist_ok=True)
+        draft = link.with_name(f".{link.name}.{os.getpid()}")
+        draft.symlink_to(target)
+        draft.rename(link)
+    return link
+
+
+def suitable_on_path(tool: Tool, cache: Cache) -> Path | None:
+    """Find a tool on PATH (our own folder aside) whose version will do."""
+    folders = [f for f in os.environ.get("PATH", "").split(":") if f and Path(f) != cache.bin]
+    path = shutil.which(tool.name, path=":".join(folders))
+    if not path:
+        return None
+    try:
+        version = version_in(commands.capture([path, *tool.version_command], timeout=20))
+    except ClusterError:
+        return None
+    return Path(path) if tool.suits(version) else None
+
+
+def ensure_tools(cache: Cache, names: tuple[str, ...]) -> Path:
+    """Return the folder with links to the named tools."""
+    for name in names:
+        ensure_tool(cache, TOOLS[name])
+    return cache.bin

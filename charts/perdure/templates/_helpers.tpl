@@ -1,0 +1,47 @@
+{{- define "perdure.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "perdure.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "perdure.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "perdure.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What selects the operator's pods; never changes in the life of a release. */}}
+{{- define "perdure.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "perdure.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "perdure.labels" -}}
+{{- /* The chart's own labels win: a selector must not be broken by a common label of the same name. */ -}}
+{{- $own := dict
+      "app.kubernetes.io/name" (include "perdure.name" .)
+      "app.kubernetes.io/instance" .Release.Name
+      "app.kubernetes.io/version" (.Chart.AppVersion | toString)
+      "app.kubernetes.io/component" "operator"
+      "app.kubernetes.io/managed-by" .Release.Service
+      "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{- toYaml (merge $own .Values.commonLabels) }}
+{{- end }}
+
+{{- define "perdure.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "perdure.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name must be set where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "perdure.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,225 @@
+"""What all kinds share: group and version, base models, metadata, the way mistakes are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+from perdure.api.rules import Rule, json_name
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler, SerializerFunctionWrapHandler, ValidationError
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
+
+GROUP = "perdure.dev"
+"""The API group of every kind."""
+
+VERSION = "v1alpha1"
+"""The version that is served and stored."""
+
+API_VERSION = f"{GROUP}/{VERSION}"
+"""What manifests write as `apiVersion`."""
+
+CATEGORY = "perdure"
+"""`kubectl get perdure` lists every kind."""
+
+
+class ApiModel(BaseModel):
+    """Base of every model: camelCase in manifests, snake_case in Python, never changed in place."""
+
+    model_config = ConfigDict(
+        alias_generator=json_name,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        frozen=True,
+        extra="ignore",
+        ser_json_inf_nan="strings",
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """What must hold between the fields of this object; checked here and by the API server."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: Any) -> Any:
+        """Take a null for a field that is left out, as the API server does."""
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+    @model_validator(mode="after")
+    def _keep_rules(self) -> Self:
+        broken = [rule.message for rule in self.rules if rule.holds is not None and not rule.holds(self)]
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        result = handler.resolve_ref_schema(handler(schema))
+        defaults = cls.model_construct().dump()
+        for name, field_schema in result.get("properties", {}).items():
+            # Pydantic writes defaults in its own way (`PT1M`); a manifest has to say `1m`.
+            field_schema.pop("default", None)
+            if defaults.get(name) not in (None, [], {}):
+                field_schema["default"] = defaults[name]
+        if cls.rules:
+            result["x-kubernetes-validations"] = [rule.as_validation() for rule in cls.rules]
+        return result
+
+    @classmethod
+    def parse(cls, data: object) -> Self:
+        """Read what a manifest says; only the camelCase names count.
+
+        Args:
+            data: The decoded YAML or JSON object.
+
+        Returns:
+            The model, with defaults filled in.
+
+        Raises:
+            pydantic.ValidationError: The object breaks a rule; `mistakes` tells them as sentences.
+        """
+        return cls.model_validate(data, by_alias=True, by_name=False)
+
+    def dump(self) -> dict[str, Any]:
+        """Write the object as a manifest says it.
+
+        Returns:
+            JSON values under camelCase names; fields that are not set are left out, defaults are not.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class SpecModel(ApiModel):
+    """Base of what users write: a field that does not exist is a mistake, not a surprise later."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class StatusModel(ApiModel):
+    """Base of what the operator writes: an unknown field comes from a newer version and is passed over."""
+
+
+class OwnerReference(StatusModel):
+    """The object that this one belongs to and is removed with."""
+
+    model_config = ConfigDict(extra="allow")
+
+    api_version: str
+    """API group and version of the owner."""
+
+    kind: str
+    """Kind of the owner."""
+
+    name: str
+    """Name of the owner."""
+
+    uid: str
+    """UID of the owner."""
+
+    controller: bool = False
+    """Whether the owner is the one that manages this object."""
+
+    block_owner_deletion: bool = False
+    """Whether deleting the owner in the foreground waits for this object."""
+
+
+class ObjectMeta(StatusModel):
+    """Kubernetes' own metadata, as far as it matters here; other fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = ""
+    """Name of the object, unique among its kind in the namespace."""
+
+    generate_name: str = ""
+    """Prefix from which the API server makes a unique name."""
+
+    namespace: str = ""
+    """Namespace of the object."""
+
+    uid: str = ""
+    """Unique in time and space; the API server sets it."""
+
+    resource_version: str = ""
+    """Changes with every write; for compare-and-swap."""
+
+    generation: int = 0
+    """Counts changes of the spec."""
+
+    creation_timestamp: str | None = None
+    """When the API server stored the object, RFC 3339 in UTC."""
+
+    deletion_timestamp: str | None = None
+    """When deletion was asked for; None while it was not."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels, for selecting."""
+
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations, for everything else."""
+
+    finalizers: list[str] = Field(default_factory=list)
+    """Who must let go of the object before it disappears."""
+
+    owner_references: list[OwnerReference] = Field(default_factory=list)
+    """The objects that this one belongs to."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in write(self).items() if value}
+
+
+class Resource(ApiModel):
+    """Base of the kinds: what `kubectl apply` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    api_version: str = Field(default=API_VERSION, pattern=f"^{API_VERSION}$")
+    """Always `perdure.dev/v1alpha1`."""
+
+    kind: str
+    """Which of the kinds the object is."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    """Name, namespace, labels and the like."""
+
+
+def field_path(location: tuple[int | str, ...]) -> str:
+    """Write the place of a field as the API server does: `spec.steps[0].activity`.
+
+    Args:
+        location: The parts of the path, as pydantic reports them.
+
+    Returns:
+        The path; empty for the object itself.
+    """
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
+def mistakes(error: ValidationError) -> list[str]:
+    """Tell what is wrong with a manifest, one sentence for each mistake.
+
+    Args:
+        error: What reading the manifest raised.
+
+    Returns:
+        Sentences such as ``spec.jitter: must be a duration: …``, in the order of the fields.
+    """
+    return [
+        f"{field_path(detail['loc'])}: {_sentence(detail['type'], detail['msg'])}".removeprefix(": ")
+        for detail in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def _sentence(kind: str, message: str) -> str:
+    fixed = {
+        "extra_forbidden": "unknown field; check its spelling and its indentation",
+        "missing": "must be set",
+    }
+    return fixed.get(kind, message.removeprefix("Value error, "))

@@ -1,0 +1,114 @@
+"""Conditions: what is true of an object, why, and since when."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from perdure.api.common import StatusModel
+from perdure.api.fields import Large, Time, map_list
+
+MAX_MESSAGE = 32_768
+"""Characters of a condition's message; a longer one is cut, with `…` at its end."""
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    """It holds."""
+
+    FALSE = "False"
+    """It does not hold."""
+
+    UNKNOWN = "Unknown"
+    """Not known yet: for `Succeeded`, the run is still open."""
+
+
+class Condition(StatusModel):
+    """One thing that is true, false or not yet known of the object."""
+
+    type: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=316, pattern="^([-A-Za-z0-9.]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+        ),
+    ]
+    """What is told, in CamelCase, such as `Ready` or `Succeeded`."""
+
+    status: ConditionStatus
+    """Whether it holds: True, False or Unknown."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    """Why, as one CamelCase word for programs."""
+
+    message: Annotated[str, Field(max_length=MAX_MESSAGE)] = ""
+    """Why, as a sentence for people."""
+
+    observed_generation: Large | None = None
+    """The `metadata.generation` of the spec that this was found for."""
+
+    last_transition_time: Time
+    """When `status` changed last."""
+
+
+Conditions = Annotated[list[Condition], map_list("type", 16)]
+"""The conditions of an object, each type once."""
+
+
+def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """Find a condition by its type.
+
+    Args:
+        conditions: The conditions of an object.
+        kind: The type looked for.
+
+    Returns:
+        The condition, or None where it has not been set.
+    """
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def set_condition(
+    conditions: Iterable[Condition],
+    kind: str,
+    status: ConditionStatus | bool | None,
+    reason: str,
+    message: str = "",
+    *,
+    now: datetime,
+    observed_generation: int | None = None,
+) -> list[Condition]:
+    """Set a condition, by keeping the others and the order.
+
+    Args:
+        conditions: The conditions so far; they are not changed.
+        kind: The type of the condition to set.
+        status: Whether it holds; None is Unknown.
+        reason: Why, as one CamelCase word.
+        message: Why, as a sentence; cut to `MAX_MESSAGE` characters.
+        now: The time; becomes `lastTransitionTime` only if the status changed.
+        observed_generation: The generation of the spec that this was found for.
+
+    Returns:
+        The new list. It equals the old one where nothing changed, so that no write is needed.
+    """
+    conditions = list(conditions)
+    if not isinstance(status, ConditionStatus):
+        status = ConditionStatus("Unknown" if status is None else str(status))
+    if len(message) > MAX_MESSAGE:
+        message = message[: MAX_MESSAGE - 1] + "…"
+    old = find_condition(conditions, kind)
+    new = Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=observed_generation,
+        last_transition_time=old.last_transition_time if old is not None and old.status == status else now,
+    )
+    if old is None:
+        return [*conditions, new]
+    return [new if condition is old else condition for condition in conditions]

@@ -1,0 +1,212 @@
+"""RetryPolicy: how failures are retried, shared by name or written in place."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from perdure.api.common import Resource, SpecModel, StatusModel
+from perdure.api.conditions import Conditions
+from perdure.api.durations import DecimalDuration, Duration, PositiveDuration, not_longer_cel
+from perdure.api.fields import Count, FailureTypeName, Large, Positive, ResourceName, Time, atomic_list, set_list
+from perdure.api.rules import Rule, exactly_one_of
+
+COEFFICIENT_PATTERN = "^[0-9]{1,6}([.][0-9]{1,9})?$"
+"""A decimal number as a string: the API has no floats."""
+
+
+class Exponential(SpecModel):
+    """Temporal's retry policy: each wait is the one before times a coefficient, up to a maximum.
+
+    An empty object is Temporal's default: 1s, 2s, 4s, … up to 100s, without end.
+    """
+
+    rules = (
+        Rule(
+            "`maximumInterval` must not be shorter than `initialInterval`",
+            "!has(self.maximumInterval) || " + not_longer_cel("self.initialInterval", "self.maximumInterval"),
+            lambda policy: policy.maximum_interval is None or policy.initial_interval <= policy.maximum_interval,
+        ),
+        Rule(
+            "`backoffCoefficient` must be at least 1: with less, each wait would be shorter than the one before",
+            "double(self.backoffCoefficient) >= 1.0",
+            lambda policy: float(policy.backoff_coefficient) >= 1,
+        ),
+    )
+
+    initial_interval: PositiveDuration = timedelta(seconds=1)
+    """Wait before the first retry, a duration such as `1s`. Default 1s."""
+
+    backoff_coefficient: Annotated[str, Field(min_length=1, max_length=16, pattern=COEFFICIENT_PATTERN)] = "2.0"
+    """By how much each wait is longer than the one before: a decimal number of at least 1, as a string.
+    Default "2.0"; "1" keeps all waits the same."""
+
+    maximum_interval: PositiveDuration | None = None
+    """Longest wait between two attempts, a duration such as `100s`. Default 100 times `initialInterval`."""
+
+    maximum_attempts: Count = 0
+    """How many attempts there may be, the first included. 0 means without limit, 1 means no retry. Default 0."""
+
+    non_retryable_error_types: Annotated[list[FailureTypeName], set_list(100)] = Field(default_factory=list)
+    """Types of failures that are not retried, compared exactly. Default none."""
+
+
+class CloudScheduler(SpecModel):
+    """Google Cloud Scheduler's retry configuration: waits double a number of times, then grow linearly.
+
+    The wait starts at `minBackoffDuration`, doubles `maxDoublings` times, then grows by 2^maxDoublings times
+    `minBackoffDuration`, and stays at `maxBackoffDuration`: 10s, 300s and 3 give 10, 20, 40, 80, 160, 240, 300, 300.
+    """
+
+    rules = (
+        Rule(
+            "`minBackoffDuration` must not be longer than `maxBackoffDuration`",
+            not_longer_cel("self.minBackoffDuration", "self.maxBackoffDuration"),
+            lambda policy: policy.min_backoff_duration <= policy.max_backoff_duration,
+        ),
+    )
+
+    retry_count: Annotated[int, Field(strict=True, ge=0, le=5, json_schema_extra={"format": "int32"})] = 0
+    """How many retries there are, 0 to 5. Default 0: none, or, with `maxRetryDuration`, as many as fit, 5 at most.
+    Where both are set, retries end when both limits are reached."""
+
+    max_retry_duration: DecimalDuration = timedelta(0)
+    """How long failures are retried, from the first attempt on; a duration such as `1h`, or decimal seconds such as
+    `3.5s`. Default 0s: no limit."""
+
+    min_backoff_duration: DecimalDuration = timedelta(seconds=5)
+    """Wait before the first retry; a duration or decimal seconds. Default 5s."""
+
+    max_backoff_duration: DecimalDuration = timedelta(hours=1)
+    """Longest wait between two attempts; a duration or decimal seconds. Default 1h."""
+
+    max_doublings: Annotated[int, Field(strict=True, ge=0, le=1000, json_schema_extra={"format": "int32"})] = 5
+    """How often the wait doubles before it grows linearly, 0 to 1000. Default 5."""
+
+
+class CircuitBreaker(SpecModel):
+    """Stops attempts for a while when too many failed in a row, so that what is down can come back.
+
+    The failures of everything that uses the policy are counted together. A failure of a type that is not retried does
+    not count.
+    """
+
+    failure_threshold: Positive = 5
+    """How many failures in a row open the circuit. Default 5."""
+
+    open_duration: PositiveDuration = timedelta(seconds=60)
+    """How long the circuit stays open, a duration such as `60s`; attempts wait meanwhile, and then are let through
+    one at a time. Default 60s."""
+
+    success_threshold: Positive = 2
+    """How many of these must succeed to close the circuit; one failure opens it again. Default 2."""
+
+
+class RetryRules(SpecModel):
+    """How waits between attempts are computed: one of two families of policies."""
+
+    exponential: Exponential | None = None
+    """Temporal's policy: exponential backoff. An empty object is Temporal's default."""
+
+    cloud_scheduler: CloudScheduler | None = None
+    """Google Cloud Scheduler's policy: doubling, then linear backoff."""
+
+
+class RetryPolicySpec(RetryRules):
+    """How failures are retried: exactly one of `exponential` and `cloudScheduler`."""
+
+    rules = (exactly_one_of("exponential", "cloud_scheduler"),)
+
+    circuit_breaker: CircuitBreaker | None = None
+    """Stops attempts while what they call is down. Default none."""
+
+
+class RetryPolicyChoice(RetryRules):
+    """A RetryPolicy by name, or a policy written in place: exactly one of `name`, `exponential`, `cloudScheduler`.
+
+    Resolved when the activity or run is scheduled: later changes of a RetryPolicy do not reach it any more.
+    """
+
+    rules = (exactly_one_of("name", "exponential", "cloud_scheduler"),)
+
+    name: ResourceName | None = None
+    """Name of a RetryPolicy in the same namespace. Only a policy of its own can have a circuit breaker, since all who
+    use it share the breaker's state."""
+
+
+class CircuitState(StrEnum):
+    """Whether a circuit breaker lets attempts through."""
+
+    CLOSED = "Closed"
+    """Attempts are started as usual."""
+
+    OPEN = "Open"
+    """No attempt is started until `openUntil`."""
+
+    HALF_OPEN = "HalfOpen"
+    """One attempt at a time is let through, to see whether it succeeds."""
+
+
+class Circuit(StatusModel):
+    """State of the circuit breaker."""
+
+    state: CircuitState = CircuitState.CLOSED
+    """Whether attempts are let through: Closed, Open or HalfOpen."""
+
+    consecutive_failures: Count = 0
+    """How many attempts failed in a row."""
+
+    consecutive_successes: Count = 0
+    """While HalfOpen: how many attempts succeeded in a row."""
+
+    opened_at: Time | None = None
+    """When the circuit opened last."""
+
+    open_until: Time | None = None
+    """While Open: when the next attempt is let through."""
+
+    trial: Annotated[str, Field(max_length=512)] | None = None
+    """While HalfOpen: the attempt that was let through and has not answered yet, as `<run>/<step>/<attempt>`."""
+
+
+class RetryPolicyStatus(StatusModel):
+    """What the operator found out about a policy."""
+
+    observed_generation: Large | None = None
+    """The `metadata.generation` that this status is about."""
+
+    conditions: Conditions = Field(default_factory=list)
+    """`Ready`: the policy can be used. `CircuitClosed`: its circuit breaker lets attempts through."""
+
+    circuit: Circuit | None = None
+    """State of the circuit breaker, where the policy has one."""
+
+    preview: Annotated[list[Duration], atomic_list(20)] = Field(default_factory=list)
+    """The first waits between attempts, so that a person sees what the numbers mean."""
+
+
+class RetryPolicy(Resource):
+    """How failures are retried. Shared by name, so that one change applies everywhere."""
+
+    kind: Literal["RetryPolicy"] = "RetryPolicy"
+    """Always `RetryPolicy`."""
+
+    spec: RetryPolicySpec
+    """How failures are retried."""
+
+    status: RetryPolicyStatus = RetryPolicyStatus()
+    """What the operator found out."""
+
+
+__all__ = [
+    "Circuit",
+    "CircuitBreaker",
+    "CircuitState",
+    "CloudScheduler",
+    "Exponential",
+    "RetryPolicy",
+    "RetryPolicyChoice",
+    "RetryPolicySpec",
+    "RetryPolicyStatus",
+]

@@ -1,0 +1,432 @@
+"""Templates: JSON values whose strings may contain CEL expressions in ``${…}``.
+
+cel-expr-python compiles (16 us, type-checked), and an evaluator of our own runs what it compiled (some 5 us for a step's
+condition), because all CEL libraries that were tried either visit maps in a random order or put no bound on the work of
+one step: the figures stand in `perdure.language.cel`, the user's view in docs/expressions.md.
+
+A template is compiled once. Evaluating it is a function of the scope alone: no clock, no I/O, the same value on every
+machine, and never more than `cel_values.BUDGET` units of work for the template as a whole.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perdure.language.cel import CompileError, Program, compile_source
+from perdure.language.cel_values import (
+    MAX_DEPTH,
+    EvaluationError,
+    LimitError,
+    Meter,
+    article,
+    format_duration,
+    format_timestamp,
+    kind,
+)
+
+MAX_EXPRESSIONS: Final = 256
+"""Expressions of one template."""
+MAX_RESULT: Final = 262_144
+"""Bytes of JSON that a template may evaluate to."""
+
+
+class ExpressionError(Exception):
+    """An expression that cannot be compiled, or has no value for this scope."""
+
+    def __init__(self, expression: str, path: str, message: str) -> None:
+        super().__init__(expression, path, message)
+        self.expression = expression
+        """The CEL source, without ``${`` and ``}``."""
+        self.path = path
+        """Where in the value it stands: ``input.items[0]``."""
+        self.message = message
+        """What is wrong, and what to do."""
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        return f"{where}${{{_clip(self.expression)}}}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """The names that a template reads."""
+
+    roots: frozenset[str] = frozenset()
+    """Names of the scope: ``input``, ``steps``, …"""
+    steps: frozenset[str] = frozenset()
+    """The steps that it reads by name."""
+    every_step: bool = False
+    """It reads `steps` in a way that does not tell which steps; any may matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """A whole-string expression: its value keeps its type."""
+
+    program: Program
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Text with expressions in it."""
+
+    parts: tuple[str | _Expression, ...]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    """A scalar that stands for itself."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _ListOf:
+    items: "tuple[_Part, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class _MapOf:
+    entries: "tuple[tuple[str, _Part], ...]"
+
+
+_Part = _Expression | _Text | _Literal | _ListOf | _MapOf
+
+
+class Template:
+    """A JSON value whose strings may contain ``${…}``: compiled once, immutable."""
+
+    __slots__ = ("_condition", "_part", "_path", "_programs", "sources")
+
+    sources: tuple[str, ...]
+    """The CEL sources in it, in order."""
+
+    def __init__(self, part: _Part, path: str, *, condition: bool = False) -> None:
+        self._part = part
+        self._path = path
+        self._condition = condition
+        self._programs = tuple(_programs(part))
+        self.sources = tuple(program.source for program in self._programs)
+
+    def __repr__(self) -> str:
+        return f"Template(sources={self.sources!r})"
+
+    def references(self) -> References:
+        """Which names it reads."""
+        return References(
+            roots=frozenset[str]().union(*(program.names for program in self._programs)),
+            steps=frozenset[str]().union(*(program.steps for program in self._programs)),
+            every_step=any(program.every_step for program in self._programs),
+        )
+
+    def evaluate(self, scope: Mapping[str, Any]) -> Any:
+        """The value, in JSON, with every expression replaced by what it gives; raises ExpressionError."""
+        made = _Maker(scope, Meter())
+        value = made.part(self._part)
+        made.finish(value, self._path)
+        if self._condition and not isinstance(value, bool):
+            raise ExpressionError(
+                self.sources[0],
+                self._path,
+                f"a condition must give true or false, and this gives {article(kind(value))}; compare it with something",
+            )
+        return value
+
+
+def compile_template(value: Any, *, path: str = "", names: Collection[str] | None = None) -> Template:
+    """Compile a JSON value.
+
+    Args:
+        value: The value. A string that is one ``${…}`` becomes the expression's value with its type; in longer text the
+            value is written out; ``$${`` is a literal ``${``. The keys of maps are never computed.
+        path: Where the value stands, for messages.
+        names: The names that expressions may read; None for any.
+
+    Raises:
+        ExpressionError: An expression does not parse or type-check, reads an unknown name, or is too long.
+    """
+    return Template(_Compiler(names).part(value, path, 0), path)
+
+
+def compile_condition(value: str, *, path: str = "", names: Collection[str] | None = None) -> Template:
+    """Compile a string that must be one ``${…}``, and give true or false when evaluated."""
+    part = _Compiler(names).part(value, path, 0)
+    if not isinstance(part, _Expression):
+        raise ExpressionError(
+            str(value), path, "a condition must be one expression and nothing else, such as ${input.nights > 0}"
+        )
+    return Template(part, path, condition=True)
+
+
+# --- compiling -------------------------------------------------------------------------------------------------------
+
+
+class _Compiler:
+    """Walks a value and compiles its strings."""
+
+    def __init__(self, names: Collection[str] | None) -> None:
+        self._names = None if names is None else frozenset(names)
+        self._count = 0
+
+    def part(self, value: Any, path: str, depth: int) -> _Part:
+        if depth > MAX_DEPTH:
+            raise ExpressionError("", path, f"the value is nested more than {MAX_DEPTH} deep")
+        match value:
+            case str():
+                return self._string(value, path)
+            case list() | tuple():
+                return _ListOf(
+                    tuple(self.part(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value))
+                )
+            case dict():
+                return _MapOf(
+                    tuple(
+                        (self._key(key, path), self.part(item, f"{path}.{key}" if path else str(key), depth + 1))
+                        for key, item in value.items()
+                    )
+                )
+            case _:
+                return _Literal(value)
+
+    @staticmethod
+    def _key(key: str, path: str) -> str:
+        if "${" in key.replace("$${", ""):
+            raise ExpressionError(
+                key, path, "the keys of a map are not computed; make the map in one expression: ${ {input.key: 1} }"
+            )
+        return key.replace("$${", "${")
+
+    def _string(self, text: str, path: str) -> _Part:
+        if "${" not in text:
+            return _Literal(text)
+        parts = [
+            piece if isinstance(piece, str) else self._expression(piece.source, path) for piece in _split(text, path)
+        ]
+        if len(parts) == 1:
+            only = parts[0]
+            return _Literal(only) if isinstance(only, str) else only
+        return _Text(tuple(parts), path)
+
+    def _expression(self, source: str, path: str) -> _Expression:
+        self._count += 1
+        if self._count > MAX_EXPRESSIONS:
+            raise ExpressionError(
+                source, path, f"more than {MAX_EXPRESSIONS} expressions in one value; use several steps"
+            )
+        if not source.strip():
+            raise ExpressionError(source, path, "it is empty; write $${ for a literal ${")
+        try:
+            return _Expression(compile_source(source, self._names), path)
+        except CompileError as error:
+            raise ExpressionError(source, path, str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    source: str
+
+
+def _split(text: str, path: str) -> Iterator[str | _Source]:
+    """The literal pieces and the expressions of a string."""
+    literal: list[str] = []
+    at = 0
+    while (start := text.find("${", at)) >= 0:
+        if start > at and text[start - 1] == "$":
+            literal.append(text[at : start - 1] + "${")
+            at = start + 2
+            continue
+        literal.append(text[at:start])
+        if any(literal):
+            yield "".join(literal)
+        literal = []
+        end = _closing(text, start + 2)
+        if end < 0:
+            raise ExpressionError(text[start + 2 :], path, "the closing } is missing; write $${ for a literal ${")
+        yield _Source(text[start + 2 : end])
+        at = end + 1
+    literal.append(text[at:])
+    if any(literal):
+        yield "".join(literal)
+
+
+def _closing(text: str, at: int) -> int:
+    """Where the expression that begins at `at` ends: at the first } outside of braces, strings and comments."""
+    depth = 0
+    while at < len(text):
+        char = text[at]
+        if char in "'\"":
+            at = _string_end(text, at)
+            continue
+        if text.startswith("//", at):
+            at = text.find("\n", at)
+            if at < 0:
+                return -1
+        elif char == "{":
+            depth += 1
+        elif char == "}":
+            if depth == 0:
+                return at
+            depth -= 1
+        at += 1
+    return -1
+
+
+def _string_end(text: str, at: int) -> int:
+    """The position after the string that begins at `at`; the end of the text if it never ends."""
+    raw = text[at - 1 : at] in {"r", "R"} or text[at - 2 : at].lower() in {"rb", "br"}
+    quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
+    at += len(quote)
+    while at < len(text):
+        if text[at] == "\\" and not raw:
+            at += 2
+        elif text.startswith(quote, at):
+            return at + len(quote)
+        else:
+            at += 1
+    return len(text)
+
+
+def _programs(part: _Part) -> Iterator[Program]:
+    match part:
+        case _Expression(program, _):
+            yield program
+        case _Text(parts, _):
+            for piece in parts:
+                if isinstance(piece, _Expression):
+                    yield piece.program
+        case _ListOf(items):
+            for item in items:
+                yield from _programs(item)
+        case _MapOf(entries):
+            for _, item in entries:
+                yield from _programs(item)
+        case _Literal():
+            pass
+
+
+# --- evaluating ------------------------------------------------------------------------------------------------------
+
+
+class _TooLargeError(Exception):
+    """The result outgrew `MAX_RESULT`."""
+
+
+class _Maker:
+    """One evaluation: the scope, the budget of work, and how large the result has become."""
+
+    def __init__(self, scope: Mapping[str, Any], meter: Meter) -> None:
+        self._scope = scope
+        self._meter = meter
+        self._size = 0
+
+    def part(self, part: _Part) -> Any:
+        match part:
+            case _Literal(value):
+                self._grow(len(value) if isinstance(value, str) else 4)
+                return value
+            case _Expression():
+                return self._value(part)
+            case _Text(parts, _):
+                return "".join(piece if isinstance(piece, str) else self._text(piece) for piece in parts)
+            case _ListOf(items):
+                return [self.part(item) for item in items]
+            case _MapOf(entries):
+                return {key: self.part(item) for key, item in entries}
+
+    def finish(self, value: Any, path: str) -> None:
+        """Refuse a result whose JSON is too large; only one that may be is written out to know."""
+        escaped = 6  # a character of text takes at most six bytes of JSON
+        if self._size * escaped > MAX_RESULT and len(_json(value).encode("utf-8", "surrogatepass")) > MAX_RESULT:
+            raise ExpressionError("", path, _TOO_LARGE)
+
+    def _value(self, expression: _Expression) -> Any:
+        program = expression.program
+        try:
+            return self._plain(program.evaluate(self._scope, self._meter), 0)
+        except (EvaluationError, LimitError) as error:
+            raise ExpressionError(program.source, expression.path, str(error)) from None
+        except _TooLargeError:
+            raise ExpressionError(program.source, expression.path, _TOO_LARGE) from None
+
+    def _text(self, expression: _Expression) -> str:
+        before = self._size
+        value = self._value(expression)
+        text = value if isinstance(value, str) else _json(value)
+        self._size = before
+        try:
+            self._grow(len(text))
+        except _TooLargeError:
+            raise ExpressionError(expression.program.source, expression.path, _TOO_LARGE) from None
+        return text
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_RESULT:
+            raise _TooLargeError
+
+    def _plain(self, value: Any, depth: int) -> Any:
+        """A value of CEL as fresh JSON."""
+        self._meter.charge(1)
+        match kind(value):
+            case "null" | "bool":
+                self._grow(4)
+                return value
+            case "string":
+                self._grow(len(value) + 2)
+                return str(value)
+            case "int":
+                self._grow(1)
+                return value
+            case "double":
+                if value != value or value in (_INFINITY, -_INFINITY):  # noqa: PLR0124 -- NaN
+                    raise EvaluationError(
+                        "the result is not a finite number, which JSON cannot say; test for it with math.isFinite()"
+                    )
+                self._grow(3)
+                return value
+            case "timestamp":
+                return format_timestamp(value)
+            case "duration":
+                return format_duration(value)
+            case "list" | "map" if depth >= MAX_DEPTH:
+                raise LimitError(f"the result is nested more than {MAX_DEPTH} deep")
+            case "list":
+                self._grow(len(value) + 1)
+                return [self._plain(item, depth + 1) for item in value]
+            case "map":
+                self._grow(len(value) * 2 + 1)
+                return {self._key(key): self._plain(item, depth + 1) for key, item in value.items()}
+            case other:
+                raise EvaluationError(_REMEDIES[other])
+
+    def _key(self, key: Any) -> str:
+        if not isinstance(key, str):
+            raise EvaluationError(
+                f"the result has a map with the key {key!r}, and keys of JSON are strings; use string({key!r})"
+            )
+        self._grow(len(key) + 2)
+        return str(key)
+
+
+_INFINITY: Final = float("inf")
+_TOO_LARGE: Final = (
+    f"the result is more than {MAX_RESULT} bytes of JSON; keep large data elsewhere and pass a reference to it"
+)
+_REMEDIES: Final = {
+    "bytes": "the result is bytes, which JSON has not; use string() for text, base64.encode() for anything else",
+    "type": "the result is a type, which JSON has not; compare it instead: type(input.x) == string",
+    "optional": "the result is an optional; say what to use when it is empty: input.?name.orValue('nobody')",
+}
+_SHOWN: Final = 120
+
+
+def _json(value: Any) -> str:
+    """JSON with its keys in order, so that text made of it is the same however a map was built."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,1 +1,40 @@
 """Pure builders and readers: an attempt becomes a Pod and a Lease; a Pod and a Lease become an outcome."""
+
+from perdure.runtime.attempts import (
+    Attempt,
+    AttemptRefusedError,
+    Conflict,
+    InvalidDefinitionError,
+    KubeObject,
+    PayloadTooLargeError,
+    PodSettings,
+    RunRef,
+)
+from perdure.runtime.leases import build_lease, heartbeat
+from perdure.runtime.outcomes import Outcome, look_again_at, outcome
+from perdure.runtime.ownership import lease_conflict, owns, owns_lease, pod_conflict
+from perdure.runtime.pods import build_pod, main_container_name
+from perdure.runtime.waiting import waiting_reason
+
+__all__ = [
+    "Attempt",
+    "AttemptRefusedError",
+    "Conflict",
+    "InvalidDefinitionError",
+    "KubeObject",
+    "Outcome",
+    "PayloadTooLargeError",
+    "PodSettings",
+    "RunRef",
+    "build_lease",
+    "build_pod",
+    "heartbeat",
+    "lease_conflict",
+    "look_again_at",
+    "main_container_name",
+    "outcome",
+    "owns",
+    "owns_lease",
+    "pod_conflict",
+    "waiting_reason",
+]

@@ -1,0 +1,69 @@
+"""Names that Perdure derives: of pods (and of their Leases, which are called like the pod), and for label values.
+
+A derived name is a lock: the same attempt gets the same name at every try, so that a second create finds the first. Hence
+two different attempts must never share a name, and nothing but the arguments may go into it.
+"""
+
+import base64
+import hashlib
+import re
+from typing import Final
+
+NAME_LIMIT: Final = 63
+"""Characters of a DNS-1123 label, and of a label value. A pod's name becomes its hostname, which is such a label."""
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
+_NOT_DNS: Final = re.compile(r"[^a-z0-9]+")
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_NOT_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")
+
+
+def _digest(text: str) -> str:
+    """Ten characters of a hash, 50 bits, of which the first is a letter."""
+    words = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()
+    return "h" + words[:10]
+
+
+def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
+    """Name the pod, and the Lease, of one attempt: ``<run>-<event>-<attempt>``.
+
+    That form cannot collide, whatever runs are called: the two numbers hold no dash, so the last two dashes of the name
+    say where the run's name ends (``a-1`` event 2 attempt 3 is ``a-1-2-3``; for the run ``a`` it would take four numbers).
+
+    A run whose name is too long, or is no DNS label (run names may hold dots), gets
+    ``<what fits of it>-<event>-<attempt>-h<hash of the name>``. The hash stands at the end and starts with a letter, where
+    the first form has a number: no name of the one form is ever one of the other, and within the second the hash decides.
+
+    Args:
+        run: Name of the WorkflowRun.
+        scheduled_event_id: Id of the ActivityTaskScheduled event.
+        attempt: Number of the attempt, from 1.
+
+    Returns:
+        A DNS-1123 label of at most 63 characters, always the same for the same arguments.
+    """
+    numbers = f"-{scheduled_event_id}-{attempt}"
+    plain = run + numbers
+    if len(plain) <= NAME_LIMIT and _DNS_LABEL.fullmatch(plain):
+        return plain
+    ending = f"{numbers}-{_digest(run)}"
+    readable = _NOT_DNS.sub("-", run.lower())[: NAME_LIMIT - len(ending)].strip("-")
+    return f"{readable or 'run'}{ending}"
+
+
+def label_value(text: str) -> str:
+    """Make a valid label value of any text, the text itself where it is one.
+
+    Labels are for selecting: where two texts must never be confused, compare the annotation or the UID beside the label.
+
+    Args:
+        text: For instance the name of a run, up to 253 characters.
+
+    Returns:
+        At most 63 characters; where something had to go, the ending is a hash of the whole text.
+    """
+    if len(text) <= NAME_LIMIT and _LABEL_VALUE.fullmatch(text):
+        return text
+    ending = f"-{_digest(text)}"
+    readable = _NOT_LABEL.sub("-", text)[: NAME_LIMIT - len(ending)].strip("-_.")
+    return f"{readable}{ending}".lstrip("-")

@@ -1,0 +1,351 @@
+"""From an attempt to its Pod: what the user's container or template says, completed by what an activity needs."""
+
+import math
+from datetime import timedelta
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.api.common import API_VERSION
+from perdure.api.names import label_value, pod_name
+from perdure.api.workflow import Activity
+from perdure.runtime import payloads
+from perdure.runtime.attempts import (
+    Attempt,
+    InvalidDefinitionError,
+    KubeObject,
+    PayloadTooLargeError,
+    PodSettings,
+    RunRef,
+)
+
+MOUNT_PATH: Final = "/perdure"
+"""Where the activity's container finds its files."""
+
+VOLUME: Final = "perdure"
+"""Name of the volume behind `MOUNT_PATH`."""
+
+INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
+"""The activity's input, JSON."""
+
+LAST_HEARTBEAT_DETAILS_FILE: Final = f"{MOUNT_PATH}/last-heartbeat-details.json"
+"""The heartbeat details that an earlier attempt left, JSON; there is no such file where there are none."""
+
+DEFAULT_CONTAINER: Final = "activity"
+"""Name of the container where the user gave none."""
+
+DEFAULT_TERMINATION_LOG: Final = "/dev/termination-log"
+"""Where Kubernetes expects a container's last words."""
+
+LONGEST_DEADLINE: Final = 2**31 - 1
+"""Seconds; the API server takes no more for `activeDeadlineSeconds` and `leaseDurationSeconds`."""
+
+_OURS: Final = f"{labels.GROUP}/"
+_DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+
+
+def main_container_name(definition: Activity) -> str:
+    """Name the container that is the activity.
+
+    Readers look it up by this name, not by its place: webhooks that inject sidecars may put theirs first.
+
+    Args:
+        definition: The activity's definition.
+
+    Returns:
+        The name of the first container of the definition.
+    """
+    return str(_containers(_pod_spec(definition))[0].get("name") or DEFAULT_CONTAINER)
+
+
+def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: PodSettings) -> KubeObject:
+    """Make the Pod of one attempt. The same arguments always give the same Pod.
+
+    What the user set stays, with these exceptions, without which an attempt would not be one: the pod never restarts, it
+    carries our names, labels, annotations, owner and finalizer, and the `PERDURE_` variables listed here are ours.
+
+    Args:
+        run: The run the attempt belongs to.
+        attempt: The attempt.
+        definition: The activity's definition; not changed.
+        settings: What the operator decides.
+
+    Returns:
+        A v1 Pod to create.
+
+    Raises:
+        PayloadTooLargeError: Input and heartbeat details do not fit into the pod's annotations.
+        InvalidDefinitionError: The definition is not shaped like a pod.
+    """
+    spec = _pod_spec(definition)
+    containers = _containers(spec)
+    main = containers[0]
+    main["name"] = main.get("name") or DEFAULT_CONTAINER
+    # One attempt is one start of the main container: what restarts it in place would make two of them look like one.
+    spec["restartPolicy"] = "Never"
+    main.pop("restartPolicy", None)
+    main.pop("restartPolicyRules", None)
+
+    texts = _payload_texts(attempt)
+    metadata = _metadata(run, attempt, definition, main["name"], texts)
+    init_containers = _sequence(spec, "initContainers")
+    _give_payloads(spec, main, texts)
+    ours = _environment(run, attempt, main, texts, len(containers) + len(init_containers))
+    own_names = {variable["name"] for variable in ours}
+    # Ours first: Kubernetes lets a variable refer to those before it, so that users can write $(PERDURE_RUN) in theirs.
+    main["env"] = ours + [variable for variable in _sequence(main, "env") if variable.get("name") not in own_names]
+    for container in (*containers, *init_containers):
+        # The last lines of its log say why a container failed that wrote no message.
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    _restrict(spec, [*containers, *init_containers], settings)
+    _give_identity(spec, attempt, settings)
+    deadline = _deadline(attempt, settings)
+    if deadline is not None:
+        spec.setdefault("activeDeadlineSeconds", deadline)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def attempt_labels(run: RunRef, attempt: Attempt) -> dict[str, str]:
+    """Give the labels of an attempt's Pod and Lease.
+
+    Args:
+        run: The run.
+        attempt: The attempt.
+
+    Returns:
+        Names and values.
+    """
+    return {
+        labels.RUN_LABEL: label_value(run.name),
+        labels.RUN_ID_LABEL: run.uid,
+        labels.ACTIVITY_LABEL: label_value(attempt.activity_type),
+    }
+
+
+def attempt_annotations(run: RunRef, attempt: Attempt) -> dict[str, str]:
+    """Give the annotations that say which attempt a Pod or Lease belongs to.
+
+    Args:
+        run: The run.
+        attempt: The attempt.
+
+    Returns:
+        Names and values.
+    """
+    return {
+        labels.RUN_ANNOTATION: run.name,
+        labels.SCHEDULED_EVENT_ANNOTATION: str(attempt.scheduled_event_id),
+        labels.ATTEMPT_ANNOTATION: str(attempt.attempt),
+    }
+
+
+def _payload_texts(attempt: Attempt) -> dict[str, str]:
+    """The payloads that go to the pod, by the annotation that carries them."""
+    texts = {labels.INPUT_ANNOTATION: payloads.encode(attempt.input)}
+    if attempt.last_heartbeat_details is not None:
+        texts[labels.LAST_HEARTBEAT_DETAILS_ANNOTATION] = payloads.encode(attempt.last_heartbeat_details)
+    return texts
+
+
+def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, texts: dict[str, str]) -> KubeObject:
+    given = definition.pod_template.metadata if definition.pod_template is not None else None
+    annotations = {
+        _DEFAULT_CONTAINER_ANNOTATION: main,
+        **(_theirs(given.annotations) if given is not None else {}),
+        **attempt_annotations(run, attempt),
+        **texts,
+    }
+    total = sum(payloads.size(name) + payloads.size(value) for name, value in annotations.items())
+    if total > payloads.ANNOTATIONS_LIMIT:
+        sizes = ", ".join(
+            f"{name.removeprefix(_OURS)} {payloads.size(text)} bytes" for name, text in sorted(texts.items())
+        )
+        raise PayloadTooLargeError(
+            f"activity {attempt.activity_type} cannot be started: a pod's annotations hold at most "
+            f"{payloads.ANNOTATIONS_LIMIT} bytes and would take {total} ({sizes}). Pass a reference to the data instead"
+        )
+    return {
+        "name": pod_name(run.name, attempt.scheduled_event_id, attempt.attempt),
+        "namespace": run.namespace,
+        "labels": {**(_theirs(given.labels) if given is not None else {}), **attempt_labels(run, attempt)},
+        "annotations": annotations,
+        "finalizers": [labels.FINALIZER],
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "WorkflowRun",
+                "name": run.name,
+                "uid": run.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+
+
+def _theirs(given: dict[str, str]) -> dict[str, str]:
+    """Labels or annotations without those under our prefix: also one that we do not set now would be believed later."""
+    return {name: value for name, value in given.items() if not name.startswith(_OURS)}
+
+
+def _give_payloads(spec: KubeObject, main: KubeObject, texts: dict[str, str]) -> None:
+    files = {
+        labels.INPUT_ANNOTATION: INPUT_FILE,
+        labels.LAST_HEARTBEAT_DETAILS_ANNOTATION: LAST_HEARTBEAT_DETAILS_FILE,
+    }
+    items = [
+        {"path": files[name].removeprefix(f"{MOUNT_PATH}/"), "fieldRef": {"fieldPath": _annotation_path(name)}}
+        for name in texts
+    ]
+    spec["volumes"] = [
+        *_sequence(spec, "volumes"),
+        {"name": VOLUME, "downwardAPI": {"items": items, "defaultMode": 0o444}},
+    ]
+    main["volumeMounts"] = [
+        *_sequence(main, "volumeMounts"),
+        {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
+    ]
+
+
+def _environment(
+    run: RunRef, attempt: Attempt, main: KubeObject, texts: dict[str, str], containers: int
+) -> list[KubeObject]:
+    lease = pod_name(run.name, attempt.scheduled_event_id, attempt.attempt) if attempt.needs_lease else None
+    # One byte below the kubelet's limit: a message of exactly the limit may have been cut, and readers treat it so.
+    small = payloads.termination_message_limit(containers) - 1
+    plain = {
+        "PERDURE_RUN": run.name,
+        "PERDURE_RUN_ID": run.uid,
+        "PERDURE_NAMESPACE": run.namespace,
+        "PERDURE_WORKFLOW_ID": run.workflow_id,
+        "PERDURE_ACTIVITY": attempt.activity_type,
+        "PERDURE_ACTIVITY_ID": attempt.activity_id,
+        "PERDURE_ATTEMPT": str(attempt.attempt),
+        "PERDURE_START_TO_CLOSE_TIMEOUT": _seconds(attempt.start_to_close),
+        "PERDURE_HEARTBEAT_TIMEOUT": _seconds(attempt.heartbeat_timeout),
+        "PERDURE_LEASE": lease,
+        "PERDURE_RESULT_SIZE": "Large" if attempt.large_result else "Small",
+        "PERDURE_RESULT_LIMIT": str(payloads.LARGE_RESULT_LIMIT if attempt.large_result else small),
+        "PERDURE_MESSAGE_LIMIT": str(small),
+        "PERDURE_HEARTBEAT_DETAILS_LIMIT": str(payloads.HEARTBEAT_DETAILS_LIMIT),
+        "PERDURE_TERMINATION_LOG": str(main.get("terminationMessagePath") or DEFAULT_TERMINATION_LOG),
+        "PERDURE_INPUT_FILE": INPUT_FILE,
+    }
+    if labels.LAST_HEARTBEAT_DETAILS_ANNOTATION in texts:
+        plain["PERDURE_LAST_HEARTBEAT_DETAILS_FILE"] = LAST_HEARTBEAT_DETAILS_FILE
+    variables: list[KubeObject] = [
+        {"name": name, "value": _literal(value)} for name, value in plain.items() if value is not None
+    ]
+    # By reference to the annotation, not as a value: Kubernetes would expand a $(NAME) inside a value.
+    references = {
+        "PERDURE_INPUT": labels.INPUT_ANNOTATION,
+        "PERDURE_LAST_HEARTBEAT_DETAILS": labels.LAST_HEARTBEAT_DETAILS_ANNOTATION,
+    }
+    variables += [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": _annotation_path(annotation)}}}
+        for name, annotation in references.items()
+        if annotation in texts and payloads.size(texts[annotation]) <= payloads.ENVIRONMENT_LIMIT
+    ]
+    return variables
+
+
+def _annotation_path(name: str) -> str:
+    return f"metadata.annotations['{name}']"
+
+
+def _literal(text: str) -> str:
+    """A value that Kubernetes hands over as it is: a doubled dollar sign is a dollar sign."""
+    return text.replace("$", "$$")
+
+
+def _seconds(duration: timedelta | None) -> str | None:
+    if duration is None:
+        return None
+    return f"{duration.total_seconds():.3f}".rstrip("0").rstrip(".")
+
+
+def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSettings) -> None:
+    """Fill what the user left open with what Pod Security's `restricted` level asks for."""
+    pod_context = _mapping(spec, "securityContext")
+    spec["securityContext"] = pod_context
+    pod_says_who = pod_context.keys() & {"runAsUser", "runAsNonRoot"}
+    linux = _mapping(spec, "os").get("name") != "windows"
+    non_root_is_ours = "runAsNonRoot" not in pod_context and pod_context.get("runAsUser") != 0
+    if non_root_is_ours:
+        pod_context["runAsNonRoot"] = True
+    if not linux:
+        return  # the rest means nothing there, and the API server refuses it
+    pod_context.setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    for container in containers:
+        context = _mapping(container, "securityContext")
+        container["securityContext"] = context
+        if settings.run_as_user is not None and not pod_says_who and not context.keys() & {"runAsUser", "runAsNonRoot"}:
+            context["runAsUser"] = settings.run_as_user
+        if context.get("runAsUser") == 0 and non_root_is_ours:
+            context.setdefault(
+                "runAsNonRoot", False
+            )  # root was asked for here; our default for the pod would forbid it
+        _restrict_rights(context)
+
+
+def _restrict_rights(context: KubeObject) -> None:
+    if context.get("privileged") is True:
+        return  # the API server refuses a privileged container that may not escalate
+    capabilities = _mapping(context, "capabilities")
+    context["capabilities"] = capabilities
+    capabilities.setdefault("drop", ["ALL"])
+    if not {"SYS_ADMIN", "CAP_SYS_ADMIN"} & set(map(str, capabilities.get("add") or ())):
+        context.setdefault("allowPrivilegeEscalation", False)
+
+
+def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) -> None:
+    """A token only where there is something to do with it: patching the attempt's own Lease.
+
+    A user who names an account wants its rights, so its token is left to Kubernetes' own default.
+    """
+    if spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        return
+    if attempt.needs_lease:
+        spec["serviceAccountName"] = settings.service_account
+    spec.setdefault("automountServiceAccountToken", attempt.needs_lease)
+
+
+def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:
+    """When the node stops the pod by itself, for the case that nobody can tell it to."""
+    if attempt.start_to_close is None:
+        return None
+    seconds = math.ceil((attempt.start_to_close + settings.deadline_margin).total_seconds())
+    return max(seconds, 1) if seconds <= LONGEST_DEADLINE else None
+
+
+def _pod_spec(definition: Activity) -> KubeObject:
+    """The pod spec that the definition describes, made anew: it may be changed."""
+    if definition.pod_template is not None:
+        return definition.pod_template.spec.dump()
+    if definition.container is not None:
+        return {"containers": [definition.container.dump()]}
+    raise InvalidDefinitionError("an activity that runs in a pod needs `container` or `podTemplate`")
+
+
+def _containers(spec: KubeObject) -> list[KubeObject]:
+    containers = _sequence(spec, "containers")
+    if not containers:
+        raise InvalidDefinitionError("`podTemplate.spec.containers` must name at least one container")
+    return containers
+
+
+def _mapping(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidDefinitionError(f"`{key}` must be an object")
+    return value
+
+
+def _sequence(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    value = parent.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise InvalidDefinitionError(f"`{key}` must be a list of objects")
+    return value

@@ -1,0 +1,199 @@
+"""What a pod's status says about its containers, read once and named."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from perdure.runtime.attempts import KubeObject
+from perdure.runtime.times import read_time
+
+_SIGNALS: Final = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+"""Linux' numbers, whatever the operator itself runs on."""
+
+_BY_SIGNAL: Final = 128
+"""A process that a signal ended has this plus the signal's number as its exit code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedContainer:
+    """A container that ran and does not run any more."""
+
+    name: str
+    exit_code: int
+    reason: str
+    """Kubernetes' word: `Completed`, `Error`, `OOMKilled`, `StartError`, …; empty where there is none."""
+    message: str
+    """Its termination message: what it wrote, or the end of its log where it failed without writing."""
+    signal: str | None
+    """The signal that ended it, by name."""
+    started: datetime | None
+    finished: datetime | None
+
+    @property
+    def status_unknown(self) -> bool:
+        """Whether the node does not know how it ended.
+
+        Its exit code is then an invention: of the kubelet (137), or of containerd after a reboot (255).
+        """
+        return self.reason in {"ContainerStatusUnknown", "Unknown"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStatus:
+    """A pod's status, by the questions that readers ask."""
+
+    name: str
+    uid: str
+    node: str | None
+    phase: str
+    reason: str
+    """Why the pod as a whole failed: `Evicted`, `DeadlineExceeded`, `OutOfcpu`, …; mostly empty."""
+    message: str
+    conditions: tuple[dict[str, Any], ...]
+    containers: tuple[dict[str, Any], ...]
+    init_containers: tuple[dict[str, Any], ...]
+    container_count: int
+    """Containers of all sorts; they share the room for termination messages."""
+    sidecars: frozenset[str]
+    """Init containers that run beside the others; their end decides nothing."""
+    delete_requested: datetime | None
+    """When somebody asked to delete the pod; None where nobody did."""
+    delete_deadline: datetime | None
+    """When the containers' grace period ends."""
+    active_deadline: datetime | None
+    """When the node stops the pod by itself."""
+
+    @classmethod
+    def of(cls, pod: KubeObject) -> "PodStatus":
+        """Read a pod.
+
+        Args:
+            pod: A Pod as the API server has it.
+
+        Returns:
+            Its status.
+        """
+        metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+        deadline = read_time(metadata.get("deletionTimestamp"))
+        grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+        init = spec.get("initContainers") or ()
+        counted = (spec.get("containers") or (), init, spec.get("ephemeralContainers") or ())
+        return cls(
+            name=str(metadata.get("name")),
+            uid=str(metadata.get("uid")),
+            node=spec.get("nodeName"),
+            phase=str(status.get("phase") or "Pending"),
+            reason=str(status.get("reason") or ""),
+            message=str(status.get("message") or ""),
+            conditions=tuple(status.get("conditions") or ()),
+            containers=tuple(status.get("containerStatuses") or ()),
+            init_containers=tuple(status.get("initContainerStatuses") or ()),
+            container_count=sum(map(len, counted)),
+            sidecars=frozenset(str(item.get("name")) for item in init if item.get("restartPolicy") == "Always"),
+            delete_requested=None if deadline is None else deadline - grace,
+            delete_deadline=deadline,
+            active_deadline=_plus(read_time(status.get("startTime")), spec.get("activeDeadlineSeconds")),
+        )
+
+    def condition(self, kind: str) -> dict[str, Any] | None:
+        """Find a condition.
+
+        Args:
+            kind: Its type.
+
+        Returns:
+            The condition, or None where the pod has none of that type.
+        """
+        return next((item for item in self.conditions if item.get("type") == kind), None)
+
+    def running_since(self, container: str) -> datetime | None:
+        """Tell since when a container runs.
+
+        Args:
+            container: Its name.
+
+        Returns:
+            The time; None if it does not run.
+        """
+        running = _state(self.containers, container).get("running")
+        return None if running is None else read_time(running.get("startedAt"))
+
+    def ended(self, container: str) -> EndedContainer | None:
+        """Tell how a container ended.
+
+        Args:
+            container: Its name.
+
+        Returns:
+            Its end; None if it has not started, or runs.
+        """
+        terminated = _state(self.containers, container).get("terminated")
+        return None if terminated is None else _ended(container, terminated)
+
+    def failed_init_container(self) -> EndedContainer | None:
+        """Find the init container because of which the others were not started.
+
+        Returns:
+            The first that ended with another exit code than 0; None where all is well so far.
+        """
+        for status in self.init_containers:
+            terminated = (status.get("state") or {}).get("terminated")
+            if terminated is not None and terminated.get("exitCode") != 0 and status.get("name") not in self.sidecars:
+                return _ended(str(status.get("name")), terminated)
+        return None
+
+    def anything_ran(self) -> bool:
+        """Tell whether any container was ever started.
+
+        Returns:
+            False as long as the pod waited: for a node, for volumes, for images.
+        """
+        states = [status.get("state") or {} for status in (*self.containers, *self.init_containers)]
+        return any(
+            "running" in state or read_time((state.get("terminated") or {}).get("startedAt")) is not None
+            for state in states
+        )
+
+
+def _plus(time: datetime | None, seconds: int | None) -> datetime | None:
+    return None if time is None or seconds is None else time + timedelta(seconds=seconds)
+
+
+def _state(statuses: tuple[dict[str, Any], ...], container: str) -> dict[str, Any]:
+    found = next((item for item in statuses if item.get("name") == container), {})
+    state: dict[str, Any] = found.get("state") or {}
+    return state
+
+
+def _ended(name: str, terminated: dict[str, Any]) -> EndedContainer:
+    # A missing exit code is no proof of success: Kubernetes always writes it, also a 0.
+    exit_code = terminated.get("exitCode")
+    code = exit_code if isinstance(exit_code, int) else -1
+    return EndedContainer(
+        name=name,
+        exit_code=code,
+        reason=str(terminated.get("reason") or ""),
+        message=str(terminated.get("message") or ""),
+        signal=_SIGNALS.get(terminated.get("signal") or code - _BY_SIGNAL),
+        started=read_time(terminated.get("startedAt")),
+        finished=read_time(terminated.get("finishedAt")),
+    )

@@ -80,6 +80,11 @@ class Kubectl:
         return result
 
 
+    def ready(self) -> bool:
+        """Whether the API server is ready to serve."""
+        return self.run("get", "--raw=/readyz", "--request-timeout=5s") == "ok"
+
+
 def unready_nodes(nodes: Iterable[dict[str, Any]]) -> list[str]:
     """Names of the nodes that are not Ready."""
     return [
@@ -114,9 +119,11 @@ def nodes_ready(kubectl: Kubectl, count: int) -> bool:
 
 
 def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lookup) -> None:
-    """Wait until a fresh cluster works; raise ClusterError if it does not."""
+    """Wait until a cluster works; raise ClusterError if it does not."""
+    # A check that was killed may have left its objects, with yesterday's results.
+    remove_probe(kubectl)
     kubectl.run(
-        "apply",
+        "create",
         "--filename=-",
         stdin=PROBE_OBJECTS.format(
             name=PROBE, image=lookup.image, command=json.dumps(lookup.command)
@@ -134,8 +141,17 @@ def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lo
         port = service["spec"]["ports"][0]["nodePort"]
         for node in nodes:
             wait_until(f"NodePort of {node}", lambda node=node: node_port_answers(docker, node, port))
+    remove_probe(kubectl)
+
+
+def remove_probe(kubectl: Kubectl) -> None:
+    """Delete the objects of the check."""
     kubectl.run(
-        "delete", "--namespace=kube-system", "--wait=false", f"pod/{PROBE}", f"service/{PROBE}"
+        "delete",
+        "--namespace=kube-system",
+        "--ignore-not-found",
+        f"pod/{PROBE}",
+        f"service/{PROBE}",
     )
 
 

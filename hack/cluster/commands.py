@@ -10,8 +10,12 @@ from cluster.errors import ClusterError, CommandError
 
 TAIL_LINES = 15
 
-DIE_WITH_ME = ("setpriv", "--pdeathsig", "KILL")
-"""Prefix of commands that must not outlive this program, even if it is killed."""
+DIE_WITH_ME = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+"""Prefix of commands that must not outlive this program, even if it is killed.
+
+Empty where there is no setpriv, on a Mac for example: then a killed run may leave a
+build running to its end, which the next run's retries and renames put up with.
+"""
 
 SANDBOX = (
     *DIE_WITH_ME,

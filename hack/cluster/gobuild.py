@@ -78,6 +78,7 @@ KUBERNETES = GoProgram(
             "gitVersion={version}",
             "gitMajor={major}",
             "gitMinor={minor}",
+            "gitCommit=unknown",
             "gitTreeState=clean",
         )
     ),

@@ -4,14 +4,14 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cluster import checks, commands, kindconfig, nodeimage
 from cluster.checks import Kubectl, Lookup
 from cluster.console import say, stage
 from cluster.docker import Docker, OwnDaemon, ensure_docker, find_docker
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, CommandError
 from cluster.leftovers import clear_work
 from cluster.paths import KIND_CONFIG, Cache
 from cluster.registry import NodeImage, choose_node_image, registry_answers
@@ -43,23 +43,31 @@ STOCK_LOOKUP = Lookup(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class State:
     """What a cluster was asked to be; saved when its creation begins."""
 
     name: str
     workers: int
     audit: bool
+    image: str | None = None
+    """Node image; None for the one that kind chooses."""
 
     @property
     def nodes(self) -> int:
         """Number of nodes."""
         return self.workers + 1
 
+    @property
+    def lookup(self) -> Lookup:
+        """How a Pod can look up a name with what its node holds."""
+        own = self.image and self.image.startswith(nodeimage.REPOSITORY)
+        return OWN_LOOKUP if own else STOCK_LOOKUP
 
-def saved_request(cache: Cache, name: str) -> Request | None:
-    """Read the request that a cluster was created with."""
+
+def saved_state(cache: Cache, name: str) -> State | None:
+    """Read what a cluster was created with."""
     try:
-        return Request(**json.loads(cache.cluster(name).state.read_text()))
+        return State(**json.loads(cache.cluster(name).state.read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -73,7 +81,7 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
             for leftover in clear_work(cache.work):
                 say(f"Removed what a killed build left: {leftover}")
             ensure_tools(cache, DEFAULT_TOOLS)
-        saved = saved_request(cache, name)
+        saved = saved_state(cache, name)
         if saved and workers not in {None, saved.workers}:
             raise ClusterError(
                 f"Cluster {name} is there with {saved.workers} workers; run `down` first."
@@ -82,10 +90,8 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
             raise ClusterError(f"Cluster {name} has no audit log; run `down` first.")
         if saved and healthy_or_mended(cache, docker, saved):
             return
-        request = Request(name, DEFAULT_WORKERS if workers is None else workers, audit)
-        if saved:
-            request = saved
-        create(cache, docker, request)
+        wanted = saved or State(name, DEFAULT_WORKERS if workers is None else workers, audit)
+        create(cache, docker, wanted)
 
 
 def node_containers(docker: Docker, name: str) -> dict[str, str]:
@@ -99,75 +105,87 @@ def node_containers(docker: Docker, name: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in output.splitlines())
 
 
-def healthy_or_mended(cache: Cache, docker: Docker, request: Request) -> bool:
+def healthy_or_mended(cache: Cache, docker: Docker, state: State) -> bool:
     """Whether a cluster works, after starting what of it stands still."""
-    files = cache.cluster(request.name)
-    containers = node_containers(docker, request.name)
-    if len(containers) != request.nodes or not files.kubeconfig.exists():
+    files = cache.cluster(state.name)
+    containers = node_containers(docker, state.name)
+    if len(containers) != state.nodes or not files.kubeconfig.exists():
         return False
     kubectl = Kubectl(cache, files.kubeconfig)
     stopped = [name for name, state in containers.items() if state in {"exited", "created"}]
     paused = [name for name, state in containers.items() if state == "paused"]
     try:
-        if not stopped and not paused and checks.nodes_ready(kubectl, request.nodes):
-            say(f"Cluster {request.name} is up and healthy.")
+        if not stopped and not paused and checks.nodes_ready(kubectl, state.nodes):
+            say(f"Cluster {state.name} is up and healthy.")
             return True
     except ClusterError:
         pass
     try:
-        with stage(f"mend cluster {request.name}"):
+        with stage(f"mend cluster {state.name}"):
             if stopped:
                 docker.run("start", *stopped)
             if paused:
                 docker.run("unpause", *paused)
-            checks.wait_until(
-                "all nodes Ready again",
-                lambda: checks.nodes_ready(kubectl, request.nodes),
-                seconds=RECOVERY_SECONDS,
-            )
+            checks.wait_until("API server ready again", kubectl.ready, seconds=RECOVERY_SECONDS)
+        # All of it: a node that was killed a moment ago still counts as Ready.
+        checks.check_cluster(kubectl, docker, list(containers), state.lookup)
     except ClusterError as error:
-        say(f"Cluster {request.name} cannot be mended ({error}), so it is made anew.")
+        say(f"Cluster {state.name} cannot be mended ({error}), so it is made anew.")
         return False
     return True
 
 
-def create(cache: Cache, docker: Docker, request: Request) -> None:
+def create(cache: Cache, docker: Docker, wanted: State) -> None:
     """Create a cluster, on top of whatever a killed run left of it."""
-    image, lookup = node_image(cache, docker)
-    files = cache.cluster(request.name)
-    remove(cache, docker, request.name)
+    state = replace(wanted, image=node_image(cache, docker))
+    files = cache.cluster(state.name)
+    remove(cache, docker, state.name)
     files.root.mkdir(parents=True)
     audit = None
-    if request.audit:
+    if state.audit:
         audit = kindconfig.Audit(files.audit, files.audit_policy)
         files.audit.mkdir()
         files.audit_policy.write_text(kindconfig.AUDIT_POLICY_TEXT)
     files.kind_config.write_text(
         kindconfig.render(
-            KIND_CONFIG.read_text(), name=request.name, workers=request.workers, audit=audit
+            KIND_CONFIG.read_text(), name=state.name, workers=state.workers, audit=audit
         )
     )
-    write_atomically(files.state, json.dumps(asdict(request)))
-    # kind writes the kubeconfig last, so a file at its place means a finished creation.
+    write_atomically(files.state, json.dumps(asdict(state)))
     draft = files.root / "kubeconfig.new"
-    with stage(f"kind create cluster {request.name} ({request.nodes} nodes)"):
-        commands.run_logged(
-            [
-                *kind(cache, "create", "cluster", "--retain"),
-                f"--name={request.name}",
-                f"--config={files.kind_config}",
-                f"--kubeconfig={draft}",
-                *([f"--image={image}"] if image else []),
-            ],
-            cache.logs / f"kind-{request.name}.log",
-            environment={**os.environ, **docker.environment},
-        )
+    try:
+        kind_create(cache, docker, state, draft)
+    except CommandError as error:
+        if "already exist" not in error.tail:
+            raise
+        # A run that was killed a moment ago had asked the daemon for nodes that only
+        # came after ours looked for them.
+        docker.run("rm", "--force", "--volumes", *node_containers(docker, state.name))
+        kind_create(cache, docker, state, draft)
     kubectl = Kubectl(cache, draft)
-    checks.check_cluster(kubectl, docker, list(node_containers(docker, request.name)), lookup)
+    checks.check_cluster(kubectl, docker, list(node_containers(docker, state.name)), state.lookup)
+    # Only now: a kubeconfig at its place means a cluster that was seen working.
     draft.rename(files.kubeconfig)
 
 
-def node_image(cache: Cache, docker: Docker) -> tuple[str | None, Lookup]:
+def kind_create(cache: Cache, docker: Docker, state: State, kubeconfig: Path) -> None:
+    """Run ``kind create cluster``."""
+    with stage(f"kind create cluster {state.name} ({state.nodes} nodes)"):
+        commands.run_logged(
+            [
+                *commands.DIE_WITH_ME,
+                *kind(cache, "create", "cluster", "--retain"),
+                f"--name={state.name}",
+                f"--config={cache.cluster(state.name).kind_config}",
+                f"--kubeconfig={kubeconfig}",
+                *([f"--image={state.image}"] if state.image else []),
+            ],
+            cache.logs / f"kind-{state.name}.log",
+            environment={**os.environ, **docker.environment},
+        )
+
+
+def node_image(cache: Cache, docker: Docker) -> str | None:
     """Choose the node image (None for kind's default) and make sure Docker has our own."""
     chosen = os.environ.get("NODE_IMAGE", "")
     choice = choose_node_image(
@@ -178,15 +196,13 @@ def node_image(cache: Cache, docker: Docker) -> tuple[str | None, Lookup]:
     )
     match choice.image:
         case NodeImage.CHOSEN:
-            own = chosen.startswith(nodeimage.REPOSITORY)
-            return chosen, OWN_LOOKUP if own else STOCK_LOOKUP
+            return chosen
         case NodeImage.STOCK:
-            return None, STOCK_LOOKUP
+            return None
         case NodeImage.OWN:
-            if choice.reason != "Docker has it already":
-                say(f"The node image is built here: {choice.reason}.")
+            say(f"Node image of our own: {choice.reason}.")
             with locked(cache.locks / "build"):
-                return nodeimage.ensure_node_image(cache, docker), OWN_LOOKUP
+                return nodeimage.ensure_node_image(cache, docker)
 
 
 def kind(cache: Cache, *arguments: str) -> list[str]:

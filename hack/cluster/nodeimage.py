@@ -5,6 +5,7 @@ image, the Kubernetes binaries, and the images that kubeadm asks for preloaded i
 containerd of the node.
 """
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -15,7 +16,7 @@ from cluster import commands, debian, gobuild
 from cluster.archive import Image, Layer, write_archive
 from cluster.console import stage
 from cluster.docker import Docker
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, CommandError
 from cluster.paths import NODE_IMAGE, Cache
 from cluster.store import files_below, fingerprint, work_folder
 
@@ -74,7 +75,16 @@ def ensure_node_image(cache: Cache, docker: Docker) -> str:
             layer = work / "root.tar"
             commands.capture(["tar", "-C", str(root), "--numeric-owner", "-cf", str(layer), "."])
             load_image(docker, Image((name,), (Layer.of(layer),), METADATA))
+    remove_superseded(docker, name)
     return name
+
+
+def remove_superseded(docker: Docker, current: str) -> None:
+    """Remove node images of earlier sources, unless a cluster still runs on them."""
+    for image in docker.images():
+        if image.startswith(f"{REPOSITORY}:") and image != current:
+            with contextlib.suppress(CommandError):
+                docker.run("rmi", image)
 
 
 def required_images(kubernetes: Path, work: Path) -> list[str]:

@@ -3,7 +3,8 @@
 A history is a gap-free, append-only list of these. Temporal's ``temporal.api.history.v1`` is the model; what differs:
 
 * attributes stand beside ``eventId`` and ``eventTime`` instead of in a nested object, payloads are plain JSON values;
-* the closing events of an activity also carry its ``activityId``, so that a decider needs no table to know which step ended;
+* the closing events of an activity also carry its ``activityId`` and `attempt`, so that a decider needs no table to know
+  which step ended, and how often it was tried;
 * a decider that runs in the operator's process (the YAML interpreter) decides within the commit, so its workflow tasks leave no
   WorkflowTask events.
 """
@@ -40,6 +41,7 @@ class ActivityTaskCompleted(Event, frozen=True, kw_only=True):
     scheduled_event_id: int
     started_event_id: int
     activity_id: str
+    attempt: int
     result: Any = None
 
 
@@ -49,6 +51,7 @@ class ActivityTaskFailed(Event, frozen=True, kw_only=True):
     scheduled_event_id: int
     started_event_id: int
     activity_id: str
+    attempt: int
     failure: Failure
     retry_state: RetryState
 
@@ -80,6 +83,7 @@ class ActivityTaskTimedOut(Event, frozen=True, kw_only=True):
     scheduled_event_id: int
     started_event_id: int
     activity_id: str
+    attempt: int
     failure: Failure
     retry_state: RetryState
 

@@ -73,11 +73,19 @@ def step(state: State, inputs: Sequence[inp.AttemptInput], now: datetime, decide
     return _Pass(state, now, decider).run(inputs, checked)
 
 
-def next_wake(state: State) -> datetime | None:
-    """When the run wants its next pass if nothing happens before; None: never (it is closed, or waits for something outside)."""
+def next_wake(state: State, after: datetime) -> datetime | None:
+    """When the run wants its next pass if nothing happens before.
+
+    Args:
+        state: where it stands after a pass.
+        after: the time of that pass; what was due by then has been seen to.
+
+    Returns:
+        A time after `after`; None if the run is closed, or waits only for something outside.
+    """
     if state.closed:
         return None
-    return min(_moments(state), default=None)
+    return min((moment for moment in _moments(state) if moment > after), default=None)
 
 
 def _moments(state: State) -> Iterator[datetime]:
@@ -195,6 +203,7 @@ class _Pass:
                 scheduled_event_id=activity.scheduled_event_id,
                 started_event_id=self.emit_started(activity),
                 activity_id=activity.activity_id,
+                attempt=activity.attempt,
                 result=item.result,
                 **self.here,
             ),
@@ -257,6 +266,7 @@ class _Pass:
                 scheduled_event_id=activity.scheduled_event_id,
                 started_event_id=started,
                 activity_id=activity.activity_id,
+                attempt=activity.attempt,
                 failure=failure,
                 retry_state=retry_state,
                 **self.here,

@@ -1,0 +1,200 @@
+"""All runs of this operator: watch events go in here, and come out as passes over single runs.
+
+A watch may miss something: kopf keeps no record of what was deleted during a gap, and a connection can hang. So a sweep lists
+what there is, once in a while, and hands on what no event has told of. That is also what the liveness probe goes by.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from perdure.api import labels
+from perdure.controller import pods as attempts
+from perdure.controller.queue import KeyedQueue
+from perdure.controller.run import Run, Tools
+from perdure.kube import client as api
+from perdure.kube.clock import now
+from perdure.observe import metrics
+
+Key = tuple[str, ...]
+"""``("run", uid)``, or ``("pod", namespace, name, uid)`` for a pod whose run is not known."""
+
+SWEEP_SECONDS = 60.0
+_DEAD_AFTER_SWEEPS = 3
+
+
+class Manager:
+    """Knows every run, and works on those that something has happened to."""
+
+    def __init__(self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32) -> None:
+        self._tools = tools
+        self._namespaces: tuple[str | None, ...] = namespaces or (None,)
+        self._runs: dict[str, Run] = {}
+        self._orphans: dict[Key, api.Object] = {}
+        self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
+        self._versions: dict[str, str] = {}
+        self._lagging: set[tuple[str, str]] = set()
+        self._bad_sweeps = 0
+        self._swept = False
+        self._log = structlog.get_logger("perdure.manager")
+
+    # Watch events
+
+    def on_run(self, obj: api.Object, *, deleted: bool) -> None:
+        """A WorkflowRun was seen, changed or deleted."""
+        uid = obj["metadata"]["uid"]
+        self._seen(obj, deleted=deleted)
+        run = self._runs.get(uid)
+        if deleted or obj["metadata"].get("deletionTimestamp"):
+            if run is not None:
+                run.observe_gone()
+                self._queue.wake(("run", uid))
+            return
+        if run is None:
+            if (obj.get("status") or {}).get("completionTime"):
+                return  # closed: nothing is left to do but to let go of pods, which tell of themselves
+            self._runs[uid] = Run(self._tools, obj)
+            self._queue.wake(("run", uid))
+        elif run.observe(obj):
+            self._queue.wake(("run", uid))
+
+    def on_pod(self, obj: api.Object, *, deleted: bool) -> None:
+        """A pod of some run was seen, changed or deleted."""
+        self._seen(obj, deleted=deleted)
+        meta = obj["metadata"]
+        run = self._runs.get((meta.get("labels") or {}).get(labels.RUN_ID_LABEL, ""))
+        if run is not None:
+            run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
+            self._queue.wake(("run", run.ref.uid))
+        elif not deleted and attempts.held(obj):
+            key = ("pod", meta["namespace"], meta["name"], meta["uid"])
+            self._orphans[key] = obj
+            self._queue.wake(key)
+
+    def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
+        """A Workflow was seen or changed: runs may have waited for it."""
+        if deleted:
+            return
+        meta = obj["metadata"]
+        for run in self._runs.values():
+            if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
+                self._queue.wake(("run", run.ref.uid))
+
+    # Work
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run())
+            group.create_task(self._tools.recorder.run())
+            group.create_task(self._sweep_for_ever())
+
+    async def _work(self, key: Key) -> None:
+        metrics.QUEUE_DEPTH.set(self._queue.depth)
+        if key[0] == "pod":
+            await self._release_orphan(key)
+            return
+        run = self._runs.get(key[1])
+        if run is None:
+            return
+        with metrics.PASSES.time():
+            wake = await run.advance()
+        if run.done:
+            self._runs.pop(key[1], None)
+            self._queue.forget(key)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.TIMERS.set(self._queue.armed)
+        metrics.RUNS_KNOWN.set(len(self._runs))
+
+    async def _release_orphan(self, key: Key) -> None:
+        """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
+        pod = self._orphans.pop(key, None)
+        if pod is None:
+            return
+        meta = pod["metadata"]
+        uid = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
+        name = (meta.get("annotations") or {}).get(labels.RUN_ANNOTATION, "")
+        if uid in self._runs:
+            self.on_pod(pod, deleted=False)
+            return
+        try:
+            run = await self._tools.client.get(api.path(api.PERDURE, meta["namespace"], "workflowruns", name))
+        except api.NotFoundError:
+            run = None
+        if run is not None and run["metadata"]["uid"] != uid:
+            run = None
+        if run is not None and not (run.get("status") or {}).get("completionTime"):
+            self.on_run(run, deleted=False)
+            self.on_pod(pod, deleted=False)
+            return
+        await self._tools.pods.release_by_name(pod, keep=run is not None)
+
+    # Sweeping
+
+    def _seen(self, obj: api.Object, *, deleted: bool) -> None:
+        meta = obj["metadata"]
+        if deleted:
+            self._versions.pop(meta["uid"], None)
+        else:
+            self._versions[meta["uid"]] = meta["resourceVersion"]
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self.sweep()
+            except (api.ApiError, *api.TRANSIENT) as error:
+                self._log.warning("Could not sweep", error=repr(error))
+
+    async def sweep(self) -> None:
+        """Compare what there is with what the watches have told; what lags since the last sweep is handed on.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        lagging: set[tuple[str, str]] = set()
+        missed = 0
+        there: set[str] = set()
+        for namespace in self._namespaces:
+            runs = await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
+            pods = await self._tools.client.list_all(
+                api.path(api.CORE, namespace, "pods"), labelSelector=labels.RUN_ID_LABEL
+            )
+            for obj, hand_on in [(o, self.on_run) for o in runs] + [(o, self.on_pod) for o in pods]:
+                mark = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
+                there.add(mark[0])
+                if self._versions.get(mark[0]) == mark[1]:
+                    continue
+                lagging.add(mark)
+                if mark in self._lagging:
+                    missed += 1
+                    hand_on(obj, deleted=False)
+        for uid, run in list(self._runs.items()):
+            if uid not in there and self._swept and uid in self._versions:
+                await self._drop_if_gone(uid, run)
+        self._lagging = lagging
+        self._swept = True
+        self._bad_sweeps = self._bad_sweeps + 1 if missed else 0
+        if missed:
+            metrics.WATCH_LAG.inc(missed)
+            self._log.warning("The watch had not told of changes", objects=missed)
+
+    async def _drop_if_gone(self, uid: str, run: Run) -> None:
+        url = api.path(api.PERDURE, run.ref.namespace, "workflowruns", run.ref.name)
+        try:
+            found: dict[str, Any] | None = await self._tools.client.get(url)
+        except api.NotFoundError:
+            found = None
+        if found is None or found["metadata"]["uid"] != uid:
+            run.observe_gone()
+            self._queue.wake(("run", uid))
+
+    # Health
+
+    def trouble(self) -> str | None:
+        """What is wrong with the watches; None when all is well."""
+        if self._bad_sweeps >= _DEAD_AFTER_SWEEPS:
+            return f"the watches have missed changes in {self._bad_sweeps} sweeps in a row"
+        return None

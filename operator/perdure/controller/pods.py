@@ -1,0 +1,201 @@
+"""The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
+
+from dataclasses import dataclass
+
+from perdure.api import labels
+from perdure.api.names import pod_name
+from perdure.api.workflow import Activity, ResultSize
+from perdure.controller.identity import ActivityIdentity
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import PendingActivity
+from perdure.kube import client as api
+from perdure.runtime.attempts import Attempt, PodSettings, RunRef
+from perdure.runtime.leases import build_lease
+from perdure.runtime.ownership import lease_conflict, pod_conflict
+from perdure.runtime.pods import build_pod
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodKey:
+    """Which attempt a pod belongs to."""
+
+    scheduled_event_id: int
+    attempt: int
+
+
+class AttemptBlockedError(Exception):
+    """The attempt cannot have its pod for now; trying again may help."""
+
+
+class AttemptImpossibleError(Exception):
+    """The attempt will never have a pod: the activity fails with `failure`."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def key_of(pod: api.Object) -> PodKey | None:
+    """The attempt that a pod says it belongs to; None where it does not say."""
+    notes = pod["metadata"].get("annotations") or {}
+    try:
+        return PodKey(int(notes[labels.SCHEDULED_EVENT_ANNOTATION]), int(notes[labels.ATTEMPT_ANNOTATION]))
+    except (KeyError, ValueError):
+        return None
+
+
+def has_ended(pod: api.Object) -> bool:
+    """Whether no container of the pod runs any more."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def held(pod: api.Object) -> bool:
+    """Whether our finalizer keeps the pod."""
+    return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
+
+
+def attempt_of(activity: PendingActivity, definition: Activity) -> Attempt:
+    """What builders and readers want to know of the attempt that is due."""
+    return Attempt(
+        scheduled_event_id=activity.scheduled_event_id,
+        attempt=activity.attempt,
+        activity_id=activity.activity_id,
+        activity_type=activity.activity_type,
+        input=activity.input,
+        last_heartbeat_details=activity.heartbeat_details,
+        start_to_close=activity.start_to_close_timeout,
+        heartbeat_timeout=activity.heartbeat_timeout,
+        large_result=definition.result_size is ResultSize.LARGE,
+    )
+
+
+class Pods:
+    """What the operator does with the pods of activities."""
+
+    def __init__(self, client: api.Client, identity: ActivityIdentity, settings: PodSettings) -> None:
+        self._client = client
+        self._identity = identity
+        self._settings = settings
+
+    async def ensure(self, run: RunRef, attempt: Attempt, definition: Activity) -> api.Object:
+        """The attempt's pod, and its Lease where it has one: created, or adopted where an earlier try has created them.
+
+        Raises:
+            AttemptRefusedError, AttemptImpossibleError: it will never have one.
+            AttemptBlockedError: something that may pass is in the way.
+            ApiError, OSError: the API server cannot be asked.
+        """
+        pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, definition, self._settings))
+        if attempt.needs_lease:
+            await self.ensure_lease(run, attempt, pod)
+        return pod
+
+    async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: api.Object) -> api.Object:
+        if body["spec"].get("serviceAccountName") == self._settings.service_account:
+            await self._identity.ensure(run.namespace)
+        url = api.path(api.CORE, run.namespace, "pods")
+        try:
+            return await self._client.create(url, body)
+        except api.AlreadyExistsError:
+            pod = await self._client.get(f"{url}/{body['metadata']['name']}")
+            conflict = pod_conflict(pod, run, attempt)
+            if conflict:
+                raise AttemptBlockedError(conflict.message) from None
+            return pod
+        except api.InvalidError as error:
+            message = f"activity `{attempt.activity_type}`: the API server refuses its pod: {error.message}"
+            failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
+            raise AttemptImpossibleError(failure) from error
+        except api.ApiError as error:
+            if error.status == 403:  # noqa: PLR2004 - a quota, a policy, a service account that is not there yet
+                self._identity.forget(run.namespace)
+                raise AttemptBlockedError(error.message) from error
+            raise
+
+    async def ensure_lease(self, run: RunRef, attempt: Attempt, pod: api.Object) -> None:
+        """Create the Lease of an attempt, unless it is there.
+
+        Raises:
+            AttemptBlockedError: somebody else's Lease has its name.
+        """
+        url = api.path(api.COORDINATION, run.namespace, "leases")
+        try:
+            await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
+        except api.AlreadyExistsError:
+            name = pod["metadata"]["name"]
+            conflict = lease_conflict(await self._client.get(f"{url}/{name}"), attempt, pod["metadata"]["uid"])
+            if conflict:
+                raise AttemptBlockedError(conflict.message) from None
+
+    async def list_of(self, run: RunRef) -> list[api.Object]:
+        """All pods of a run, from the API server itself."""
+        url = api.path(api.CORE, run.namespace, "pods")
+        return await self._client.list_all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
+
+    async def read_pod(self, run: RunRef, key: PodKey) -> api.Object | None:
+        """The attempt's pod as it is now; None where there is none of this run."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        try:
+            pod = await self._client.get(api.path(api.CORE, run.namespace, "pods", name))
+        except api.NotFoundError:
+            return None
+        return pod if (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL) == run.uid else None
+
+    async def read_lease(self, run: RunRef, key: PodKey) -> api.Object | None:
+        """The attempt's Lease as it is now."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        try:
+            return await self._client.get(api.path(api.COORDINATION, run.namespace, "leases", name))
+        except api.NotFoundError:
+            return None
+
+    async def release(self, pod: api.Object, *, keep: bool) -> None:
+        """Let a pod go: its outcome is recorded, or nobody waits for it any more.
+
+        A pod that still runs is stopped. One that has ended is deleted too, unless `keep` asks for it to stay readable until
+        its run is deleted.
+        """
+        meta = pod["metadata"]
+        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
+        if not meta.get("deletionTimestamp") and not (keep and has_ended(pod)):
+            await self._client.delete(url, uid=meta["uid"])
+        if held(pod):
+            await self._drop_finalizer(url, meta)
+
+    async def release_by_name(self, seen: api.Object, *, keep: bool) -> None:
+        """Let a pod go that was seen a while ago: as it is now, if it is still there."""
+        meta = seen["metadata"]
+        try:
+            pod = await self._client.get(api.path(api.CORE, meta["namespace"], "pods", meta["name"]))
+        except api.NotFoundError:
+            return
+        if pod["metadata"]["uid"] == meta["uid"] and (held(pod) or not has_ended(pod)):
+            await self.release(pod, keep=keep)
+
+    async def _drop_finalizer(self, url: str, meta: api.Object) -> None:
+        """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again."""
+        while True:
+            finalizers = meta.get("finalizers") or []
+            if labels.FINALIZER not in finalizers:
+                return
+            index = finalizers.index(labels.FINALIZER)
+            where = f"/metadata/finalizers/{index}"
+            operations = [
+                {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+                {"op": "test", "path": where, "value": labels.FINALIZER},
+                {"op": "remove", "path": where},
+            ]
+            try:
+                await self._client.patch(url, operations)
+            except api.NotFoundError:
+                return
+            except api.InvalidError:
+                try:
+                    fresh = await self._client.get(url)
+                except api.NotFoundError:
+                    return
+                if fresh["metadata"]["uid"] != meta["uid"]:
+                    return
+                meta = fresh["metadata"]
+            else:
+                return

@@ -1,0 +1,159 @@
+"""What a run's status says: composed from the engine's state, for people and for the next restart. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.api.conditions import Condition, set_condition
+from perdure.api.fields import format_time
+from perdure.api.names import pod_name
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.engine import history
+from perdure.engine.events import AnyEvent
+from perdure.engine.failures import Failure
+from perdure.engine.state import PendingActivity, RunStatus, State
+
+Status = dict[str, Any]
+"""The `status` of a WorkflowRun, as JSON."""
+
+_PHASES = {
+    RunStatus.RUNNING: "Running",
+    RunStatus.COMPLETED: "Completed",
+    RunStatus.FAILED: "Failed",
+    RunStatus.TIMED_OUT: "TimedOut",
+}
+
+_SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
+    RunStatus.RUNNING: (None, ConditionReason.RUNNING),
+    RunStatus.COMPLETED: (True, ConditionReason.COMPLETED),
+    RunStatus.FAILED: (False, ConditionReason.FAILED),
+    RunStatus.TIMED_OUT: (False, ConditionReason.TIMED_OUT),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a status tells of a run beside its state."""
+
+    name: str
+    uid: str
+    generation: int
+    progress: str
+    definition: Mapping[str, Any] | None
+    """The definition as it was when the run started; None where it stands in the run's own spec."""
+
+
+def pending(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
+    """The status of a run that cannot start yet, and why."""
+    return {
+        **old,
+        "observedGeneration": facts.generation,
+        "phase": "Pending",
+        "conditions": _conditions(old, facts, _Verdict(None, reason, message), now),
+    }
+
+
+def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[AnyEvent], now: datetime) -> Status:
+    """The status of a run that has started.
+
+    Args:
+        old: the status so far; its history is continued.
+        facts: what is told beside the state.
+        state: where the run stands.
+        new_events: events to append to the history.
+        now: the time of this write.
+    """
+    succeeded, reason = _SUCCEEDED[state.status]
+    message = state.failure.message if state.failure else ""
+    if state.task:
+        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
+    status: Status = {
+        "observedGeneration": facts.generation,
+        "phase": _PHASES[state.status],
+        "conditions": _conditions(old, facts, _Verdict(succeeded, reason, message), now),
+        "runId": facts.uid,
+        "firstRunId": facts.uid,
+        "attempt": 1,
+        "startTime": format_time(state.start_time),
+        "progress": facts.progress,
+        "pendingActivities": [_pending_activity(facts.name, a, now) for a in state.activities.values()],
+        "pendingTimers": [{"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in state.timers.values()],
+        "history": _history(old.get("history") or {}, state, new_events),
+        "state": history.encode(state),
+    }
+    if facts.definition is not None:
+        status["definition"] = facts.definition
+    if state.close_time:
+        status["completionTime"] = format_time(state.close_time)
+    if state.result is not None:
+        status["output"] = state.result
+    if state.failure:
+        status["failure"] = failure_as_json(state.failure)
+    return status
+
+
+def failure_as_json(failure: Failure) -> dict[str, Any]:
+    """A failure tree as it stands in a status: every node has a `type`, which `catch` could name."""
+    data: dict[str, Any] = msgspec.to_builtins(failure)
+    data.setdefault("type", min(failure.type_names()))
+    if failure.cause:
+        data["cause"] = failure_as_json(failure.cause)
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    succeeded: bool | None
+    reason: ConditionReason
+    message: str
+
+
+def _conditions(old: Status, facts: RunFacts, verdict: _Verdict, now: datetime) -> list[dict[str, Any]]:
+    before = [Condition.model_validate(c, by_alias=True) for c in old.get("conditions") or []]
+    after = set_condition(
+        before,
+        ConditionType.SUCCEEDED,
+        verdict.succeeded,
+        verdict.reason,
+        verdict.message,
+        now=now,
+        observed_generation=facts.generation,
+    )
+    return [condition.dump() for condition in after]
+
+
+def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dict[str, Any]:
+    backing_off = activity.scheduled_time > now
+    entry: dict[str, Any] = {
+        "step": activity.activity_id,
+        "activity": activity.activity_type,
+        "attempt": activity.attempt,
+        "state": "BackingOff" if backing_off else "Started" if activity.started_time else "Scheduled",
+        "scheduledTime": format_time(activity.first_scheduled_time),
+        "pod": pod_name(run, activity.scheduled_event_id, activity.attempt),
+    }
+    if activity.started_time:
+        entry["startedTime"] = format_time(activity.started_time)
+    if activity.last_heartbeat_time:
+        entry["lastHeartbeatTime"] = format_time(activity.last_heartbeat_time)
+    if activity.heartbeat_details is not None:
+        entry["heartbeatDetails"] = activity.heartbeat_details
+    if activity.last_failure:
+        entry["lastFailure"] = failure_as_json(activity.last_failure)
+    if backing_off:
+        entry["nextAttemptTime"] = format_time(activity.scheduled_time)
+    return entry
+
+
+def _history(old: Mapping[str, Any], state: State, new_events: Sequence[AnyEvent]) -> dict[str, Any]:
+    added = history.encode(new_events)
+    return {
+        **old,
+        "events": [*old.get("events", ()), *added],
+        "nextEventId": state.next_event_id,
+        "segments": old.get("segments", 0),
+        "sizeBytes": old.get("sizeBytes", 0) + sum(len(msgspec.json.encode(event)) for event in added),
+    }

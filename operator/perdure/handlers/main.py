@@ -1,0 +1,131 @@
+"""`perdure-operator`: the process in the operator's pod."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import kopf
+import structlog
+
+from perdure import __version__
+from perdure.controller.definitions import Definitions
+from perdure.controller.identity import ActivityIdentity
+from perdure.controller.manager import Manager
+from perdure.controller.pods import Pods
+from perdure.controller.run import Tools
+from perdure.handlers import login, watch
+from perdure.handlers.settings import settings
+from perdure.kube.access import Access, find_access
+from perdure.kube.client import Client
+from perdure.kube.events import Recorder
+from perdure.observe import health, logs
+from perdure.runtime.attempts import PodSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the environment says; the chart sets it."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to watch; none: the whole cluster."""
+    port: int = 8080
+    """Port of /livez, /readyz and /metrics."""
+    log_level: str = "info"
+    service_account: str = "perdure-activity"
+    """ServiceAccount of activities with a Lease."""
+    cluster_role: str = "perdure-activity"
+    """ClusterRole that this account is bound to."""
+    instance: str = "perdure"
+    """Name of this pod, for Events."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Options":
+        """Read the options.
+
+        Raises:
+            ValueError: PERDURE_HTTP_PORT is not a number.
+        """
+        account = environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or cls.service_account
+        return cls(
+            namespaces=tuple(filter(None, environment.get("PERDURE_WATCH_NAMESPACES", "").split(","))),
+            port=int(environment.get("PERDURE_HTTP_PORT") or cls.port),
+            log_level=environment.get("PERDURE_LOG_LEVEL") or cls.log_level,
+            service_account=account,
+            cluster_role=environment.get("PERDURE_ACTIVITY_CLUSTER_ROLE") or cls.cluster_role,
+            instance=environment.get("POD_NAME") or socket.gethostname(),
+        )
+
+
+async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> None:
+    """Run the operator until `stop` is set, or until it cannot go on.
+
+    Raises:
+        Exception: the watches have given up, or the work has; the process is to be started anew.
+    """
+    log = structlog.get_logger("perdure")
+    async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
+        identity = ActivityIdentity(client, service_account=options.service_account, cluster_role=options.cluster_role)
+        tools = Tools(
+            client=client,
+            pods=Pods(client, identity, PodSettings(service_account=options.service_account)),
+            definitions=Definitions(client),
+            recorder=Recorder(client, instance=options.instance),
+        )
+        manager = Manager(tools, namespaces=options.namespaces)
+        registry = kopf.OperatorRegistry()
+        login.register(registry, access)
+        watch.register(registry, manager)
+        ready = asyncio.Event()
+
+        def not_ready() -> str | None:
+            return None if ready.is_set() else "the watches have not begun"
+
+        async with health.serve(options.port, live=manager.trouble, ready=not_ready):
+            # The work begins before kopf does: at its end, kopf cancels every task that is younger than itself.
+            work = asyncio.create_task(manager.run(), name="work")
+            watches = asyncio.create_task(
+                kopf.operator(
+                    registry=registry,
+                    settings=settings(),
+                    clusterwide=not options.namespaces,
+                    namespaces=options.namespaces,
+                    standalone=True,
+                    ready_flag=ready,
+                    stop_flag=stop,
+                ),
+                name="watches",
+            )
+            log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(100_000, 50, 100)
+            try:
+                done, _ = await asyncio.wait({work, watches}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in (work, watches):
+                    task.cancel()
+                await asyncio.gather(work, watches, return_exceptions=True)
+            log.info("Stopped")
+
+
+async def _main(options: Options, access: Access) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await operate(options, access, stop=stop)
+
+
+def main() -> None:
+    """Entry point of `perdure-operator`."""
+    options = Options.from_environment(os.environ)
+    logs.configure(options.log_level)
+    access = find_access(
+        host=os.environ.get("KUBERNETES_SERVICE_HOST", ""), port=os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    )
+    asyncio.run(_main(options, access))

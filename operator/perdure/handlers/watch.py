@@ -1,0 +1,27 @@
+"""What kopf watches for us. The handlers only pass on what they see; they write nothing, so kopf patches nothing."""
+
+from typing import Any
+
+import kopf
+
+from perdure.api.common import GROUP, VERSION
+from perdure.api.labels import RUN_ID_LABEL
+from perdure.controller.manager import Manager
+
+_DELETED = "DELETED"
+
+
+def register(registry: kopf.OperatorRegistry, manager: Manager) -> None:
+    """Have kopf tell the manager of runs, of Workflows, and of the pods of runs."""
+
+    @kopf.on.event(GROUP, VERSION, "workflowruns", registry=registry)
+    async def run_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_run(dict(event["object"]), deleted=event["type"] == _DELETED)
+
+    @kopf.on.event(GROUP, VERSION, "workflows", registry=registry)
+    async def workflow_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_workflow(dict(event["object"]), deleted=event["type"] == _DELETED)
+
+    @kopf.on.event("", "v1", "pods", labels={RUN_ID_LABEL: kopf.PRESENT}, registry=registry)
+    async def pod_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_pod(dict(event["object"]), deleted=event["type"] == _DELETED)

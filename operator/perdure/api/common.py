@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
@@ -24,6 +25,63 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 CATEGORY = "perdure"
 """`kubectl get perdure` lists every kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`."""
+
+    name: str
+    """The title."""
+
+    path: str
+    """JSONPath of the value."""
+
+    description: str
+    """What the column shows."""
+
+    type: Literal["string", "integer", "boolean", "date"] = "string"
+    """How the value is shown; a `date` as the time that has passed since."""
+
+    wide: bool = False
+    """Whether only `kubectl get -o wide` shows it."""
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "How long ago the object was created", "date")
+"""The last column of every kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo:
+    """What the API server has to know about a kind, beside its fields."""
+
+    plural: str
+    """The resource name, as in paths and RBAC rules."""
+
+    short_name: str
+    """What people type instead of the plural."""
+
+    columns: tuple[Column, ...]
+    """What `kubectl get` shows after the name and before the age."""
+
+    selectable: tuple[str, ...] = ()
+    """JSONPaths of fields that `--field-selector` takes, eight at most."""
+
+    has_status: bool = True
+    """Whether the operator writes a status."""
+
+
+def condition_path(kind: str, field: str) -> str:
+    """Give the JSONPath of a condition's field, for a column.
+
+    Args:
+        kind: The type of the condition.
+        field: The field, such as `status` or `reason`.
+
+    Returns:
+        A JSONPath that finds nothing as long as the condition is not set.
+    """
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
 class ApiModel(BaseModel):
@@ -67,6 +125,8 @@ class ApiModel(BaseModel):
             field_schema.pop("default", None)
             if defaults.get(name) not in (None, [], {}):
                 field_schema["default"] = defaults[name]
+        if cls.model_config.get("extra") == "allow":
+            result["x-kubernetes-preserve-unknown-fields"] = True
         if cls.rules:
             result["x-kubernetes-validations"] = [rule.as_validation() for rule in cls.rules]
         return result
@@ -179,6 +239,9 @@ class Resource(ApiModel):
     """Base of the kinds: what `kubectl apply` takes."""
 
     model_config = ConfigDict(extra="forbid")
+
+    info: ClassVar[KindInfo]
+    """What the API server has to know about the kind."""
 
     api_version: str = Field(default=API_VERSION, pattern=f"^{API_VERSION}$")
     """Always `perdure.dev/v1alpha1`."""

@@ -1,7 +1,7 @@
 """Durations as people write them: `90s`, `1h30m`, `30d`.
 
 The form is GEP-2257 of the Gateway API (whole numbers with the units h, m, s and ms, at most four of them, in any
-order) with `d` for days of 24 hours. The Python value is always a `datetime.timedelta`.
+order), and before it there may be days of 24 hours: `30d`, `1d12h`. The Python value is always a `datetime.timedelta`.
 
 Three types for fields are made here; others are `Annotated[timedelta, DurationShape(...)]`:
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
 
-DURATION_PATTERN = "^([0-9]{1,5}(d|h|m|s|ms)){1,4}$"
-"""What `parse_duration` accepts; a regular expression that Go, Rust and Python read alike."""
+DURATION_PATTERN = "^([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}$"
+"""What `parse_duration` accepts, but for the empty string. Go and Python read it alike, and it is short, since the API
+server reckons the cost of a rule by the length of its pattern."""
 
-DECIMAL_PATTERN = "^(([0-9]{1,5}(d|h|m|s|ms)){1,4}|[0-9]{1,9}[.][0-9]{1,9}s)$"
+DECIMAL_PATTERN = "^(([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}|[0-9]{1,9}[.][0-9]{1,9}s)$"
 """What `parse_decimal_duration` accepts: `DURATION_PATTERN`, or decimal seconds."""
 
-DURATION_MAX_LENGTH = 28
-"""Characters of the longest duration: four times five digits and `ms`."""
+DURATION_MAX_LENGTH = 34
+"""Characters of the longest duration: five digits and `d`, and four times five digits and `ms`."""
 
 DURATION_MESSAGE = (
     "must be a duration: whole numbers with the units d, h, m, s or ms, four at most, such as `90s`, `1h30m` or `30d`"
@@ -46,10 +47,12 @@ DECIMAL_MESSAGE = (
 LONGEST = timedelta(days=99_999)
 """The longest duration, 273 years. A longer sum of parts counts as this one."""
 
+MILLISECOND = timedelta(milliseconds=1)
+"""The finest part of a duration."""
+
 _FORM = re.compile(DURATION_PATTERN)
 _DECIMAL_FORM = re.compile(DECIMAL_PATTERN)
 _PART = re.compile("([0-9]+)(ms|[dhms])")
-_MILLISECOND = timedelta(milliseconds=1)
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 
@@ -57,7 +60,7 @@ def parse_duration(text: str) -> timedelta:
     """Read a duration such as `1h30m`.
 
     Args:
-        text: Whole numbers with the units d, h, m, s or ms, at most four, in any order.
+        text: Whole numbers with the units d, h, m, s or ms; days first, then at most four others in any order.
 
     Returns:
         The sum of the parts, at most `LONGEST`.
@@ -65,7 +68,7 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: The text has another form; the message says which one is accepted.
     """
-    if _FORM.fullmatch(text) is None:
+    if not text or _FORM.fullmatch(text) is None:
         raise ValueError(f"{text!r} {DURATION_MESSAGE}")
     milliseconds = sum(int(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(text))
     return min(timedelta(milliseconds=milliseconds), LONGEST)
@@ -83,7 +86,7 @@ def parse_decimal_duration(text: str) -> timedelta:
     Raises:
         ValueError: The text has another form; the message says which ones are accepted.
     """
-    if _DECIMAL_FORM.fullmatch(text) is None:
+    if not text or _DECIMAL_FORM.fullmatch(text) is None:
         raise ValueError(f"{text!r} {DECIMAL_MESSAGE}")
     if "." not in text:
         return parse_duration(text)
@@ -100,23 +103,19 @@ def format_duration(value: timedelta) -> str:
         value: The duration; rounded to the nearest millisecond, the form has nothing finer.
 
     Returns:
-        For instance `1h30m`, `30d` or `0s`. At most four parts: where there would be five, seconds and
-        milliseconds are told together in milliseconds.
+        For instance `1h30m`, `30d` or `0s`.
 
     Raises:
         ValueError: The duration is negative or longer than `LONGEST`.
     """
     if not timedelta(0) <= value <= LONGEST:
         raise ValueError(f"{value} must be between 0s and {LONGEST.days}d to be written as a duration")
-    total = round(value / _MILLISECOND)
+    rest = round(value / MILLISECOND)
     parts = []
-    rest = total
     for unit, size in _MILLISECONDS.items():
         number, rest = divmod(rest, size)
         if number:
             parts.append(f"{number}{unit}")
-    if len(parts) == len(_MILLISECONDS):
-        parts[-2:] = [f"{total % _MILLISECONDS['m']}ms"]
     return "".join(parts) or "0s"
 
 
@@ -132,35 +131,47 @@ def format_decimal_duration(value: timedelta) -> str:
     Raises:
         ValueError: The duration is negative or longer than `LONGEST`.
     """
-    if value % _MILLISECOND:
+    if value % MILLISECOND:
         seconds, fraction = divmod(value, timedelta(seconds=1))
         if timedelta(0) <= value <= LONGEST:
             return f"{seconds}.{fraction.microseconds:06d}".rstrip("0") + "s"
     return format_duration(value)
 
 
-def not_longer_cel(shorter: str, longer: str) -> str:
-    """CEL that says that one duration is not longer than another. What is no duration passes: its own rule tells.
+def duration_cel(text: str = "self", *, decimal: bool = False) -> str:
+    """CEL that says that a text is a duration.
 
     Args:
-        shorter: A CEL expression of type string, such as `self.initialInterval`.
-        longer: Another one.
+        text: A CEL expression of type string.
+        decimal: Whether decimal seconds count as well.
 
     Returns:
         A CEL expression of type bool.
     """
+    return f"{text} != '' && {text}.matches('{DECIMAL_PATTERN if decimal else DURATION_PATTERN}')"
 
-    # CEL knows no days. Read as hours, each day is 23 hours short: a <= b is then
-    # hours(a) - hours(b) <= (days(b) - days(a)) * 23h.
-    def days(text: str) -> str:
-        return f"{text}.findAll('[0-9]+d').map(d, int(d.replace('d', ''))).sum()"
 
-    def hours(text: str) -> str:
-        return f"duration({text}.replace('d', 'h'))"
+def not_longer_cel(shorter: str, longer: str, *, decimal: bool = False) -> str:
+    """CEL that says that one duration is not longer than another, to the millisecond.
 
-    malformed = " || ".join(f"!{text}.matches('{DECIMAL_PATTERN}')" for text in (shorter, longer))
-    missing = f"duration(string(({days(longer)} - {days(shorter)}) * 23) + 'h')"
-    return f"{malformed} || {hours(shorter)} - {hours(longer)} <= {missing}"
+    What is no duration passes: its own rule tells.
+
+    Args:
+        shorter: A CEL expression of type string, such as `self.initialInterval`.
+        longer: Another one.
+        decimal: Whether they may be decimal seconds.
+
+    Returns:
+        A CEL expression of type bool.
+    """
+    wellformed = f"{duration_cel(shorter, decimal=decimal)} && {duration_cel(longer, decimal=decimal)}"
+
+    def milliseconds(text: str) -> str:
+        # CEL knows no days. Read as hours, each is 23 hours short.
+        days = f"({text}.contains('d') ? int({text}.substring(0, {text}.indexOf('d'))) : 0)"
+        return f"duration({text}.replace('d', 'h')).getMilliseconds() + {days} * {23 * _MILLISECONDS['h']}"
+
+    return f"!({wellformed}) || {milliseconds(shorter)} <= {milliseconds(longer)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +187,7 @@ class DurationShape:
     @property
     def minimum_message(self) -> str:
         """The sentence a person sees who wrote a shorter duration."""
-        if self.at_least <= _MILLISECOND:
+        if self.at_least <= MILLISECOND:
             return "must be longer than `0s`; leave the field out for its default"
         return f"must be at least `{format_duration(self.at_least)}`"
 
@@ -213,6 +224,13 @@ class DurationShape:
         """
         return format_decimal_duration(value) if self.decimal else format_duration(value)
 
+    def _minimum_cel(self) -> str:
+        if self.at_least <= MILLISECOND:
+            return "self.matches('[^0dhms]')"  # not zeros and units alone
+        # A day read as an hour is long enough for every minimum of up to an hour.
+        minimum = f"duration(self.replace('d', 'h')) >= duration('{format_duration(self.at_least)}')"
+        return f"!({duration_cel()}) || {minimum}"
+
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.read,
@@ -224,20 +242,21 @@ class DurationShape:
     def __get_pydantic_json_schema__(
         self, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        pattern = DECIMAL_PATTERN if self.decimal else DURATION_PATTERN
-        form = f"self.matches('{pattern}')"
-        rules = [{"rule": form, "message": DECIMAL_MESSAGE if self.decimal else DURATION_MESSAGE}]
+        rules = [
+            {
+                "rule": duration_cel(decimal=self.decimal),
+                "message": DECIMAL_MESSAGE if self.decimal else DURATION_MESSAGE,
+            }
+        ]
         if self.at_least:
-            # A day read as an hour is long enough for every minimum of up to an hour.
-            minimum = f"duration(self.replace('d', 'h')) >= duration('{format_duration(self.at_least)}')"
-            rules.append({"rule": f"!{form} || {minimum}", "message": self.minimum_message})
+            rules.append({"rule": self._minimum_cel(), "message": self.minimum_message})
         return {"type": "string", "maxLength": DURATION_MAX_LENGTH, "x-kubernetes-validations": rules}
 
 
 Duration = Annotated[timedelta, DurationShape()]
 """A field that holds any duration."""
 
-PositiveDuration = Annotated[timedelta, DurationShape(at_least=_MILLISECOND)]
+PositiveDuration = Annotated[timedelta, DurationShape(at_least=MILLISECOND)]
 """A field that holds a duration longer than `0s`."""
 
 DecimalDuration = Annotated[timedelta, DurationShape(decimal=True)]

@@ -16,7 +16,7 @@ from pydantic_core import core_schema
 
 from perdure.api.durations import (
     DURATION_MESSAGE,
-    DURATION_PATTERN,
+    duration_cel,
     format_duration,
     parse_duration,
 )
@@ -39,7 +39,7 @@ MAX_WORKFLOW_ID = 1000
 MAX_EXPRESSION = 4096
 """Characters of an expression."""
 
-MAX_SHORT_EXPRESSION = 512
+MAX_SHORT_EXPRESSION = 256
 """Characters of an expression that stands for a duration or a time."""
 
 MAX_TEXT = 4096
@@ -51,8 +51,11 @@ TIME_PATTERN = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{
 TIME_MESSAGE = "must be a time as RFC 3339 writes it, with its offset, such as `2026-12-24T18:00:00Z`"
 """The sentence a person sees who wrote something else."""
 
-NAME_PATTERN = "^[A-Za-z]([-_A-Za-z0-9]*[A-Za-z0-9])?$"
+NAME_PATTERN = "^[A-Za-z][-_A-Za-z0-9]*$"
 """A name inside a definition: also names of functions and classes in other languages fit."""
+
+_LIKE_A_TIME = "^[-0-9]{10}T[:.0-9]{8,18}(Z|[-+][:0-9]{5})$"
+"""Looser than `TIME_PATTERN`, and short: the cost of a rule goes by the length of its pattern."""
 
 NAME_MESSAGE = "must be a name: letters, digits, `-` and `_`, from a letter on, at most 63 characters"
 """The sentence a person sees who wrote something else."""
@@ -61,7 +64,7 @@ VARIABLE_PATTERN = "^[A-Za-z_][A-Za-z0-9_]*$"
 """A name that expressions can use as it is."""
 
 RESERVED = (
-    *("input", "params", "steps", "item", "index", "error", "signals", "vars", "run", "now", "schedule"),
+    *("input", "params", "steps", "index", "signals", "vars", "run", "now", "schedule"),
     *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
     *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
 )
@@ -241,16 +244,38 @@ def map_list(key: str, max_items: int, *, min_items: int = 0) -> ListShape:
     return ListShape("map", max_items, key, min_items)
 
 
-def _form(pattern: re.Pattern[str], max_length: int, message: str) -> Callable[[Any], str]:
+def matching(pattern: re.Pattern[str], max_length: int, message: str) -> Callable[[Any], str]:
+    """Make the reader of a string that has a form.
+
+    Args:
+        pattern: The form of the whole string.
+        max_length: How many characters there may be.
+        message: The sentence for who wrote something else.
+
+    Returns:
+        A function for `FieldShape.read`.
+    """
+
     def read(value: Any) -> str:
-        if not isinstance(value, str) or len(value) > max_length or pattern.fullmatch(value) is None:
+        if not isinstance(value, str) or not value or pattern.fullmatch(value) is None:
             raise ValueError(message)
+        if len(value) > max_length:
+            raise ValueError(f"must have at most {max_length} characters")
         return value
 
     return read
 
 
-def _cel_string(max_length: int, *rules: tuple[str, str]) -> dict[str, Any]:
+def cel_string(max_length: int, *rules: tuple[str, str]) -> dict[str, Any]:
+    """Make the CRD schema of a string that CEL rules check, so that a mistake is told in words.
+
+    Args:
+        max_length: How many characters there may be.
+        rules: CEL expressions over `self`, each with its sentence.
+
+    Returns:
+        The schema.
+    """
     return {
         "type": "string",
         "minLength": 1,
@@ -359,11 +384,14 @@ Time = Annotated[
 Name = Annotated[
     str,
     FieldShape(
-        _form(_NAME_FORM, MAX_NAME, NAME_MESSAGE),
-        _cel_string(MAX_NAME, (f"self.matches('{NAME_PATTERN}')", NAME_MESSAGE)),
+        matching(_NAME_FORM, MAX_NAME, NAME_MESSAGE),
+        cel_string(MAX_NAME, (f"self.matches('{NAME_PATTERN}')", NAME_MESSAGE)),
     ),
 ]
 """The name of something inside a definition: a step, an activity, a block, a signal, a branch."""
+
+PlainName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]
+"""The same deep inside lists, where a rule that tells the mistake in words would cost too much."""
 
 Reference = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 """Refers to something by its `Name`; whether it exists is told by a condition."""
@@ -372,7 +400,7 @@ Variable = Annotated[
     str,
     FieldShape(
         _read_variable,
-        _cel_string(
+        cel_string(
             MAX_NAME,
             (
                 f"self.matches('{VARIABLE_PATTERN}') && !(self in [{', '.join(map(repr, RESERVED))}])",
@@ -412,7 +440,7 @@ FailureTypeName = Annotated[str, Field(min_length=1, max_length=253)]
 """The type of a failure, compared as it is."""
 
 Expression = Annotated[
-    str, FieldShape(_read_expression, _cel_string(MAX_EXPRESSION, (_EXPRESSION_CEL, EXPRESSION_MESSAGE)))
+    str, FieldShape(_read_expression, cel_string(MAX_EXPRESSION, (_EXPRESSION_CEL, EXPRESSION_MESSAGE)))
 ]
 """One whole expression, `${…}`."""
 
@@ -420,10 +448,10 @@ DurationOrExpression = Annotated[
     timedelta | str,
     FieldShape(
         _read_duration_or_expression,
-        _cel_string(
+        cel_string(
             MAX_SHORT_EXPRESSION,
             (
-                f"self.startsWith('${{') ? self.endsWith('}}') : self.matches('{DURATION_PATTERN}')",
+                f"self.startsWith('${{') ? self.endsWith('}}') : {duration_cel()}",
                 DURATION_OR_EXPRESSION_MESSAGE,
             ),
         ),
@@ -436,10 +464,10 @@ TimeOrExpression = Annotated[
     datetime | str,
     FieldShape(
         _read_time_or_expression,
-        _cel_string(
+        cel_string(
             MAX_SHORT_EXPRESSION,
             (
-                f"self.startsWith('${{') ? self.endsWith('}}') : self.matches('{TIME_PATTERN}')",
+                f"self.startsWith('${{') ? self.endsWith('}}') : self.matches('{_LIKE_A_TIME}')",
                 TIME_OR_EXPRESSION_MESSAGE,
             ),
         ),

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Resource, SpecModel, StatusModel
+from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import DecimalDuration, Duration, PositiveDuration, not_longer_cel
+from perdure.api.durations import MILLISECOND, DecimalDuration, Duration, PositiveDuration, not_longer_cel
 from perdure.api.fields import Count, FailureTypeName, Large, Positive, ResourceName, Time, atomic_list, set_list
 from perdure.api.rules import Rule, exactly_one_of
 
@@ -62,8 +62,8 @@ class CloudScheduler(SpecModel):
     rules = (
         Rule(
             "`minBackoffDuration` must not be longer than `maxBackoffDuration`",
-            not_longer_cel("self.minBackoffDuration", "self.maxBackoffDuration"),
-            lambda policy: policy.min_backoff_duration <= policy.max_backoff_duration,
+            not_longer_cel("self.minBackoffDuration", "self.maxBackoffDuration", decimal=True),
+            lambda policy: policy.min_backoff_duration // MILLISECOND <= policy.max_backoff_duration // MILLISECOND,
         ),
     )
 
@@ -188,6 +188,18 @@ class RetryPolicyStatus(StatusModel):
 
 class RetryPolicy(Resource):
     """How failures are retried. Shared by name, so that one change applies everywhere."""
+
+    info = KindInfo(
+        plural="retrypolicies",
+        short_name="rpol",
+        columns=(
+            Column("Ready", condition_path("Ready", "status"), "Whether the policy can be used"),
+            Column("Circuit", ".status.circuit.state", "Whether its circuit breaker lets attempts through"),
+            Column("Waits", ".status.preview", "The first waits between attempts"),
+            Column("Message", condition_path("Ready", "message"), "What is wrong with it", wide=True),
+        ),
+        selectable=(".status.circuit.state",),
+    )
 
     kind: Literal["RetryPolicy"] = "RetryPolicy"
     """Always `RetryPolicy`."""

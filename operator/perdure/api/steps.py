@@ -17,6 +17,7 @@ from perdure.api.fields import (
     Json,
     JsonObject,
     Name,
+    PlainName,
     Positive,
     Reference,
     ResourceName,
@@ -31,7 +32,10 @@ from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, exactly_one_of
 
 MAX_STEPS = 200
-"""Steps in one list; a longer flow is told with blocks, `forEach` or children."""
+"""Steps of a workflow; a longer flow is told with blocks, `forEach` or children."""
+
+MAX_BLOCK_STEPS = 32
+"""Steps of one block. The API server reckons what its rules may cost with all blocks full, and has a limit."""
 
 TaskTimeout = Annotated[timedelta, DurationShape(at_least=timedelta(seconds=1))]
 """How long a worker has for one workflow task."""
@@ -210,7 +214,7 @@ class ChildWorkflow(SpecModel):
 class Branch(SpecModel):
     """One of the blocks that run at the same time."""
 
-    name: Name
+    name: PlainName
     """Name of the branch: its output is `steps.<step>.output.<name>`."""
 
     block: Reference
@@ -412,7 +416,7 @@ class Step(SpecModel):
     for_each: ForEach | None = None
     """Runs the step once for each item of a list. `catch`, `timeout` and `compensate` apply to each item."""
 
-    catch: Annotated[list[Catch], atomic_list(16)] = Field(default_factory=list)
+    catch: Annotated[list[Catch], atomic_list(8)] = Field(default_factory=list)
     """What to do when the step fails: the first entry that fits is taken. Default: the failure goes up."""
 
     compensate: Compensate | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from perdure.api.common import Resource, SpecModel, StatusModel
+from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import PositiveDuration
 from perdure.api.fields import (
@@ -24,12 +24,12 @@ from perdure.api.fields import (
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import at_least_one_of, exactly_one_of
-from perdure.api.steps import MAX_STEPS, Step
+from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 
 MAX_ACTIVITIES = 200
 """Activities of one definition."""
 
-MAX_BLOCKS = 50
+MAX_BLOCKS = 100
 """Blocks of one definition."""
 
 
@@ -39,9 +39,7 @@ class Container(SpecModel):
     Whether Kubernetes takes it is asked with a dry-run when the Workflow is applied; the condition `Ready` tells.
     """
 
-    model_config = ConfigDict(
-        extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": None}
-    )
+    model_config = ConfigDict(extra="allow")
 
     image: Annotated[str, Field(min_length=1, max_length=1024)]
     """Container image. All other fields of a Kubernetes container are allowed too: `command`, `args`, `env`,
@@ -51,9 +49,7 @@ class Container(SpecModel):
 class PodSpec(SpecModel):
     """The spec of a pod as Kubernetes knows it (core/v1 PodSpec), kept as it is given."""
 
-    model_config = ConfigDict(
-        extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": None}
-    )
+    model_config = ConfigDict(extra="allow")
 
     containers: Annotated[list[JsonObject], atomic_list(32, min_items=1)]
     """The containers; the first one is the activity. All other fields of a Kubernetes pod spec are allowed too:
@@ -187,7 +183,7 @@ class Block(SpecModel):
     params: InputSpec | None = None
     """What the `input` of a call looks like, which is `params` in expressions of the block."""
 
-    steps: Annotated[list[Step], map_list("name", MAX_STEPS)]
+    steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)]
     """The steps, run in order where `needs` does not say otherwise. A block may call itself, to a limited depth."""
 
     output: Json = None
@@ -269,6 +265,16 @@ class WorkflowStatus(StatusModel):
 
 class Workflow(Resource):
     """A reusable definition: activities and steps. WorkflowRuns run it."""
+
+    info = KindInfo(
+        plural="workflows",
+        short_name="pwf",
+        columns=(
+            Column("Ready", condition_path("Ready", "status"), "Whether the definition can be run"),
+            Column("Reason", condition_path("Ready", "reason"), "Why it can be run, or not"),
+            Column("Message", condition_path("Ready", "message"), "What is wrong with it, and where", wide=True),
+        ),
+    )
 
     kind: Literal["Workflow"] = "Workflow"
     """Always `Workflow`."""

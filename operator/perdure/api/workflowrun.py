@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perdure.api.common import Resource, SpecModel, StatusModel
+from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration
 from perdure.api.fields import (
@@ -23,7 +23,7 @@ from perdure.api.fields import (
     atomic_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import exactly_one_of
+from perdure.api.rules import Rule, cel_name, exactly_one_of
 from perdure.api.steps import ParentClosePolicy, TaskTimeout, WorkflowIdReusePolicy, WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 
@@ -51,15 +51,8 @@ class RunOptions(SpecModel):
     """What to run: a Workflow by `name`, or `type` and `taskQueue` of a workflow run by Temporal SDK workers.
     Resolved and kept as it is when the run starts."""
 
-    workflow_id: WorkflowId | None = None
-    """Id of the workflow; at most one open run in the namespace has it. Runs that follow by retry or continue-as-new
-    share it. Default: the name of the WorkflowRun."""
-
     workflow_id_reuse_policy: WorkflowIdReusePolicy = WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
     """Whether the id may be used again when only closed runs have it. Default AllowDuplicateFailedOnly."""
-
-    workflow_id_conflict_policy: WorkflowIdConflictPolicy = WorkflowIdConflictPolicy.FAIL
-    """What happens when an open run has the id. Default Fail."""
 
     input: Json = None
     """Input of the run, any value. Default: the Workflow's own default."""
@@ -93,6 +86,13 @@ class WorkflowRunSpec(RunOptions):
     """What to run, and how: exactly one of `workflow` and `inline`."""
 
     rules = (exactly_one_of("workflow", "inline"),)
+
+    workflow_id: WorkflowId | None = None
+    """Id of the workflow; at most one open run in the namespace has it. Runs that follow by retry or continue-as-new
+    share it. Default: the name of the WorkflowRun."""
+
+    workflow_id_conflict_policy: WorkflowIdConflictPolicy = WorkflowIdConflictPolicy.FAIL
+    """What happens when an open run has the id. Default Fail."""
 
     inline: WorkflowSpec | None = None
     """A definition written in place, for a run that no other run shares it with."""
@@ -320,8 +320,51 @@ class WorkflowRunStatus(StatusModel):
     """What the engine remembers between two events: compact, and for the operator only."""
 
 
+def _unchanged_cel(spec: type[SpecModel], but: tuple[str, ...]) -> str:
+    # The type checker of CEL does not know fields of free-form JSON, such as `input`; at run time they are there. It also
+    # takes the size of whatever `dyn` gives for unbounded, but a list of known length for just that.
+    def fields(of: str) -> str:
+        return ", ".join(f"dyn({of}.spec).?{cel_name(field)}" for field in spec.model_fields if field not in but)
+
+    return f"[{fields('self')}] == [{fields('oldSelf')}]"
+
+
 class WorkflowRun(Resource):
     """One execution of a workflow, with its input and what came of it."""
+
+    rules = (
+        Rule(
+            "`spec` must not change, but for `ttlSecondsAfterFinished`: create another WorkflowRun, or ask for what you "
+            "want with an Operation",
+            _unchanged_cel(WorkflowRunSpec, but=("ttl_seconds_after_finished",)),
+            reason="FieldValueForbidden",
+            field_path=".spec",
+        ),
+    )
+
+    info = KindInfo(
+        plural="workflowruns",
+        short_name="wfr",
+        columns=(
+            Column("Phase", ".status.phase", "Where the run stands"),
+            Column("Progress", ".status.progress", "How many steps ended, of how many known"),
+            Column("Reason", condition_path("Succeeded", "reason"), "Why it stands there"),
+            Column("Started", ".status.startTime", "How long ago the run started", "date"),
+            Column("Completed", ".status.completionTime", "How long ago the run closed", "date"),
+            Column(
+                "Schedule", r".metadata.labels.perdure\.dev/schedule", "The Schedule that started the run", wide=True
+            ),
+            Column("Message", condition_path("Succeeded", "message"), "What is to know about it", wide=True),
+        ),
+        selectable=(
+            ".status.phase",
+            ".spec.workflowId",
+            ".spec.workflow.name",
+            ".spec.workflow.type",
+            ".spec.workflow.taskQueue",
+            ".status.firstRunId",
+        ),
+    )
 
     kind: Literal["WorkflowRun"] = "WorkflowRun"
     """Always `WorkflowRun`."""

@@ -1,0 +1,222 @@
+"""Writes the CRDs, and their copy in the Helm chart, from the models.
+
+`python -m perdure.api.crdgen` writes `crds/*.yaml` and `charts/perdure/templates/crds/*.yaml` of the checkout;
+with `--check` it writes nothing and fails where a file is not what the models say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
+from perdure.api.deadletter import DeadLetter
+from perdure.api.historysegment import HistorySegment
+from perdure.api.operation import Operation
+from perdure.api.retrypolicy import RetryPolicy
+from perdure.api.schedule import Schedule
+from perdure.api.schema import SchemaError, structural_schema
+from perdure.api.workflow import Workflow
+from perdure.api.workflowrun import WorkflowRun
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KINDS: tuple[type[Resource], ...] = (
+    Workflow,
+    WorkflowRun,
+    Schedule,
+    RetryPolicy,
+    Operation,
+    DeadLetter,
+    HistorySegment,
+)
+"""Every kind of the group."""
+
+HEADER = "# Written by `python -m perdure.api.crdgen` from the models in operator/perdure/api; do not edit.\n"
+"""First line of every file."""
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+"""The checkout that this module stands in."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML without anchors, and with long texts as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - as PyYAML declares it
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def custom_resource_definition(kind: type[Resource]) -> dict[str, Any]:
+    """Make the CRD of a kind.
+
+    Args:
+        kind: The model of the kind.
+
+    Returns:
+        The CustomResourceDefinition as a manifest.
+
+    Raises:
+        SchemaError: The model lacks something that a good CRD needs.
+    """
+    name, info = kind.__name__, kind.info
+    version: dict[str, Any] = {"name": VERSION, "served": True, "storage": True}
+    if info.has_status:
+        version["subresources"] = {"status": {}}
+    if info.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in info.selectable]
+    version["additionalPrinterColumns"] = [_column(column) for column in (*info.columns, AGE)]
+    version["schema"] = {"openAPIV3Schema": structural_schema(kind)}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{info.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": name,
+                "listKind": f"{name}List",
+                "plural": info.plural,
+                "singular": name.lower(),
+                "shortNames": [info.short_name],
+                "categories": [CATEGORY],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    entry["description"] = column.description
+    if column.wide:
+        entry["priority"] = 1
+    return entry
+
+
+def crd_yaml(kind: type[Resource]) -> str:
+    """Write the CRD of a kind as YAML.
+
+    Args:
+        kind: The model of the kind.
+
+    Returns:
+        The text of the file in `crds/`.
+
+    Raises:
+        SchemaError: The model lacks something that a good CRD needs.
+    """
+    body = yaml.dump(custom_resource_definition(kind), Dumper=_Dumper, sort_keys=False, width=116, allow_unicode=True)
+    return HEADER + body
+
+
+def chart_template(crd: str) -> str:
+    """Make the chart's template of a CRD.
+
+    Args:
+        crd: The text of the file in `crds/`.
+
+    Returns:
+        The same, installed only with `crds.enabled`, and kept at uninstallation with `crds.keep`.
+    """
+    # What looks like a template in a description must come out as it is.
+    body = crd.removeprefix(HEADER).replace("{{", '{{ "{{" }}')
+    head, metadata, rest = body.partition("metadata:\n")
+    return (
+        f"{HEADER}{{{{- if .Values.crds.enabled }}}}\n{head}{metadata}"
+        "  labels:\n"
+        '    {{- include "perdure.labels" . | nindent 4 }}\n'
+        "  {{- if .Values.crds.keep }}\n"
+        "  annotations:\n"
+        "    helm.sh/resource-policy: keep\n"
+        "  {{- end }}\n"
+        f"{rest}{{{{- end }}}}\n"
+    )
+
+
+def generated_files() -> dict[str, str]:
+    """Make all files.
+
+    Returns:
+        The text of each, by its path in the checkout.
+
+    Raises:
+        SchemaError: A model lacks something that a good CRD needs.
+    """
+    files = {}
+    for kind in KINDS:
+        text = crd_yaml(kind)
+        files[f"crds/{GROUP}_{kind.info.plural}.yaml"] = text
+        files[f"charts/perdure/templates/crds/{GROUP}_{kind.info.plural}.yaml"] = chart_template(text)
+    return files
+
+
+def stale_files(root: Path, files: dict[str, str]) -> list[str]:
+    """Compare what is there with what should be.
+
+    Args:
+        root: The checkout.
+        files: The text of each file, by its path in the checkout.
+
+    Returns:
+        Paths of files that are missing, differ, or should not be there.
+    """
+    there = {
+        path.relative_to(root).as_posix()
+        for folder in ("crds", "charts/perdure/templates/crds")
+        for path in (root / folder).glob("*.yaml")
+    }
+    differing = {
+        path for path, text in files.items() if path not in there or (root / path).read_text(encoding="utf-8") != text
+    }
+    return sorted(differing | (there - files.keys()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files, or check them.
+
+    Args:
+        arguments: The command line; None takes the process's own.
+
+    Returns:
+        The exit code: 0, or 1 where files are stale or a model cannot become a CRD.
+    """
+    parser = argparse.ArgumentParser(prog="python -m perdure.api.crdgen", description="Write the CRDs.")
+    parser.add_argument("--check", action="store_true", help="Write nothing, and fail where a file is stale")
+    parser.add_argument("--root", type=Path, default=CHECKOUT, help="The checkout to write to")
+    options = parser.parse_args(arguments)
+    try:
+        files = generated_files()
+    except SchemaError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    stale = stale_files(options.root, files)
+    if options.check:
+        for path in stale:
+            sys.stderr.write(f"{path} is stale: run `python -m perdure.api.crdgen`\n")
+        return 1 if stale else 0
+    for path in stale:
+        target = options.root / path
+        if path in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(files[path], encoding="utf-8")
+        else:
+            target.unlink()
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Fixtures that render the chart with the real helm."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CHART = REPOSITORY / "charts" / "perdure"
+
+Manifest = dict[str, Any]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+Render = Callable[..., list[Manifest]]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Helm:
+    """Run helm, from PATH or from the project's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache_folder = Path(os.environ.get("PERDURE_CACHE") or f"{base}/perdure")
+    program = shutil.which("helm") or shutil.which("helm", path=cache_folder / "bin")
+    if program is None:
+        pytest.fail("helm is needed: put it on PATH, or run `python3 hack/cluster tools`")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(helm: Helm) -> Render:
+    """Render the chart as release `perdure` in `perdure-system`; arguments are those of `--set-json`."""
+
+    @cache
+    def manifests(*settings: str) -> list[Manifest]:
+        flags = [part for setting in settings for part in ("--set-json", setting)]
+        done = helm("template", "perdure", str(CHART), "--namespace", "perdure-system", *flags)
+        assert done.returncode == 0, done.stderr
+        return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]
+
+    return manifests

@@ -1,0 +1,322 @@
+"""The chart renders what it promises, whatever the values."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from perdure.api import labels
+from perdure.runtime import payloads
+
+pytestmark = pytest.mark.cluster
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CHART = REPOSITORY / "charts" / "perdure"
+EVERYTHING = (
+    "podDisruptionBudget.enabled=true",
+    "networkPolicy.enabled=true",
+    'networkPolicy.ingressFrom=[{"namespaceSelector": {}}]',
+    "serviceMonitor.enabled=true",
+    'serviceMonitor.labels={"release": "prometheus"}',
+    'commonLabels={"team": "flow"}',
+    'podAnnotations={"a": "b"}',
+    'nodeSelector={"disk": "fast"}',
+    'tolerations=[{"operator": "Exists"}]',
+    'affinity={"podAntiAffinity": {}}',
+    'imagePullSecrets=[{"name": "pull"}]',
+    'priorityClassName="high"',
+    'extraArgs=["--verbose"]',
+    'extraEnv=[{"name": "A", "value": "b"}]',
+)
+NAMESPACED = 'watchNamespaces=["team-a", "team-b"]'
+PERDURE_KINDS = {
+    "workflows",
+    "workflowruns",
+    "schedules",
+    "retrypolicies",
+    "operations",
+    "deadletters",
+    "historysegments",
+}
+
+Manifest = dict[str, Any]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+Render = Callable[..., list[Manifest]]
+
+
+def of_kind(manifests: Sequence[Manifest], *kinds: str) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]
+
+
+def named(manifests: Sequence[Manifest], kind: str, name: str) -> Manifest:
+    (found,) = [x for x in of_kind(manifests, kind) if x["metadata"]["name"] == name]
+    return found
+
+
+def rules(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    for role in of_kind(manifests, "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            yield role["metadata"]["name"], rule
+
+
+def granted(role: Manifest, group: str) -> dict[str, set[str]]:
+    """Verbs by resource of one API group."""
+    verbs: dict[str, set[str]] = {}
+    for rule in role["rules"]:
+        if group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                verbs.setdefault(resource, set()).update(rule["verbs"])
+    return verbs
+
+
+def operator_container(manifests: Sequence[Manifest]) -> Manifest:
+    (container,) = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+@pytest.mark.parametrize("settings", [(), EVERYTHING, (NAMESPACED, *EVERYTHING)], ids=["default", "all", "ns"])
+def test_lint_is_content(helm: Helm, settings: Sequence[str]) -> None:
+    done = helm("lint", "--strict", str(CHART), *[x for s in settings for x in ("--set-json", s)])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- Rights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [EVERYTHING, (NAMESPACED,)], ids=["cluster", "namespaces"])
+def test_no_role_has_a_wildcard_or_reads_secrets(render: Render, settings: Sequence[str]) -> None:
+    for name, rule in rules(render(*settings)):
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
+        assert "secrets" not in rule["resources"], name
+        assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
+
+
+def test_the_operator_writes_no_spec_and_watches_no_lease(render: Render) -> None:
+    operator = named(render(), "ClusterRole", "perdure")
+    own = granted(operator, "perdure.dev")
+    assert {x.partition("/")[0] for x in own} == PERDURE_KINDS
+    for resource, verbs in own.items():
+        if resource.endswith("/status"):
+            assert verbs == {"patch", "update"}
+        else:
+            assert not verbs & {"update", "patch", "deletecollection"}, resource
+    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch", "delete"}}
+
+
+def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:
+    operator = named(render(), "ClusterRole", "perdure")
+    assert [x["resourceNames"] for x in operator["rules"] if "bind" in x["verbs"]] == [["perdure-activity"]]
+    assert granted(operator, "rbac.authorization.k8s.io") == {
+        "rolebindings": {"get", "create"},
+        "clusterroles": {"bind"},
+    }
+    assert granted(operator, "")["serviceaccounts"] == {"get", "create"}
+
+
+def test_activities_may_only_renew_leases(render: Render) -> None:
+    role = named(render(), "ClusterRole", "perdure-activity")
+    assert granted(role, "coordination.k8s.io") == {"leases": {"get", "patch"}}
+    assert granted(role, "perdure.dev") == {"activities": {"heartbeat"}}
+    assert len(role["rules"]) == 2
+
+
+def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> None:
+    manifests = render()
+    view = granted(named(manifests, "ClusterRole", "perdure-view"), "perdure.dev")
+    edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
+    assert set(view) == PERDURE_KINDS
+    assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
+    assert set(edit) == PERDURE_KINDS - {"historysegments"}
+    assert edit["deadletters"] == {"delete", "deletecollection"}
+    left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false"), "ClusterRole")]
+    assert sorted(left) == ["perdure", "perdure-activity"]
+
+
+def test_namespaced_mode_has_no_cluster_wide_rights(render: Render) -> None:
+    manifests = render(NAMESPACED)
+    assert not of_kind(manifests, "ClusterRoleBinding")
+    assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
+    roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
+    assert [x["metadata"]["namespace"] for x in roles] == ["team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in bindings] == ["team-a", "team-b"]
+    (cluster_role,) = [x for x in of_kind(render(), "ClusterRole") if x["metadata"]["name"] == "perdure"]
+    assert all(x["rules"] == cluster_role["rules"] for x in roles)
+    assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)
+    env = {x["name"]: x.get("value") for x in operator_container(manifests)["env"]}
+    assert env["PERDURE_WATCH_NAMESPACES"] == "team-a,team-b"
+
+
+# --- The operator's pod -----------------------------------------------------------------------------------------------
+
+
+def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> None:
+    manifests = render(*EVERYTHING)
+    pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert [set(x) - {"name"} for x in pod["volumes"]] == [{"emptyDir"}]
+    context = operator_container(manifests)["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
+    container = operator_container(render('logLevel="debug"', 'activity.serviceAccountName="beat"'))
+    env = {x["name"]: x.get("value", x.get("valueFrom")) for x in container["env"]}
+    assert env == {
+        "PERDURE_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+        "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "PERDURE_WATCH_NAMESPACES": "",
+        "PERDURE_LOG_LEVEL": "debug",
+        "PERDURE_HTTP_PORT": "8080",
+        "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
+        "PERDURE_ACTIVITY_CLUSTER_ROLE": "perdure-activity",
+    }
+    probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}
+    assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+
+
+def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    digest = "sha256:" + "0" * 64
+    assert operator_container(render())["image"] == f"localhost/perdure:{version}"
+    assert operator_container(render('image.tag="dev"'))["image"] == "localhost/perdure:dev"
+    assert operator_container(render(f'image.digest="{digest}"'))["image"] == f"localhost/perdure@{digest}"
+
+
+def test_extras_are_off_until_asked_for(render: Render) -> None:
+    extras = ("PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor")
+    assert not of_kind(render(), *extras)
+    assert {x["kind"] for x in of_kind(render(*EVERYTHING), *extras)} == set(extras)
+
+
+def test_common_labels_are_on_every_object_and_cannot_break_the_selector(render: Render) -> None:
+    manifests = render(*EVERYTHING, 'commonLabels={"team": "flow", "app.kubernetes.io/name": "other"}')
+    for manifest in manifests:
+        if manifest["kind"] != "CustomResourceDefinition":
+            assert manifest["metadata"]["labels"]["team"] == "flow", manifest["kind"]
+    deployment = named(manifests, "Deployment", "perdure")["spec"]
+    selector = deployment["selector"]["matchLabels"].items()
+    assert selector <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_notes_hold_three_commands_to_paste(helm: Helm) -> None:
+    done = helm("install", "perdure", str(CHART), "--namespace", "perdure-system", "--dry-run=client")
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:\n")[2]
+    assert [x.split()[3] for x in notes.splitlines() if x.startswith("kubectl ")] == ["rollout", "apply", "wait"]
+    manifest = notes.partition("<<'RUN'\n")[2].partition("\nRUN\n")[0]
+    assert yaml.safe_load(manifest)["kind"] == "WorkflowRun"
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "want_message"),
+    [
+        ("replica=2", "additional properties 'replica' not allowed"),
+        ('image.tga="x"', "additional properties 'tga' not allowed"),
+        ('logLevel="loud"', "value must be one of 'debug', 'info', 'warning', 'error'"),
+        ('watchNamespaces=["Team_A"]', "'Team_A' does not match pattern"),
+        ('image.digest="sha256:1"', "'sha256:1' does not match pattern"),
+        ('replicas="two"', "got string, want integer"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name(helm: Helm, setting: str, want_message: str) -> None:
+    done = helm("template", "perdure", str(CHART), "--set-json", setting)
+    assert done.returncode != 0
+    path = "/" + setting.partition("=")[0].replace(".", "/")
+    assert want_message in done.stderr
+    assert any(f"at '{x}" in done.stderr for x in (path, path.rpartition("/")[0]))
+
+
+@pytest.mark.parametrize("what", ["serviceAccount", "activity.clusterRole"])
+def test_what_the_chart_does_not_create_must_be_named(helm: Helm, what: str) -> None:
+    done = helm("template", "perdure", str(CHART), "--set-json", f"{what}.create=false")
+    assert f"{what}.name must be set where {what}.create is false" in done.stderr
+
+
+def test_two_releases_share_no_cluster_wide_name(helm: Helm, render: Render) -> None:
+    settings = ('watchNamespaces=["team-c"]', "crds.enabled=false")
+    flags = [part for setting in settings for part in ("--set-json", setting)]
+    second = [x for x in yaml.load_all(helm("template", "second", str(CHART), *flags).stdout, yaml.CSafeLoader) if x]
+    cluster_wide = {(x["kind"], x["metadata"]["name"]) for x in second if "namespace" not in x["metadata"]}
+    assert cluster_wide
+    assert not cluster_wide & {(x["kind"], x["metadata"]["name"]) for x in render(NAMESPACED)}
+
+
+def test_the_schema_describes_every_value_and_allows_no_other() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def check(path: str, schema: Manifest, value: Any) -> None:
+        assert schema.get("description"), path
+        if "properties" not in schema:
+            return
+        assert schema["additionalProperties"] is False, path
+        if isinstance(value, dict) and path != ".resources":
+            assert set(value) == set(schema["properties"]) - {"global"}, path
+        for name, inner in schema["properties"].items():
+            check(f"{path}.{name}", inner, value.get(name) if isinstance(value, dict) else None)
+
+    check("", json.loads((CHART / "values.schema.json").read_text()), defaults)
+
+
+# --- CustomResourceDefinitions ----------------------------------------------------------------------------------------
+
+
+def test_the_charts_crds_are_the_repositorys(render: Render) -> None:
+    want = {}
+    for path in sorted((REPOSITORY / "crds").glob("*.yaml")):
+        for crd in yaml.load_all(path.read_text(), yaml.CSafeLoader):
+            want[crd["metadata"]["name"]] = crd["spec"]
+    found = of_kind(render(), "CustomResourceDefinition")
+    assert want
+    assert {x["metadata"]["name"]: x["spec"] for x in found} == want
+    assert {x["metadata"]["annotations"]["helm.sh/resource-policy"] for x in found} == {"keep"}
+    for crd in of_kind(render("crds.keep=false"), "CustomResourceDefinition"):
+        assert "helm.sh/resource-policy" not in crd["metadata"].get("annotations", {})
+    assert not of_kind(render("crds.enabled=false"), "CustomResourceDefinition")
+
+
+# --- The fence --------------------------------------------------------------------------------------------------------
+
+
+def test_the_fence_uses_the_names_that_the_operator_uses(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy", "perdure-leases")
+    (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert selector == {"key": labels.RUN_ID_LABEL, "operator": "Exists"}
+    text = json.dumps(policy)
+    assert labels.HEARTBEAT_DETAILS_ANNOTATION in text
+    assert labels.RESULT_ANNOTATION in text
+    assert f"size() <= {payloads.HEARTBEAT_DETAILS_LIMIT}" in text
+    assert f"size() <= {payloads.LARGE_RESULT_LIMIT}" in text
+    other = named(render(), "ValidatingAdmissionPolicy", "perdure-other-leases")
+    assert f"'{labels.RUN_ID_LABEL}' in oldObject" in other["spec"]["matchConditions"][0]["expression"]
+
+
+def test_the_fence_trusts_this_releases_operator(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-leases")
+    (trusted,) = [x["expression"] for x in policy["spec"]["variables"] if x["name"] == "isTrusted"]
+    assert "== 'system:serviceaccount:perdure-system:op'" in trusted
+
+
+def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
+    bindings = of_kind(render(), "ValidatingAdmissionPolicyBinding")
+    assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
+    assert all(x["spec"]["validationActions"] == ["Deny"] for x in bindings)
+    assert not any("matchResources" in x["spec"] for x in bindings)
+    for binding in of_kind(render(NAMESPACED), "ValidatingAdmissionPolicyBinding"):
+        (selector,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert selector["values"] == ["team-a", "team-b"]
+
+
+def test_the_fence_can_be_left_out(render: Render) -> None:
+    assert not [x for x in render("leaseFence.enabled=false") if x["kind"].startswith("ValidatingAdmission")]

@@ -65,6 +65,8 @@ def image_config(image: Image, machine: str) -> dict[str, object]:
         # Images of equal layers still need configs of their own: a container runtime
         # that garbage-collects by config would take all names for one image.
         "config": {"Env": [PATH], "Labels": {"name": image.tags[0]}, **image.config},
+        # buildah refuses an image that does not account for each of its layers.
+        "history": [{"created_by": "hack/cluster"}] * len(image.layers),
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{x.digest}" for x in image.layers]},
     }
 

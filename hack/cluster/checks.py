@@ -79,7 +79,6 @@ class Kubectl:
         result: dict[str, Any] = json.loads(output)
         return result
 
-
     def ready(self) -> bool:
         """Whether the API server is ready to serve."""
         return self.run("get", "--raw=/readyz", "--request-timeout=5s") == "ok"
@@ -125,9 +124,7 @@ def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lo
     kubectl.run(
         "create",
         "--filename=-",
-        stdin=PROBE_OBJECTS.format(
-            name=PROBE, image=lookup.image, command=json.dumps(lookup.command)
-        ),
+        stdin=PROBE_OBJECTS.format(name=PROBE, image=lookup.image, command=json.dumps(lookup.command)),
     )
     with stage(f"check: {len(nodes)} nodes Ready"):
         wait_until("all nodes Ready", lambda: nodes_ready(kubectl, len(nodes)))
@@ -139,8 +136,7 @@ def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lo
     with stage("check: a NodePort answers on every node"):
         service = kubectl.get("--namespace=kube-system", f"service/{PROBE}")
         port = service["spec"]["ports"][0]["nodePort"]
-        for node in nodes:
-            wait_until(f"NodePort of {node}", lambda node=node: node_port_answers(docker, node, port))
+        wait_until("a NodePort on every node", lambda: all(node_port_answers(docker, node, port) for node in nodes))
     remove_probe(kubectl)
 
 

@@ -18,11 +18,31 @@ RUNC_PACKAGES = {"pkg-config": "pkg-config"}
 BUILDAH_PACKAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 """Command that has to be there -> package that brings it."""
 
-NODE_PACKAGES = (
-    "bash ca-certificates conntrack containernetworking-plugins curl dbus e2fsprogs ethtool "
-    "hostname iproute2 iptables jq kmod libseccomp2 mount nftables openssl pigz procps socat "
-    "systemd systemd-sysv util-linux"
-).split()
+NODE_PACKAGES = [
+    "bash",
+    "ca-certificates",
+    "conntrack",
+    "containernetworking-plugins",
+    "curl",
+    "dbus",
+    "e2fsprogs",
+    "ethtool",
+    "hostname",
+    "iproute2",
+    "iptables",
+    "jq",
+    "kmod",
+    "libseccomp2",
+    "mount",
+    "nftables",
+    "openssl",
+    "pigz",
+    "procps",
+    "socat",
+    "systemd",
+    "systemd-sysv",
+    "util-linux",
+]
 """What systemd, the kubelet, kube-proxy's checks and kind itself need in a node."""
 
 PROXY_PACKAGES = ("conntrack", "dash", "iptables", "nftables")
@@ -32,14 +52,11 @@ PYTHON_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-v
 """Stands in for ``python:3.x-slim`` where that cannot be pulled."""
 
 NO_DOCUMENTATION = tuple(
-    f"--dpkgopt=path-exclude=/usr/share/{folder}/*"
-    for folder in ("doc", "info", "lintian", "locale", "man")
+    f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in ("doc", "info", "lintian", "locale", "man")
 )
 
 
-def require_packages(
-    commands_needed: dict[str, str], log: Path, *, libraries: Sequence[str] = ()
-) -> None:
+def require_packages(commands_needed: dict[str, str], log: Path, *, libraries: Sequence[str] = ()) -> None:
     """Install the Debian packages of commands that are missing on the host."""
     missing = [p for command, p in commands_needed.items() if not commands.found(command)]
     missing += [p for p in libraries if not commands.succeeds(["dpkg", "--status", p])]
@@ -60,9 +77,7 @@ def require_packages(
         )
 
 
-def root_file_system(
-    cache: Cache, name: str, packages: Sequence[str], *, variant: str = "minbase"
-) -> Path:
+def root_file_system(cache: Cache, name: str, packages: Sequence[str], *, variant: str = "minbase") -> Path:
     """Return a tar of a Debian root file system with some packages, cached by their names."""
     options = [f"--variant={variant}", f"--include={','.join(packages)}", *NO_DOCUMENTATION]
     key = fingerprint(words=[SUITE, *options])

@@ -121,9 +121,7 @@ class OwnDaemon:
         debian.require_packages(debian.DOCKER_PACKAGES, self.cache.logs / "apt.log")
         self.clear_stale()
         leftovers.HostState.observe().save(self.host_state)
-        write_atomically(
-            self.config, json.dumps(self.settings(capable=has_cap_sys_resource()), indent=2)
-        )
+        write_atomically(self.config, json.dumps(self.settings(capable=has_cap_sys_resource()), indent=2))
         install_runc_wrapper(self.cache.docker / "runc-wrapper")
         self.cache.docker_run.mkdir(parents=True, exist_ok=True)
         dockerd = commands.found("dockerd") or "dockerd"
@@ -193,9 +191,7 @@ class OwnDaemon:
         run = str(self.cache.docker_run)
         # By name as well: somebody may have the log or a socket of ours open in a tool.
         programs = {
-            pid: Path(processes.command_line(pid)[0]).name
-            for pid in processes.find(run)
-            if processes.command_line(pid)
+            pid: Path(processes.command_line(pid)[0]).name for pid in processes.find(run) if processes.command_line(pid)
         }
         shims = {pid for pid, name in programs.items() if name.startswith("containerd-shim")}
         for pid in processes.children(shims):
@@ -247,8 +243,7 @@ def has_cap_sys_resource(status: Path = Path("/proc/self/status")) -> bool:
 
 def install_runc_wrapper(target: Path) -> None:
     """Copy the wrapper to where it stays as long as the daemon may need it."""
-    source = Path(__file__).with_name("runc_wrapper.py").read_text()
-    _, _, body = source.partition("\n")
+    body = Path(__file__).with_name("runc_wrapper.py").read_text()
     # This very Python, in isolated mode and without site: it is started for every step of
     # every container, and nothing on the daemon's PATH can then get in between.
     write_atomically(target, f"#!{os.path.realpath(sys.executable)} -IS\n{body}")

@@ -15,9 +15,7 @@ class ClusterError(Exception):
 class CommandError(ClusterError):
     """A command failed."""
 
-    def __init__(
-        self, command: Sequence[str], status: int, tail: str, log: Path | None = None
-    ) -> None:
+    def __init__(self, command: Sequence[str], status: int, tail: str, log: Path | None = None) -> None:
         """Keep what is needed to tell the user which command failed, how and where."""
         self.command = tuple(command)
         self.status = status

@@ -103,9 +103,7 @@ CRICTL = GoProgram(
 )
 COREDNS = GoProgram("coredns", "github.com/coredns/coredns", target=".")
 KIND = GoProgram("kind", "sigs.k8s.io/kind")
-HELM = GoProgram(
-    "helm", "helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version={version}",)
-)
+HELM = GoProgram("helm", "helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version={version}",))
 KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
 
 NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)

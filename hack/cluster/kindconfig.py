@@ -89,8 +89,7 @@ def audit_patch() -> str:
         volume("audit-policy", AUDIT_POLICY, "File", read_only=True),
     ]
     operations: list[dict[str, object]] = [
-        {"op": "add", "path": "/apiServer/extraArgs/-", "value": {"name": n, "value": v}}
-        for n, v in arguments.items()
+        {"op": "add", "path": "/apiServer/extraArgs/-", "value": {"name": n, "value": v}} for n, v in arguments.items()
     ]
     operations.append({"op": "add", "path": "/apiServer/extraVolumes", "value": volumes})
     # JSON is YAML, so the patch needs no YAML writer.

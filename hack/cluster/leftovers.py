@@ -35,7 +35,8 @@ def mounts_below(mountinfo: str, folder: Path) -> list[Path]:
         if path == folder or folder in path.parents:
             points.append(path)
     # Of two mounts on one point the later line is on top, so it has to go first.
-    return sorted(reversed(points), key=lambda path: len(path.parts), reverse=True)
+    points.reverse()
+    return sorted(points, key=lambda path: len(path.parts), reverse=True)
 
 
 def unmount_below(folder: Path) -> None:

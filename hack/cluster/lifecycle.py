@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster import checks, commands, kindconfig, nodeimage
 from cluster.checks import Kubectl, Lookup
 from cluster.console import say, stage
-from cluster.docker import Docker, OwnDaemon, ensure_docker, find_docker
+from cluster.docker import Docker, OwnDaemon, answers, ensure_docker, find_docker
 from cluster.errors import ClusterError, CommandError
 from cluster.leftovers import clear_work
 from cluster.paths import KIND_CONFIG, Cache
@@ -83,9 +83,7 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
             ensure_tools(cache, DEFAULT_TOOLS)
         saved = saved_state(cache, name)
         if saved and workers not in {None, saved.workers}:
-            raise ClusterError(
-                f"Cluster {name} is there with {saved.workers} workers; run `down` first."
-            )
+            raise ClusterError(f"Cluster {name} is there with {saved.workers} workers; run `down` first.")
         if saved and audit and not saved.audit:
             raise ClusterError(f"Cluster {name} has no audit log; run `down` first.")
         if saved and healthy_or_mended(cache, docker, saved):
@@ -147,9 +145,7 @@ def create(cache: Cache, docker: Docker, wanted: State) -> None:
         files.audit.mkdir()
         files.audit_policy.write_text(kindconfig.AUDIT_POLICY_TEXT)
     files.kind_config.write_text(
-        kindconfig.render(
-            KIND_CONFIG.read_text(), name=state.name, workers=state.workers, audit=audit
-        )
+        kindconfig.render(KIND_CONFIG.read_text(), name=state.name, workers=state.workers, audit=audit)
     )
     write_atomically(files.state, json.dumps(asdict(state)))
     draft = files.root / "kubeconfig.new"
@@ -246,6 +242,10 @@ def down(cache: Cache, names: Sequence[str]) -> None:
     with locked_if_free(cache.locks / "daemon-in-use") as free:
         if free and own.host_state.exists():
             with stage("stop our Docker daemon"), locked(cache.locks / "docker"):
+                if own.pid() and answers(own.docker):
+                    nodeimage.remove_superseded(own.docker, nodeimage.image_name())
+                    # Volumes of nodes that a killed run never got to name.
+                    own.docker.run("volume", "prune", "--force")
                 own.stop()
 
 

@@ -92,9 +92,7 @@ def required_images(kubernetes: Path, work: Path) -> list[str]:
     kubeadm = work / "kubeadm"
     kubeadm.symlink_to(kubernetes / "kubernetes")
     version = gobuild.KUBERNETES.version
-    images = commands.capture(
-        [str(kubeadm), "config", "images", "list", "--kubernetes-version", version]
-    ).split()
+    images = commands.capture([str(kubeadm), "config", "images", "list", "--kubernetes-version", version]).split()
     go_mod = (gobuild.KUBERNETES.folder / "go.mod").read_text()
     etcd = gobuild.required_version(go_mod, "go.etcd.io/etcd/server/v3").removeprefix("v")
     for part in (f"/etcd:{etcd}-", f"/coredns:{gobuild.COREDNS.version}"):
@@ -103,9 +101,7 @@ def required_images(kubernetes: Path, work: Path) -> list[str]:
     return images
 
 
-def assemble(
-    cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pause: str
-) -> Path:
+def assemble(cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pause: str) -> Path:
     """Lay out the root of the node image."""
     root = work / "root"
     root.mkdir()
@@ -128,9 +124,7 @@ def assemble(
     return root
 
 
-def control_plane_images(
-    work: Path, binaries: dict[str, Path], required: Sequence[str], proxy: Path
-) -> list[Image]:
+def control_plane_images(work: Path, binaries: dict[str, Path], required: Sequence[str], proxy: Path) -> list[Image]:
     """Make the images that kubeadm wants, from our binaries."""
     kubernetes = components_layer(work, binaries["kubernetes"] / "kubernetes")
     tools = proxy_tools_layer(work)
@@ -228,7 +222,7 @@ def load_image(docker: Docker, image: Image) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as loading:
-        assert loading.stdin is not None  # noqa: S101  (told to be a pipe above)
+        assert loading.stdin is not None
         write_archive([image], platform.machine(), loading.stdin)
         _, errors = loading.communicate()
     if loading.returncode:

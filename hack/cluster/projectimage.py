@@ -48,19 +48,19 @@ def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path)
                 )
                 docker.run("save", f"--output={draft}", tag, timeout=None)
         else:
-            build_with_buildah(cache, work, dockerfile, context, tag, draft)
+            build_with_buildah(cache, work, dockerfile=dockerfile, context=context, tag=tag, draft=draft)
         # Across file systems a rename becomes a copy, so half a file is never at its place.
         beside = output.with_name(f".{output.name}.{os.getpid()}")
         shutil.move(draft, beside)
         beside.rename(output)
 
 
-def build_with_buildah(
-    cache: Cache, work: Path, dockerfile: Path, context: Path, tag: str, draft: Path
-) -> None:
+def build_with_buildah(cache: Cache, work: Path, *, dockerfile: Path, context: Path, tag: str, draft: Path) -> None:
     """Build the image without Docker or a registry."""
     debian.require_packages(debian.BUILDAH_PACKAGES, cache.logs / "apt.log")
     log = cache.logs / "image.log"
+    # A build that failed or was killed leaves its container, mounted and in the way.
+    commands.succeeds([*buildah(cache, "rm"), "--all"])
     base = ensure_base(cache)
     with stage(f"{tag}: buildah build"):
         commands.run_logged(

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """OCI runtime for hosts whose root lacks CAP_SYS_RESOURCE: runc with lesser demands.
 
 Docker asks runc to give a privileged container every capability, to lower its OOM score
@@ -21,9 +20,7 @@ def without_privilege(process: dict[str, Any], oom_score: int) -> dict[str, Any]
     stripped = {key: value for key, value in process.items() if key != "rlimits"}
     if capabilities := process.get("capabilities"):
         stripped["capabilities"] = {
-            kind: [name for name in names if name != MISSING]
-            for kind, names in capabilities.items()
-            if names
+            kind: [name for name in names if name != MISSING] for kind, names in capabilities.items() if names
         }
     # Raising the score is allowed to everybody, lowering it is not.
     if (wanted := process.get("oomScoreAdj")) is not None:
@@ -36,7 +33,7 @@ def option(arguments: list[str], *names: str) -> str | None:
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in names:
-            return value if equals else (arguments[position + 1 :] or [None])[0]
+            return value if equals else next(iter(arguments[position + 1 :]), None)
     return None
 
 
@@ -57,7 +54,7 @@ def main() -> None:
     """Rewrite, then become runc with the same arguments."""
     arguments = sys.argv[1:]
     rewrite(arguments, int(Path("/proc/self/oom_score_adj").read_text()))
-    os.execvp("runc", ["runc", *arguments])  # noqa: S606, S607  (the host's runc, wherever it is)
+    os.execvp("runc", ["runc", *arguments])  # noqa: S606  (the host's runc, wherever it is)
 
 
 if __name__ == "__main__":

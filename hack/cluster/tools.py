@@ -50,9 +50,7 @@ TOOLS = {
         ("version",),
         lambda version: version == version_in(gobuild.KIND.version),
     ),
-    "kubectl": Tool(
-        "kubectl", gobuild.KUBERNETES, "kubernetes", ("version", "--client"), kubectl_suits
-    ),
+    "kubectl": Tool("kubectl", gobuild.KUBERNETES, "kubernetes", ("version", "--client"), kubectl_suits),
     "helm": Tool(
         "helm",
         gobuild.HELM,

@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from cluster.docker import OwnDaemon, has_cap_sys_resource, install_runc_wrapper
+from cluster.paths import LONGEST_RUN_FOLDER, Cache
+
+
+@pytest.mark.parametrize(("bounding", "want"), [("000001ffffffffff", True), ("000001fffeffffff", False)])
+def test_the_capability_is_read_from_the_bounding_set(tmp_path: Path, bounding: str, want: bool) -> None:
+    status = tmp_path / "status"
+    status.write_text(f"Name:\tbash\nCapEff:\t0000000000000000\nCapBnd:\t{bounding}\n")
+    assert has_cap_sys_resource(status) is want
+
+
+def test_runc_is_wrapped_only_where_the_capability_is_missing(tmp_path: Path) -> None:
+    daemon = OwnDaemon(Cache(tmp_path))
+    assert "runtimes" not in daemon.settings(capable=True)
+    settings = daemon.settings(capable=False)
+    assert settings["default-runtime"] in settings["runtimes"]
+
+
+def test_all_that_the_daemon_writes_is_under_the_cache_folder() -> None:
+    settings = OwnDaemon(Cache(Path("/cache"))).settings(capable=True)
+    for key in ("data-root", "exec-root", "pidfile"):
+        assert str(settings[key]).startswith("/cache/")
+
+
+def test_sockets_of_a_deep_cache_folder_are_kept_short() -> None:
+    deep = Cache(Path("/home/somebody") / ("long" * 20))
+    assert len(str(deep.docker_run)) <= LONGEST_RUN_FOLDER
+    assert deep.docker_run != Cache(Path("/elsewhere") / ("long" * 20)).docker_run
+
+
+def test_two_caches_have_two_bridges_whose_names_the_kernel_accepts() -> None:
+    bridges = {OwnDaemon(Cache(Path(root))).bridge for root in ("/a", "/b")}
+    assert len(bridges) == 2
+    assert all(len(bridge) <= 15 for bridge in bridges)
+
+
+def test_the_wrapper_is_installed_for_this_python(tmp_path: Path) -> None:
+    target = tmp_path / "runc-wrapper"
+    install_runc_wrapper(target)
+    first = target.read_text().splitlines()[0]
+    assert first.startswith("#!/")
+    assert first.endswith(" -IS")
+    assert target.stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [
+        ({"PERDURE_CACHE": "/x", "XDG_CACHE_HOME": "/y"}, "/x"),
+        ({"XDG_CACHE_HOME": "/y"}, "/y/perdure"),
+    ],
+)
+def test_the_cache_folder_is_where_the_environment_says(environment: dict[str, str], want: str) -> None:
+    assert Cache.from_environment(environment).root == Path(want)

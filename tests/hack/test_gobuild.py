@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from cluster import gobuild
+from cluster.errors import ClusterError
+from cluster.paths import NODE_IMAGE
+from cluster.tools import kubectl_suits, version_in
+
+PROGRAMS = [*gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_every_program_has_its_module_locked(program: gobuild.GoProgram) -> None:
+    assert version_in(program.version) != (0, 0, 0)
+    assert f"{program.module} {program.version} h1:" in (program.folder / "go.sum").read_text()
+
+
+def test_every_module_folder_is_built_by_some_program() -> None:
+    assert {file.parent.name for file in NODE_IMAGE.glob("*/go.mod")} == {program.name for program in PROGRAMS}
+
+
+def test_all_staging_modules_are_of_the_same_kubernetes() -> None:
+    go_mod = (gobuild.KUBERNETES.folder / "go.mod").read_text()
+    want = gobuild.KUBERNETES.version.replace("v1.", "v0.", 1)
+    replaced = [line.split()[-1] for line in go_mod.splitlines() if "=> k8s.io/" in line]
+    assert replaced
+    assert set(replaced) == {want}
+
+
+def test_versions_are_stamped_into_the_binary() -> None:
+    flags = gobuild.KUBERNETES.linker_flags()
+    version = gobuild.KUBERNETES.version
+    assert f"-X k8s.io/component-base/version.gitVersion={version}" in flags
+    assert f"-X k8s.io/client-go/pkg/version.gitMinor={version.split('.')[1]}" in flags
+
+
+def test_a_module_that_is_not_required_is_an_error() -> None:
+    with pytest.raises(ClusterError, match="requires no"):
+        gobuild.required_version("module x\n\nrequire example.com/ab v1.0.0\n", "example.com/a")
+
+
+def test_progress_counts_packages_and_before_that_downloads(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    progress = gobuild.packages_compiled(log)
+    assert progress() == ""
+    log.write_text("go: downloading a v1\ngo: downloading b v1\n")
+    assert progress() == "2 modules downloaded"
+    log.write_text("go: downloading a v1\nexample.com/a\n")
+    assert progress() == "1 packages compiled"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("kind v0.33.0 go1.26.8 linux/amd64", (0, 33, 0)),
+        ("Client Version: v1.36.3\nKustomize Version: v5.8.0", (1, 36, 3)),
+        ("v4.3.1+g1234", (4, 3, 1)),
+        ("no version", (0, 0, 0)),
+    ],
+)
+def test_a_version_is_read_from_what_tools_print(text: str, want: tuple[int, int, int]) -> None:
+    assert version_in(text) == want
+
+
+def test_kubectl_is_used_within_one_minor_version() -> None:
+    _, minor, _ = version_in(gobuild.KUBERNETES.version)
+    assert kubectl_suits((1, minor - 1, 9))
+    assert kubectl_suits((1, minor + 1, 0))
+    assert not kubectl_suits((1, minor - 2, 0))

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster import kindconfig
+from cluster.kindconfig import Audit
+from cluster.paths import KIND_CONFIG
+
+AUDIT = Audit(Path("/cache with blank/audit"), Path("/cache with blank/audit-policy.yaml"))
+
+
+def rendered(*, workers: int = 2, audit: Audit | None = None) -> dict:
+    return yaml.safe_load(kindconfig.render(KIND_CONFIG.read_text(), name="t1", workers=workers, audit=audit))
+
+
+def test_the_file_users_give_to_kind_has_one_control_plane_two_workers_and_the_cgroup_patch() -> None:
+    config = yaml.safe_load(KIND_CONFIG.read_text())
+    assert [node["role"] for node in config["nodes"]] == ["control-plane", "worker", "worker"]
+    patch = yaml.safe_load(config["kubeadmConfigPatches"][0])
+    assert (patch["kind"], patch["failCgroupV1"]) == ("KubeletConfiguration", False)
+
+
+def test_only_the_name_changes_if_nothing_else_is_asked_for() -> None:
+    assert rendered() == yaml.safe_load(KIND_CONFIG.read_text()) | {"name": "t1"}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 5])
+def test_workers_are_as_many_as_asked_for(workers: int) -> None:
+    roles = [node["role"] for node in rendered(workers=workers)["nodes"]]
+    assert roles == ["control-plane"] + ["worker"] * workers
+
+
+def test_the_audit_log_gets_from_the_api_server_to_the_host() -> None:
+    config = rendered(audit=AUDIT)
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in config["nodes"][0]["extraMounts"]}
+    assert mounts == {
+        kindconfig.AUDIT_FOLDER: str(AUDIT.folder),
+        kindconfig.AUDIT_POLICY: str(AUDIT.policy),
+    }
+    assert "extraMounts" not in config["nodes"][1]
+    (patch,) = config["kubeadmConfigPatchesJSON6902"]
+    operations = yaml.safe_load(patch["patch"])
+    arguments = {o["value"]["name"]: o["value"]["value"] for o in operations if o["path"].endswith("/-")}
+    assert arguments["audit-log-path"] == kindconfig.AUDIT_LOG
+    assert arguments["audit-policy-file"] == kindconfig.AUDIT_POLICY
+    (volumes,) = [o["value"] for o in operations if o["path"] == "/apiServer/extraVolumes"]
+    assert {v["hostPath"]: v["readOnly"] for v in volumes} == {
+        kindconfig.AUDIT_FOLDER: False,
+        kindconfig.AUDIT_POLICY: True,
+    }
+
+
+def test_audit_adds_to_the_patches_of_the_file() -> None:
+    assert rendered(audit=AUDIT)["kubeadmConfigPatches"] == rendered()["kubeadmConfigPatches"]
+
+
+def test_the_policy_logs_each_write_once_and_no_read() -> None:
+    policy = yaml.safe_load(kindconfig.AUDIT_POLICY_TEXT)
+    writes, rest = policy["rules"]
+    assert writes["level"] == "Metadata"
+    assert set(writes["verbs"]) >= {"create", "update", "patch", "delete"}
+    assert not {"get", "list", "watch"} & set(writes["verbs"])
+    assert rest == {"level": "None"}
+    assert "ResponseComplete" not in policy["omitStages"]

@@ -313,6 +313,9 @@ class WorkflowRunStatus(StatusModel):
     pending_children: Annotated[list[PendingChild], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Child runs that have not closed yet."""
 
+    definition: JsonObject | None = None
+    """The Workflow as it was when the run started: later changes of it do not reach the run. None for `inline`."""
+
     history: History | None = None
     """The event history, as far as it is kept here."""
 

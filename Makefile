@@ -1,0 +1,65 @@
+# make help          what there is
+# make quickstart    everything, from nothing to a finished workflow
+# make test          every test, on a real cluster
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart cluster cluster-down image install test test-unit test-cluster lint format generate clean
+
+# kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
+CLUSTER ?= kind
+NAME ?= perdure
+UV_VERSION := 0.13.8
+
+CACHE := $(or $(PERDURE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perdure)
+UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
+RUN := $(UV) run --frozen --quiet
+
+help: ## Show what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(CACHE)/uv/bin/uv:
+	python3 -m venv $(CACHE)/uv
+	$(CACHE)/uv/bin/pip install --quiet uv==$(UV_VERSION)
+
+setup: $(if $(findstring $(CACHE),$(UV)),$(UV)) ## Install the project and its tools into .venv
+	$(UV) sync --frozen --quiet
+
+quickstart: setup ## Bring up a cluster, install Perdure, run an order through it, show what happened
+	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py
+
+cluster: ## Bring up a kind cluster (NAME=perdure) and print how to reach it
+	python3 hack/cluster up --name $(NAME)
+
+cluster-down: ## Remove that cluster, and with the last one every trace of it
+	python3 hack/cluster down --name $(NAME)
+
+image: ## Build the project's image into build/perdure.tar
+	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar
+
+install: setup ## Install Perdure into the cluster
+	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py --install-only
+
+test: setup ## Run every test; brings up a cluster of its own, named perdure-test, and removes it
+	$(RUN) python hack/test.py
+
+test-unit: setup ## Run the tests that need no cluster
+	$(RUN) pytest -q -m "not cluster"
+
+lint: setup ## Run every check that reads code
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) mypy --config-file pyproject.toml hack/cluster hack/quickstart.py hack/test.py
+	$(RUN) lint-imports --no-cache
+	$(RUN) python -m perdure.api.crdgen --check
+
+format: setup ## Format the code and mend what can be mended
+	$(RUN) ruff check --fix-only .
+	$(RUN) ruff format .
+
+generate: setup ## Write the generated files anew
+	$(RUN) python -m perdure.api.crdgen
+
+clean: ## Remove what was built here; the cache of cluster parts stays
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,105 @@
+"""Putting Perdure into a cluster: the image is built and loaded, the chart installed."""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster import lifecycle, projectimage
+from cluster.console import stage
+from cluster.docker import find_docker
+from cluster.errors import ClusterError
+from cluster.paths import REPOSITORY, Cache
+from cluster.store import locked
+from cluster.tools import DEFAULT_TOOLS, ensure_tools
+
+NAMESPACE = "perdure-system"
+RELEASE = "perdure"
+IMAGE = "localhost/perdure:0.1.0"
+ARCHIVE = REPOSITORY / "build" / "perdure.tar"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster, and the image that Perdure is to run from there."""
+
+    name: str | None
+    """Name of a kind cluster of ours; None for one that was there before."""
+    image: str = IMAGE
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """KUBECONFIG and PATH for kubectl and helm."""
+
+    def run(self, *command: str, text: str | None = None) -> str:
+        """Run a command against the cluster; what it prints is returned.
+
+        Raises:
+            ClusterError: it failed; the message is what it printed.
+        """
+        done = subprocess.run(
+            command, env=self.environment, input=text, capture_output=True, text=True, check=False, cwd=REPOSITORY
+        )
+        if done.returncode:
+            raise ClusterError(f"`{' '.join(command)}` failed:\n{(done.stdout + done.stderr).strip()}")
+        return done.stdout
+
+    def show(self, *command: str) -> int:
+        """Run a command and let it print for itself; its exit status is returned."""
+        return subprocess.run(command, env=self.environment, check=False, cwd=REPOSITORY).returncode
+
+
+def kind_cluster(cache: Cache, name: str, *, audit: bool = False) -> Target:
+    """A kind cluster of ours, brought up if it is not there."""
+    lifecycle.up(cache, name, None, audit=audit)
+    docker = find_docker(cache)
+    if docker is None:
+        raise ClusterError("The Docker daemon has gone.")
+    settings = dict(line.removeprefix("export ").split("=", 1) for line in lifecycle.exports(cache, name, docker))
+    return Target(name, environment={**os.environ, **settings, "PATH": _path(cache)})
+
+
+def existing_cluster(cache: Cache, image: str | None) -> Target:
+    """The cluster that KUBECONFIG names. `image` has to be where its nodes can pull it.
+
+    Raises:
+        ClusterError: there is no such cluster, or no image.
+    """
+    target = Target(None, image or IMAGE, {**os.environ, "PATH": _path(cache)})
+    target.run("kubectl", "version", "--request-timeout=10s")
+    if image is None:
+        raise ClusterError(
+            "CLUSTER=existing needs IMAGE=registry/name:tag: build the project's image (make image), push it to a registry "
+            "that the cluster's nodes can reach, and name it here."
+        )
+    return target
+
+
+def install(cache: Cache, target: Target, *values: str) -> None:
+    """Install or upgrade Perdure, and wait until it is ready. `values` are for helm's ``--set``."""
+    repository, _, tag = target.image.rpartition(":")
+    settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
+    if target.name is not None:
+        projectimage.build(cache, REPOSITORY / "Dockerfile", REPOSITORY, target.image, ARCHIVE)
+        lifecycle.load(cache, target.name, [ARCHIVE])
+        # The tag stays while the image changes: this makes a changed image a changed Deployment.
+        settings.append(f"podAnnotations.image={_digest(ARCHIVE)}")
+    with stage("helm install"):
+        target.run(*_helm(settings))
+
+
+def _helm(settings: Sequence[str]) -> list[str]:
+    command = ["helm", "upgrade", "--install", RELEASE, "charts/perdure", f"--namespace={NAMESPACE}"]
+    command += ["--create-namespace", "--wait", "--timeout=3m"]
+    return [*command, *(f"--set-string={s}" if "image" in s else f"--set={s}" for s in settings)]
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+
+
+def _path(cache: Cache) -> str:
+    with locked(cache.locks / "build"):
+        tools = ensure_tools(cache, DEFAULT_TOOLS)
+    return f"{tools}:{os.environ['PATH']}"

@@ -1,0 +1,102 @@
+"""`make quickstart`: from nothing to a finished workflow, and what happened on the way.
+
+An order goes through an example workflow. Half-way through its first activity the pod is killed, to see another one go on
+from the last heartbeat; its second activity fails twice by itself; and a durable sleep lies before the third.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+from cluster.console import say, stage
+from cluster.errors import ClusterError
+from cluster.paths import REPOSITORY, Cache
+from deploy import IMAGE, Target, existing_cluster, install, kind_cluster
+
+EXAMPLE = "examples/order-flow"
+RUN = "order-1001"
+LEASE = f"{RUN}-2-1"
+"""The Lease of the first attempt of the activity that the run's second event has scheduled; its pod has the same name."""
+
+NEXT = """
+What to try next
+  perdure describe {run}                     the same picture again, at any time
+  perdure history {run} --detailed           every event with its attributes
+  kubectl explain wfr.spec                       what a run can say
+  kubectl get wfr,pods                           runs, and the pods of failed attempts, kept for their logs
+  kubectl -n perdure-system delete pod --all --force
+                                                 kill the operator in the middle of a run: nothing is lost
+  $EDITOR examples/order-flow/workflow.yaml      change the flow, then: kubectl apply -k examples/order-flow
+  make cluster-down                              remove the cluster
+The commands find the cluster by: {export}
+`perdure` is in .venv/bin.
+"""
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description="Bring up a cluster, install Perdure, run an order through it.")
+    parser.add_argument("--install-only", action="store_true", help="stop when Perdure is installed")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    try:
+        cache = Cache.from_environment(os.environ)
+        target = _target(cache)
+        install(cache, target)
+        if arguments.install_only:
+            return 0
+        status = run_order(target)
+    except ClusterError as error:
+        say(f"Error: {error}")
+        return 1
+    say(f"All of it took {time.monotonic() - began:.0f} s.")
+    return status
+
+
+def _target(cache: Cache) -> Target:
+    if os.environ.get("CLUSTER") == "existing":
+        return existing_cluster(cache, os.environ.get("IMAGE"))
+    return kind_cluster(cache, os.environ.get("NAME", "perdure"))
+
+
+def run_order(target: Target) -> int:
+    """Run the example and show it; the exit status tells whether it completed."""
+    with stage(f"kubectl apply -k {EXAMPLE}"):
+        target.run("kubectl", "delete", "workflowrun", RUN, "--ignore-not-found", "--wait")
+        manifests = target.run("kubectl", "kustomize", EXAMPLE).replace(IMAGE, target.image)
+        target.run("kubectl", "apply", "-f", "-", text=manifests)
+    with stage(f"kubectl apply -f {EXAMPLE}/run.yaml"):
+        target.run("kubectl", "apply", "-f", f"{EXAMPLE}/run.yaml")
+    with stage("the first activity has picked two items, so says its heartbeat"):
+        _until_heartbeat(target, items=2)
+    with stage(f"kubectl delete pod {LEASE}: its pod is killed"):
+        target.run("kubectl", "delete", "pod", LEASE, "--grace-period=1", "--wait=false")
+    with stage("kubectl wait wfr/order-1001 --for=condition=Succeeded"):
+        target.run("kubectl", "wait", f"wfr/{RUN}", "--for=condition=Succeeded", "--timeout=5m")
+    perdure = str(REPOSITORY / ".venv" / "bin" / "perdure")
+    print()
+    target.show(perdure, "describe", RUN)
+    print()
+    target.show(perdure, "history", RUN)
+    print(NEXT.format(run=RUN, export=f"export KUBECONFIG={target.environment.get('KUBECONFIG', '~/.kube/config')}"))
+    return 0
+
+
+def _until_heartbeat(target: Target, *, items: int, seconds: float = 120.0) -> None:
+    """Wait until the heartbeat of the first attempt says that so many items are picked."""
+    deadline = time.monotonic() + seconds
+    last = "there is no heartbeat yet"
+    while time.monotonic() < deadline:
+        found = target.run("kubectl", "get", "lease", LEASE, "--ignore-not-found", "-o", "json")
+        notes = json.loads(found)["metadata"].get("annotations", {}) if found else {}
+        last = notes.get("perdure.dev/heartbeat-details", last)
+        if last.startswith("{") and len(json.loads(last)["picked"]) >= items:
+            return
+        time.sleep(0.2)
+    raise ClusterError(f"the first activity did not get as far as it should within {seconds:.0f} s: {last}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

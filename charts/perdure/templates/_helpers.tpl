@@ -38,14 +38,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{- define "perdure.activityClusterRole" -}}
-{{- if .Values.activity.clusterRole.create }}
-{{- default (printf "%s-activity" (include "perdure.fullname" .)) .Values.activity.clusterRole.name }}
-{{- else }}
-{{- required "activity.clusterRole.name must be set where activity.clusterRole.create is false" .Values.activity.clusterRole.name }}
-{{- end }}
-{{- end }}
-
 {{- define "perdure.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}

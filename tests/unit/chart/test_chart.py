@@ -117,6 +117,14 @@ def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Rende
     assert granted(operator, "")["serviceaccounts"] == {"get", "create"}
 
 
+def test_account_binding_and_role_of_activities_have_one_name(render: Render) -> None:
+    manifests = render('activity.serviceAccountName="beat"')
+    named(manifests, "ClusterRole", "beat")
+    operator = named(manifests, "ClusterRole", "perdure")
+    assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {"beat"}
+    assert operator_container(manifests)["env"][-1] == {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
+
+
 def test_activities_may_only_renew_leases(render: Render) -> None:
     role = named(render(), "ClusterRole", "perdure-activity")
     assert granted(role, "coordination.k8s.io") == {"leases": {"get", "patch"}}
@@ -177,7 +185,6 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_LOG_LEVEL": "debug",
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
-        "PERDURE_ACTIVITY_CLUSTER_ROLE": "perdure-activity",
     }
     probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
@@ -238,14 +245,13 @@ def test_a_wrong_value_is_refused_with_its_name(helm: Helm, setting: str, want_m
     assert any(f"at '{x}" in done.stderr for x in (path, path.rpartition("/")[0]))
 
 
-@pytest.mark.parametrize("what", ["serviceAccount", "activity.clusterRole"])
-def test_what_the_chart_does_not_create_must_be_named(helm: Helm, what: str) -> None:
-    done = helm("template", "perdure", str(CHART), "--set-json", f"{what}.create=false")
-    assert f"{what}.name must be set where {what}.create is false" in done.stderr
+def test_a_foreign_service_account_must_be_named(helm: Helm) -> None:
+    done = helm("template", "perdure", str(CHART), "--set-json", "serviceAccount.create=false")
+    assert "serviceAccount.name must be set where serviceAccount.create is false" in done.stderr
 
 
 def test_two_releases_share_no_cluster_wide_name(helm: Helm, render: Render) -> None:
-    settings = ('watchNamespaces=["team-c"]', "crds.enabled=false")
+    settings = ('watchNamespaces=["team-c"]', "crds.enabled=false", "activity.createClusterRole=false")
     flags = [part for setting in settings for part in ("--set-json", setting)]
     second = [x for x in yaml.load_all(helm("template", "second", str(CHART), *flags).stdout, yaml.CSafeLoader) if x]
     cluster_wide = {(x["kind"], x["metadata"]["name"]) for x in second if "namespace" not in x["metadata"]}

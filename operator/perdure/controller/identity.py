@@ -10,10 +10,10 @@ from perdure.kube import client as api
 class ActivityIdentity:
     """Makes sure that a namespace has the ServiceAccount and its RoleBinding."""
 
-    def __init__(self, client: api.Client, *, service_account: str, cluster_role: str) -> None:
+    def __init__(self, client: api.Client, name: str) -> None:
+        """One `name` for the ServiceAccount, the RoleBinding, and the ClusterRole it refers to."""
         self._client = client
-        self._account = service_account
-        self._role = cluster_role
+        self._name = name
         self._ready: set[str] = set()
 
     async def ensure(self, namespace: str) -> None:
@@ -30,7 +30,7 @@ class ActivityIdentity:
             {
                 "apiVersion": "v1",
                 "kind": "ServiceAccount",
-                "metadata": {"name": self._account, "labels": labels},
+                "metadata": {"name": self._name, "labels": labels},
                 "automountServiceAccountToken": False,
             },
         )
@@ -39,9 +39,9 @@ class ActivityIdentity:
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "RoleBinding",
-                "metadata": {"name": self._account, "labels": labels},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": self._role},
-                "subjects": [{"kind": "ServiceAccount", "name": self._account, "namespace": namespace}],
+                "metadata": {"name": self._name, "labels": labels},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": self._name},
+                "subjects": [{"kind": "ServiceAccount", "name": self._name, "namespace": namespace}],
             },
         )
         self._ready.add(namespace)

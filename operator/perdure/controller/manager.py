@@ -86,7 +86,7 @@ class Manager:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._queue.run())
+            self._queue.start(group)
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
 

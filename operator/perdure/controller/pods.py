@@ -45,8 +45,12 @@ def key_of(pod: api.Object) -> PodKey | None:
 
 
 def has_ended(pod: api.Object) -> bool:
-    """Whether no container of the pod runs any more."""
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    """Whether no container of the pod runs any more; the phase follows only a little later."""
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    return status.get("phase") in {"Succeeded", "Failed"} or (
+        bool(containers) and all("terminated" in (c.get("state") or {}) for c in containers)
+    )
 
 
 def held(pod: api.Object) -> bool:

@@ -84,12 +84,11 @@ class KeyedQueue(Generic[Key]):
         self._armed.pop(key, None)
         self._failures.pop(key, None)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._tick())
-            for _ in range(self._workers):
-                group.create_task(self._serve())
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start working, as tasks of `group`; they run until they are cancelled."""
+        group.create_task(self._tick())
+        for _ in range(self._workers):
+            group.create_task(self._serve())
 
     async def _serve(self) -> None:
         while True:

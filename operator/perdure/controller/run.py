@@ -31,11 +31,11 @@ from perdure.engine.step import Transition, next_wake, start, step
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
-from perdure.kube.patch import json_patch
+from perdure.kube.patch import Operation, json_patch
 from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress, with_defaults
 from perdure.language.program import InvalidWorkflowError
 from perdure.observe import metrics
-from perdure.runtime.attempts import AttemptRefusedError, RunRef
+from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.leases import heartbeat
 from perdure.runtime.outcomes import look_again_at, outcome
 
@@ -153,6 +153,10 @@ class Run:
             await self._read_again()
         except api.NotFoundError:
             await self._read_again()
+        except BaseException:
+            # What was read may have come to nothing: it is read once more.
+            self._unread |= set(self._pods)
+            raise
         return wall_clock()
 
     async def _advance(self, now: datetime) -> datetime | None:
@@ -205,8 +209,8 @@ class Run:
 
     async def _recover_pods(self, state: State) -> None:
         """Look at what a predecessor has left: its pods, and Leases it may not have come to create."""
-        for pod in await self._tools.pods.list_of(self.ref):
-            self.observe_pod(pod)
+        for found in await self._tools.pods.list_of(self.ref):
+            self.observe_pod(found)
         for activity in state.activities.values():
             pod = self._pods.get(PodKey(activity.scheduled_event_id, activity.attempt))
             attempt = self._attempt(activity)
@@ -274,8 +278,8 @@ class Run:
     async def _gather(self, state: State, now: datetime) -> list[inputs.AttemptInput]:
         observed: list[inputs.AttemptInput] = [*self._refused]
         self._refused.clear()
-        for key, pod in self._pods.items():
-            again = look_again_at(pod) if pod is not None else None
+        for key, known in self._pods.items():
+            again = look_again_at(known) if known is not None else None
             if again is not None and again <= now:
                 self._unread.add(key)
         for key in sorted(self._unread):
@@ -325,7 +329,7 @@ class Run:
             observed += await self._read(activity, pod, now)
         return observed
 
-    def _attempt(self, activity: PendingActivity) -> attempts.Attempt:
+    def _attempt(self, activity: PendingActivity) -> Attempt:
         return attempts.attempt_of(activity, self._activity(activity))
 
     def _activity(self, activity: PendingActivity) -> Any:
@@ -343,7 +347,7 @@ class Run:
         self._tell(transition)
 
     async def _write(self, status: run_status.Status) -> None:
-        operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}]
+        operations: list[Operation] = [{"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}]
         if "status" in self._object or self._status:
             operations += json_patch(self._status, status, "/status")
         else:
@@ -361,7 +365,9 @@ class Run:
             ConflictError: it is not.
         """
         if not self._committed_here:
-            operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}]
+            operations: list[Operation] = [
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
+            ]
             await self._tools.client.patch(f"{self._url}/status", operations)
             self._committed_here = True
 

@@ -35,10 +35,8 @@ class Options:
     port: int = 8080
     """Port of /livez, /readyz and /metrics."""
     log_level: str = "info"
-    service_account: str = "perdure-activity"
-    """ServiceAccount of activities with a Lease."""
-    cluster_role: str = "perdure-activity"
-    """ClusterRole that this account is bound to."""
+    activity_identity: str = "perdure-activity"
+    """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
 
@@ -49,13 +47,11 @@ class Options:
         Raises:
             ValueError: PERDURE_HTTP_PORT is not a number.
         """
-        account = environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or cls.service_account
         return cls(
             namespaces=tuple(filter(None, environment.get("PERDURE_WATCH_NAMESPACES", "").split(","))),
-            port=int(environment.get("PERDURE_HTTP_PORT") or cls.port),
-            log_level=environment.get("PERDURE_LOG_LEVEL") or cls.log_level,
-            service_account=account,
-            cluster_role=environment.get("PERDURE_ACTIVITY_CLUSTER_ROLE") or cls.cluster_role,
+            port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
+            log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
+            activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
             instance=environment.get("POD_NAME") or socket.gethostname(),
         )
 
@@ -68,10 +64,10 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     """
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
-        identity = ActivityIdentity(client, service_account=options.service_account, cluster_role=options.cluster_role)
+        identity = ActivityIdentity(client, options.activity_identity)
         tools = Tools(
             client=client,
-            pods=Pods(client, identity, PodSettings(service_account=options.service_account)),
+            pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
             definitions=Definitions(client),
             recorder=Recorder(client, instance=options.instance),
         )
@@ -85,7 +81,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             return None if ready.is_set() else "the watches have not begun"
 
         async with health.serve(options.port, live=manager.trouble, ready=not_ready):
-            # The work begins before kopf does: at its end, kopf cancels every task that is younger than itself.
+            # The work begins before kopf does: at its end, kopf waits for, and cancels, every task younger than itself.
             work = asyncio.create_task(manager.run(), name="work")
             watches = asyncio.create_task(
                 kopf.operator(

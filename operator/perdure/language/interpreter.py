@@ -230,8 +230,8 @@ class _Pass:
                 value = self.evaluate(compiled, "duration", now) if isinstance(sleep.duration, str) else sleep.duration
                 length = value if isinstance(value, timedelta) else parse_duration(value)
             else:
-                value = self.evaluate(compiled, "until", now) if isinstance(sleep.until, str) else sleep.until
-                length = (value if isinstance(value, datetime) else parse_time(value)) - now
+                until = self.evaluate(compiled, "until", now) if isinstance(sleep.until, str) else sleep.until
+                length = (until if isinstance(until, datetime) else parse_time(str(until))) - now
         except (TypeError, ValueError) as error:
             raise _StepError(_expression_failure(f"step `{compiled.step.name}`: `sleep`: {error}")) from error
         return max(length, timedelta(0))

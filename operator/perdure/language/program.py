@@ -97,7 +97,7 @@ class _Compiler:
         for name in _LATER_PARTS:
             if getattr(self.spec, name):
                 self.not_yet(f"spec.{_field(name)}", f"`{_field(name)}`")
-        if self.spec.input and self.spec.input.json_schema is not None:
+        if self.spec.input and self.spec.input.schema_ is not None:
             self.not_yet("spec.input.schema", "a schema for the input")
         if not self.spec.steps:
             self.found("spec.steps", "there is nothing to do: must have at least one step")

@@ -1,0 +1,113 @@
+"""kill -9 of the operator, again and again, while runs are under way: invariant 3.
+
+The operator runs as a process of this machine, so that a kill hits at the very instant; everything else is real: the API
+server, the pods, the Leases. Set PERDURE_KILLS and PERDURE_RUNS for a longer trial, PERDURE_SEED to repeat one.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kube import REPOSITORY, Cluster, cache_folder, check_history, recorded
+from perdure.engine import events as ev
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+
+KILLS = int(os.environ.get("PERDURE_KILLS", "50"))
+RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
+SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+PORT = 18181
+
+
+@contextmanager
+def operator(cluster: Cluster, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An operator as a process, killed with -9 at the end of the block."""
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PERDURE_HTTP_PORT": str(PORT)}
+    program = [sys.executable, "-c", "from perdure.handlers.main import main; main()"]
+    with log.open("ab") as output:
+        process = subprocess.Popen(program, env=environment, stdout=output, stderr=output)
+    try:
+        cluster.wait("the operator to begin", lambda: process.poll() is not None or is_ready(), seconds=60)
+        assert process.poll() is None, log.read_text()[-4000:]
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def is_ready() -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/readyz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def pods_created(namespace: str) -> Counter[str]:
+    """How often each pod was created, by the API server's audit log."""
+    log = cache_folder() / "clusters" / os.environ.get("PERDURE_TEST_CLUSTER", "perdure") / "audit" / "audit.log"
+    created: Counter[str] = Counter()
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        what = entry["objectRef"]
+        if (
+            entry["verb"] == "create"
+            and what.get("resource") == "pods"
+            and not what.get("subresource")
+            and what.get("namespace") == namespace
+            and entry["responseStatus"]["code"] == 201
+        ):
+            created[what["name"]] += 1
+    return created
+
+
+def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    print(f"seed {SEED}")
+    namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))
+    names = [f"order-{number}" for number in range(RUNS)]
+
+    def is_open() -> int:
+        return sum(1 for run in namespace.list("workflowruns") if not (run.get("status") or {}).get("completionTime"))
+
+    kills = 0
+    log = tmp_path / "operator.log"
+    with namespace.operator_down():
+        waiting = list(names)
+        while kills < KILLS:
+            for name in waiting[: 1 + RUNS * 2 // KILLS]:
+                given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "20s"}
+                namespace.start(name, {"workflow": {"name": "order-flow"}, "input": given})
+                waiting.remove(name)
+            with operator(namespace, log):
+                time.sleep(chance.uniform(0, 3))
+                kills += 1
+        still = is_open()
+        with operator(namespace, log):
+            for name in names:
+                namespace.closed(name, seconds=600)
+    print(f"{kills} kills; {still} of {RUNS} runs were open at the last one")
+    attempts = 0
+    for name in names:
+        run = namespace.get("workflowrun", name)
+        assert run is not None
+        assert run["status"]["phase"] == "Completed", run["status"]
+        check_history(run)
+        attempts += sum(e.attempt for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
+    created = pods_created(namespace.namespace)
+    assert set(created.values()) == {1}, {name: count for name, count in created.items() if count > 1}
+    assert sum(created.values()) == attempts
+    namespace.wait(
+        "no pod to be held", lambda: not [p for p in namespace.list("pods") if p["metadata"].get("finalizers")]
+    )

@@ -1,0 +1,34 @@
+"""What all tests share: a real cluster, and a namespace of their own in it."""
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from kube import Cluster, find_cluster
+
+# Timing never decides a test.
+settings.register_profile("perdure", deadline=None)
+settings.load_profile("perdure")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """A real cluster. That there is none is a failure: skipping would hide that nothing was tested."""
+    try:
+        return find_cluster()
+    except LookupError as error:
+        pytest.fail(str(error))
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[Cluster]:
+    """A namespace for one test, removed with all that is in it. It enforces the restricted Pod Security standard."""
+    name = f"test-{secrets.token_hex(4)}"
+    cluster("create", "namespace", name)
+    cluster("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    try:
+        yield Cluster(cluster.kubectl, cluster.kubeconfig, name)
+    finally:
+        cluster("delete", "namespace", name, "--wait=false")

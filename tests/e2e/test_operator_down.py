@@ -1,0 +1,67 @@
+"""An operator that was away while things happened: the right outcome after it returns."""
+
+import pytest
+
+from kube import Cluster, check_history, one_step, python, recorded
+from perdure.engine import events as ev
+
+pytestmark = pytest.mark.cluster
+
+QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
+
+UNTIL_TOLD = """
+import time
+from pathlib import Path
+def work(_):
+    activity.heartbeat("working")
+    time.sleep(6)
+    ENDING
+activity.main({"work": work})
+"""
+
+
+def test_pods_that_ended_or_fell_silent_meanwhile_are_judged_by_what_they_left(namespace: Cluster) -> None:
+    endings = {
+        "finished": "return 'done'",
+        "failed": "\n    if activity.info().attempt == 1: raise activity.ApplicationError('no', type='No')\n    return 'retried'",
+        "silent": "\n    if activity.info().attempt == 1: time.sleep(600)\n    return activity.last_heartbeat_details()",
+    }
+    for name, ending in endings.items():
+        work = python(UNTIL_TOLD.replace("ENDING", ending), heartbeatTimeout="8s", retryPolicy=QUICK)
+        namespace.start(name, one_step(work))
+    for name in endings:
+        namespace.pod(f"{name}-2-1", "Running")
+    with namespace.operator_down():
+        namespace.pod("finished-2-1", "Succeeded")
+        namespace.pod("failed-2-1", "Failed")
+        namespace.start("created", one_step(python("activity.complete('begun late')")))
+    outputs = {name: namespace.closed(name)["output"] for name in (*endings, "created")}
+    assert outputs == {"finished": "done", "failed": "retried", "silent": "working", "created": "begun late"}
+    attempts = {}
+    for name in (*endings, "created"):
+        run = namespace.get("workflowrun", name)
+        assert run is not None
+        check_history(run)
+        attempts[name] = next(e.attempt for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
+    assert attempts == {"finished": 1, "failed": 2, "silent": 2, "created": 1}
+
+
+def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(namespace: Cluster) -> None:
+    steps = [{"name": "nap", "sleep": {"duration": "3s"}}, {"name": "end", "return": {"output": "woken"}}]
+    namespace.start("napping", {"inline": {"steps": steps}, "runTimeout": "1h"})
+    long = [{"name": "nap", "sleep": {"duration": "1h"}}]
+    namespace.start("overdue", {"inline": {"steps": long}, "runTimeout": "4s"})
+    for name in ("napping", "overdue"):
+        namespace.condition("workflowrun", name, "Running")
+    with namespace.operator_down():
+        pass  # by the time the operator is back, both are long due
+    assert namespace.closed("napping")["output"] == "woken"
+    assert namespace.closed("overdue")["phase"] == "TimedOut"
+
+
+def test_a_run_deleted_meanwhile_leaves_nothing_behind(namespace: Cluster) -> None:
+    namespace.start("gone", one_step(python("import time; time.sleep(600)")))
+    namespace.pod("gone-2-1", "Running")
+    with namespace.operator_down():
+        namespace("delete", "workflowrun", "gone")
+    namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))

@@ -1,0 +1,144 @@
+"""Workflows on a real cluster: definitions found and pinned, steps, failure, timeouts, and what kubectl shows."""
+
+import pytest
+
+from kube import REPOSITORY, Cluster, check_history, python, recorded
+from perdure.engine import events as ev
+
+pytestmark = pytest.mark.cluster
+
+HELLO = {"steps": [{"name": "hello", "return": {"output": "hello ${input.name}"}}]}
+
+
+def workflow(name: str, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
+
+
+def test_the_order_flow_survives_the_loss_of_its_pod_half_way(namespace: Cluster) -> None:
+    namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))
+    namespace("apply", "-f", str(REPOSITORY / "examples" / "order-flow" / "run.yaml"))
+
+    def picked_two() -> bool:
+        lease = namespace.get("lease", "order-1001-2-1") or {"metadata": {}}
+        return '"table"' in lease["metadata"].get("annotations", {}).get("perdure.dev/heartbeat-details", "")
+
+    namespace.wait("the heartbeat to tell of two items", picked_two)
+    namespace("delete", "pod", "order-1001-2-1", "--grace-period=1", "--wait=false")
+    status = namespace.closed("order-1001")
+    assert status["phase"] == "Completed"
+    assert status["output"]["charged"] == 349
+    assert status["output"]["message"] == "6 items are on their way with Snail Express"
+    assert status["progress"] == "4/4"
+    run = namespace.get("workflowrun", "order-1001")
+    assert run is not None
+    check_history(run)
+    closed = [e for e in recorded(run) if isinstance(e, ev.ActivityTaskCompleted)]
+    assert [e.attempt for e in closed] == [2, 3, 1]
+    assert closed[0].result["resumedAt"] >= 2
+
+
+def test_steps_see_input_outputs_variables_the_run_and_the_time_of_the_event(namespace: Cluster) -> None:
+    steps = [
+        {"name": "first", "set": {"total": "${input.a + input.b}", "who": "${run.workflowId}"}},
+        {"name": "nap", "sleep": {"duration": "${string(vars.total) + 's'}"}},
+        {"name": "last", "return": {"output": {"total": "${vars.total}", "who": "${vars.who}", "text": "${now}"}}},
+    ]
+    namespace.start("sums", {"workflowId": "sums/of 2 things", "input": {"a": 1, "b": 1}, "inline": {"steps": steps}})
+    status = namespace.closed("sums")
+    assert status["output"]["total"] == 2
+    assert status["output"]["who"] == "sums/of 2 things"
+    run = namespace.get("workflowrun", "sums")
+    assert run is not None
+    check_history(run)
+    fired = next(e for e in recorded(run) if isinstance(e, ev.TimerFired))
+    began = next(e for e in recorded(run) if isinstance(e, ev.TimerStarted))
+    assert (fired.event_time - began.event_time).total_seconds() >= 2
+
+
+def test_a_run_waits_for_its_workflow_and_is_pinned_to_what_it_started_with(namespace: Cluster) -> None:
+    namespace.start("early", {"workflow": {"name": "greeting"}, "input": {"name": "Ada"}})
+    condition = namespace.condition("workflowrun", "early", "WorkflowNotFound")
+    assert condition["status"] == "Unknown"
+    assert "greeting" in condition["message"]
+    slow = {"steps": [{"name": "nap", "sleep": {"duration": "4s"}}, *HELLO["steps"]]}
+    namespace.apply(workflow("greeting", slow))
+    namespace.wait("the run to start", lambda: namespace("get", "wfr", "early", "-o", "jsonpath={.status.startTime}"))
+    namespace.apply(workflow("greeting", {"steps": [{"name": "no", "fail": {"message": "changed"}}]}))
+    assert namespace.closed("early")["output"] == "hello Ada"
+
+
+def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
+    broken = {"steps": [{"name": "oops", "activity": {"name": "missing"}}]}
+    namespace.apply(workflow("greeting", broken))
+    namespace.start("waits", {"workflow": {"name": "greeting"}, "input": {"name": "Ada"}})
+    condition = namespace.condition("workflowrun", "waits", "InvalidWorkflow")
+    assert "spec.steps[0].activity.name" in condition["message"]
+    assert "`missing`" in condition["message"]
+    namespace.apply(workflow("greeting", HELLO))
+    assert namespace.closed("waits")["output"] == "hello Ada"
+
+
+@pytest.mark.parametrize(
+    ("steps", "type_", "message"),
+    [
+        ([{"name": "no", "fail": {"type": "Refused", "message": "by ${input.name}"}}], "Refused", "by Ada"),
+        ([{"name": "no", "return": {"output": "${input.nmae}"}}], "ExpressionError", "nmae"),
+        ([{"name": "no", "return": {"output": "${input.name +}"}}], "InvalidWorkflow", "spec.steps[0].return.output"),
+        ([{"name": "no", "return": {"output": "${setps.a}"}}], "InvalidWorkflow", "setps"),
+        ([{"name": "no", "waitForSignal": {"name": "go"}}], "InvalidWorkflow", "docs/limits.md"),
+    ],
+    ids=[
+        "a step that fails",
+        "a field that is not there",
+        "an expression that does not compile",
+        "a name that cannot exist",
+        "a step this version does not run",
+    ],
+)
+def test_what_goes_wrong_fails_the_run_and_says_what_and_where(
+    namespace: Cluster, steps: list[dict[str, object]], type_: str, message: str
+) -> None:
+    namespace.start("fails", {"input": {"name": "Ada"}, "inline": {"steps": steps}})
+    status = namespace.closed("fails")
+    assert status["phase"] == "Failed"
+    assert status["failure"]["type"] == type_
+    assert message in status["failure"]["message"]
+
+
+@pytest.mark.parametrize("field", ["runTimeout", "executionTimeout"])
+def test_a_run_that_takes_too_long_is_closed_and_its_pods_are_stopped(namespace: Cluster, field: str) -> None:
+    work = python("import time; time.sleep(600)")
+    steps = [{"name": "slow", "activity": {"name": "work"}}]
+    namespace.start("late", {field: "4s", "inline": {"activities": [work], "steps": steps}})
+    status = namespace.closed("late")
+    assert status["phase"] == "TimedOut"
+    (condition,) = status["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "TimedOut")
+    namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))
+
+
+def test_kubectl_is_useful_to_a_person(namespace: Cluster) -> None:
+    namespace.start("hello", {"input": {"name": "Ada"}, "inline": HELLO})
+    namespace("wait", "wfr/hello", "--for=condition=Succeeded", "--timeout=60s")
+    header, row = namespace("get", "wfr").splitlines()
+    assert header.split() == ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "COMPLETED", "AGE"]
+    assert row.split()[:4] == ["hello", "Completed", "1/1", "Completed"]
+    assert namespace("get", "wfr", "--field-selector", "status.phase=Completed", "-o", "name") == (
+        "workflowrun.perdure.dev/hello\n"
+    )
+    explained = namespace("explain", "wfr.spec")
+    for field in ("executionTimeout", "workflowId", "input", "inline"):
+        assert field in explained
+    assert "Default" in explained
+    assert "hello" in namespace("get", "perdure")
+
+
+def test_a_run_that_is_not_possible_is_refused_at_once(namespace: Cluster) -> None:
+    done = namespace.run(
+        "create",
+        "-f",
+        "-",
+        stdin="apiVersion: perdure.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {name: x}\nspec: {runTimeout: soon}\n",
+    )
+    assert done.returncode != 0
+    assert "spec.runTimeout" in done.stderr

@@ -1,0 +1,211 @@
+"""A namespace of a real cluster, for tests: apply, look, wait."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from perdure.api.workflow import WorkflowSpec
+from perdure.engine import history
+from perdure.engine.events import AnyEvent, WorkflowExecutionStarted
+from perdure.engine.state import State, beside_history_removed
+from perdure.language.interpreter import Interpreter, RunScope, load_memory
+from perdure.language.program import compile_program
+
+Json = dict[str, Any]
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:0.1.0")
+"""An image with Python and `perdure.activity` that the cluster's nodes have."""
+SYSTEM = "perdure-system"
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("PERDURE_CACHE") or f"{base}/perdure")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """kubectl, for one cluster and one namespace."""
+
+    kubectl: str
+    kubeconfig: Path
+    namespace: str = "default"
+
+    def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl, whatever comes of it."""
+        command = [self.kubectl, "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl; it has to succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def apply(self, *manifests: Json) -> None:
+        self("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+    def start(self, name: str, spec: Json) -> None:
+        """Create a WorkflowRun."""
+        self("create", "-f", "-", stdin=yaml.safe_dump(run_manifest(name, spec)))
+
+    def get(self, kind: str, name: str) -> Json | None:
+        found = self("get", kind, name, "--ignore-not-found", "-o", "json")
+        return json.loads(found) if found else None
+
+    def list(self, kind: str, *selectors: str) -> list[Json]:
+        items: list[Json] = json.loads(self("get", kind, *selectors, "-o", "json"))["items"]
+        return items
+
+    def wait(self, what: str, found: Callable[[], Any], *, seconds: float = 120.0) -> Any:
+        """Wait until `found` gives something; it is asked again and again, and the time only ends a test that has failed."""
+        deadline = time.monotonic() + seconds
+        while True:
+            result = found()
+            if result:
+                return result
+            assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
+            time.sleep(0.1)
+
+    def closed(self, name: str, *, seconds: float = 120.0) -> Json:
+        """The status of a run, once it is closed."""
+
+        def status() -> Json | None:
+            run = self.get("workflowrun", name)
+            found: Json = (run or {}).get("status") or {}
+            return found if found.get("completionTime") else None
+
+        try:
+            result: Json = self.wait(f"run {name} to close", status, seconds=seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self('describe', 'workflowrun', name)}\n{self('get', 'pods')}") from None
+        return result
+
+    def condition(self, kind: str, name: str, reason: str) -> Json:
+        """The condition with that reason, once the object has it."""
+
+        def look() -> Json | None:
+            conditions = ((self.get(kind, name) or {}).get("status") or {}).get("conditions") or []
+            return next((c for c in conditions if c["reason"] == reason), None)
+
+        result: Json = self.wait(f"{kind} {name} to say {reason}", look)
+        return result
+
+    def pending(self, name: str, **wanted: Any) -> Json:
+        """The one pending activity of a run, once it has the wanted fields."""
+
+        def look() -> Json | None:
+            status = (self.get("workflowrun", name) or {}).get("status") or {}
+            for activity in status.get("pendingActivities") or []:
+                if wanted.items() <= activity.items():
+                    found: Json = activity
+                    return found
+            return None
+
+        result: Json = self.wait(f"run {name} to have a pending activity with {wanted}", look)
+        return result
+
+    def pod(self, name: str, phase: str) -> Json:
+        """A pod, once it is in a phase."""
+
+        def look() -> Json | None:
+            found = self.get("pod", name)
+            return found if found and found["status"].get("phase") == phase else None
+
+        result: Json = self.wait(f"pod {name} to be {phase}", look)
+        return result
+
+    @contextmanager
+    def operator_down(self) -> Iterator[None]:
+        """No operator runs for the length of the block."""
+        system = Cluster(self.kubectl, self.kubeconfig, SYSTEM)
+        system("scale", "deployment/perdure", "--replicas=0")
+        system("wait", "pod", "--all", "--for=delete", "--timeout=60s")
+        try:
+            yield
+        finally:
+            system("scale", "deployment/perdure", "--replicas=1")
+            system("rollout", "status", "deployment/perdure", "--timeout=120s")
+
+
+def run_manifest(name: str, spec: Json) -> Json:
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkflowRun", "metadata": {"name": name}, "spec": spec}
+
+
+def python(code: str, **options: Any) -> Json:
+    """An activity that runs a piece of Python; `perdure.activity` is imported as `activity`."""
+    name = options.pop("name", "work")
+    options.setdefault("startToCloseTimeout", "2m")
+    program = f"from perdure import activity\n{code}"
+    container = {
+        "image": IMAGE,
+        "command": ["python", "-c", program],
+        "resources": {"requests": {"cpu": "5m", "memory": "16Mi"}},
+    }
+    return {"name": name, "container": container, **options}
+
+
+def one_step(work: Json, **spec: Any) -> Json:
+    """The spec of a run that does one activity and returns its result."""
+    call: Json = {"name": work["name"]}
+    if "input" in spec:
+        call["input"] = "${input}"
+    inline = {"activities": [work], "steps": [{"name": "only", "activity": call}]}
+    return {"inline": inline, **spec}
+
+
+def recorded(run: Json) -> tuple[AnyEvent, ...]:
+    """The whole history of a run."""
+    return history.decode_events(run["status"]["history"]["events"])
+
+
+def check_history(run: Json) -> State:
+    """A run's history is gap-free, ends in one closing event, and folds to the stored state; the decider decides the same."""
+    events = recorded(run)
+    assert [event.event_id for event in events] == list(range(1, len(events) + 1))
+    first = events[0]
+    assert isinstance(first, WorkflowExecutionStarted)
+    program = compile_program(WorkflowSpec.parse(run["spec"].get("inline") or run["status"]["definition"]))
+    scope = RunScope(
+        name=run["metadata"]["name"],
+        namespace=run["metadata"]["namespace"],
+        workflow_id=first.workflow_id,
+        run_id=run["metadata"]["uid"],
+        attempt=1,
+    )
+    interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
+    folded = history.replay(events, interpreter)
+    stored = history.decode_state(run["status"]["state"])
+    stored = beside_history_removed(stored)
+    assert history.encode(folded) == history.encode(stored)
+    assert load_memory(folded.memory) == load_memory(stored.memory)
+    return folded
+
+
+def find_cluster() -> Cluster:
+    """The cluster that KUBECONFIG names, or the one of `make cluster`.
+
+    Raises:
+        LookupError: there is none; the message tells how to get one.
+    """
+    kubeconfig = Path(os.environ.get("KUBECONFIG") or cache_folder() / "clusters" / "perdure" / "kubeconfig")
+    if not kubeconfig.exists():
+        raise LookupError(f"there is no cluster: {kubeconfig} does not exist; bring one up with `make cluster`")
+    binary = shutil.which("kubectl", path=cache_folder() / "bin") or shutil.which("kubectl")
+    if binary is None:
+        raise LookupError("there is no kubectl: put it on PATH, or run `python3 hack/cluster tools`")
+    cluster = Cluster(binary, kubeconfig)
+    answer = cluster.run("get", "--raw", "/readyz", "--request-timeout=10s")
+    if answer.returncode:
+        raise LookupError(f"the cluster of {kubeconfig} does not answer: {answer.stderr.strip()}")
+    return cluster

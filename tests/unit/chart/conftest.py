@@ -14,6 +14,8 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "charts" / "perdure"
 
+OLDEST_KUBERNETES = "1.32.0"
+
 Manifest = dict[str, Any]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 Render = Callable[..., list[Manifest]]
@@ -21,7 +23,7 @@ Render = Callable[..., list[Manifest]]
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    """Run helm, from PATH or from the project's cache."""
+    """Run helm, from PATH or from the project's cache, as against the oldest Kubernetes that the chart takes."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache_folder = Path(os.environ.get("PERDURE_CACHE") or f"{base}/perdure")
     program = shutil.which("helm") or shutil.which("helm", path=cache_folder / "bin")
@@ -29,7 +31,9 @@ def helm() -> Helm:
         pytest.fail("helm is needed: put it on PATH, or run `python3 hack/cluster tools`")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        # Install has no such flag: it goes by the cluster, or by what this helm was built for.
+        version = () if arguments[0] == "install" else (f"--kube-version={OLDEST_KUBERNETES}",)
+        return subprocess.run([program, *arguments, *version], capture_output=True, text=True, timeout=60, check=False)
 
     return run
 

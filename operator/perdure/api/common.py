@@ -12,7 +12,7 @@ from perdure.api.rules import Rule, json_name
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler, SerializerFunctionWrapHandler, ValidationError
     from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import core_schema
+    from pydantic_core import ErrorDetails, core_schema
 
 GROUP = "perdure.dev"
 """The API group of every kind."""
@@ -275,14 +275,35 @@ def mistakes(error: ValidationError) -> list[str]:
         Sentences such as ``spec.jitter: must be a duration: …``, in the order of the fields.
     """
     return [
-        f"{field_path(detail['loc'])}: {_sentence(detail['type'], detail['msg'])}".removeprefix(": ")
-        for detail in error.errors(include_url=False, include_context=False, include_input=False)
+        f"{field_path(detail['loc'])}: {_sentence(detail)}".removeprefix(": ")
+        for detail in error.errors(include_url=False, include_input=False)
     ]
 
 
-def _sentence(kind: str, message: str) -> str:
-    fixed = {
-        "extra_forbidden": "unknown field; check its spelling and its indentation",
-        "missing": "must be set",
-    }
-    return fixed.get(kind, message.removeprefix("Value error, "))
+_SENTENCES = {
+    "extra_forbidden": "unknown field; check its spelling and its indentation",
+    "missing": "must be set",
+    "enum": "must be one of {expected}",
+    "literal_error": "must be {expected}",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_pattern_mismatch": "must match `{pattern}`",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+    "string_type": "must be a string; put it in quotes",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false, without quotes",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+}
+"""What pydantic calls a mistake, and how it is told."""
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    sentence = _SENTENCES.get(detail["type"])
+    if sentence is None:
+        return detail["msg"].removeprefix("Value error, ")
+    return sentence.format(**detail.get("ctx", {}))

@@ -27,15 +27,13 @@ DURATION_PATTERN = "^([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}$"
 """What `parse_duration` accepts, but for the empty string. Go and Python read it alike, and it is short, since the API
 server reckons the cost of a rule by the length of its pattern."""
 
-DECIMAL_PATTERN = "^(([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}|[0-9]{1,9}[.][0-9]{1,9}s)$"
+DECIMAL_PATTERN = "^(([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}|[0-9]{1,10}[.][0-9]{1,9}s)$"
 """What `parse_decimal_duration` accepts: `DURATION_PATTERN`, or decimal seconds."""
 
 DURATION_MAX_LENGTH = 34
 """Characters of the longest duration: five digits and `d`, and four times five digits and `ms`."""
 
-DURATION_MESSAGE = (
-    "must be a duration: whole numbers with the units d, h, m, s or ms, four at most, such as `90s`, `1h30m` or `30d`"
-)
+DURATION_MESSAGE = "must be a duration: whole numbers with the units d, h, m, s or ms, such as `90s`, `1h30m` or `30d`"
 """The sentence a person sees who wrote something else."""
 
 DECIMAL_MESSAGE = (
@@ -151,7 +149,7 @@ def duration_cel(text: str = "self", *, decimal: bool = False) -> str:
     return f"{text} != '' && {text}.matches('{DECIMAL_PATTERN if decimal else DURATION_PATTERN}')"
 
 
-def not_longer_cel(shorter: str, longer: str, *, decimal: bool = False) -> str:
+def not_longer_cel(shorter: str, longer: str, *, strictly: bool = False, decimal: bool = False) -> str:
     """CEL that says that one duration is not longer than another, to the millisecond.
 
     What is no duration passes: its own rule tells.
@@ -159,11 +157,13 @@ def not_longer_cel(shorter: str, longer: str, *, decimal: bool = False) -> str:
     Args:
         shorter: A CEL expression of type string, such as `self.initialInterval`.
         longer: Another one.
+        strictly: Whether they must not be equal either.
         decimal: Whether they may be decimal seconds.
 
     Returns:
         A CEL expression of type bool.
     """
+    comparison = "<" if strictly else "<="
     wellformed = f"{duration_cel(shorter, decimal=decimal)} && {duration_cel(longer, decimal=decimal)}"
 
     def milliseconds(text: str) -> str:
@@ -171,7 +171,7 @@ def not_longer_cel(shorter: str, longer: str, *, decimal: bool = False) -> str:
         days = f"({text}.contains('d') ? int({text}.substring(0, {text}.indexOf('d'))) : 0)"
         return f"duration({text}.replace('d', 'h')).getMilliseconds() + {days} * {23 * _MILLISECONDS['h']}"
 
-    return f"!({wellformed}) || {milliseconds(shorter)} <= {milliseconds(longer)}"
+    return f"!({wellformed}) || {milliseconds(shorter)} {comparison} {milliseconds(longer)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -164,7 +164,7 @@ class Interval(SpecModel):
     rules = (
         Rule(
             "`offset` must be shorter than `every`",
-            f"({not_longer_cel('self.offset', 'self.every')}) && self.offset != self.every",
+            not_longer_cel("self.offset", "self.every", strictly=True),
             lambda interval: interval.offset < interval.every,
         ),
     )

@@ -100,7 +100,9 @@ class _Writer:
         schema |= {key: value for key, value in node.items() if key not in _LEFT_OUT and key not in schema}
         if "const" in schema:
             schema["enum"] = [schema.pop("const")]
-        if "properties" in node:
+        if not schema.get("properties", True):
+            del schema["properties"]
+        elif "properties" in node:
             schema["properties"] = {
                 name: self._field(field, f"{path}.{name}") for name, field in node["properties"].items()
             }

@@ -1,10 +1,11 @@
 """Steps: what a workflow does, and how steps hang together."""
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from perdure.api.common import SpecModel
 from perdure.api.durations import Duration, DurationShape, PositiveDuration
@@ -12,6 +13,7 @@ from perdure.api.fields import (
     DurationOrExpression,
     Expression,
     FailureTypeName,
+    FieldShape,
     Flag,
     Identifier,
     Json,
@@ -26,6 +28,7 @@ from perdure.api.fields import (
     Variable,
     atomic_list,
     map_list,
+    matching,
     set_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
@@ -224,29 +227,34 @@ class Branch(SpecModel):
     """What the block knows as `params`; any value, with expressions."""
 
 
-def _read_wait(value: Any) -> Any:
-    """Take `2` for `"2"`, as the API server does."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
+WAIT_PATTERN = "^(All|Any|[1-9][0-9]{0,2})$"
+"""For how many branches a parallel step can wait."""
 
 WAIT_MESSAGE = "must be `All`, `Any`, or how many branches to wait for, such as `2`"
 """The sentence a person sees who wrote something else."""
 
+_read_wait_text = matching(re.compile(WAIT_PATTERN), 3, WAIT_MESSAGE)
+
+
+def _read_wait(value: Any) -> str:
+    """Take `2` for `"2"`, as the API server does."""
+    return _read_wait_text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
 Wait = Annotated[
     str,
-    BeforeValidator(_read_wait),
-    Field(pattern="^(All|Any|[1-9][0-9]{0,2})$", max_length=3),
-    WithJsonSchema(
+    FieldShape(
+        _read_wait,
         {
             "x-kubernetes-int-or-string": True,
-            "maxLength": 3,
+            "maxLength": 32,
             "x-kubernetes-validations": [
                 {
-                    "rule": "type(self) == int ? self > 0 : self.matches('^(All|Any|[1-9][0-9]{0,2})$')",
+                    "rule": f"type(self) == int ? self > 0 : self.matches('{WAIT_PATTERN}')",
                     "message": WAIT_MESSAGE,
                 }
             ],
-        }
+        },
     ),
 ]
 """For how many branches a parallel step waits."""

@@ -1,0 +1,242 @@
+"""A real API server takes and refuses manifests, and says why in words: the table of `admission.yaml`."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import yaml
+
+from perdure.api.common import API_VERSION
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+
+CHECKOUT = Path(__file__).parents[2]
+CASES = [
+    pytest.param(section["kind"], case, id=f"{section['kind']}: {case['case']}")
+    for section in yaml.safe_load_all((Path(__file__).parent / "admission.yaml").read_text(encoding="utf-8"))
+    for case in section["cases"]
+]
+
+
+class Answer(Protocol):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Kubectl(Protocol):
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str: ...
+
+    def run(self, *arguments: str, stdin: str | None = None) -> Answer: ...
+
+
+@pytest.fixture(scope="module")
+def namespace(kubectl: Kubectl) -> Iterator[str]:
+    """A throw-away namespace of a cluster that has the CRDs of this checkout."""
+    # They are not applied here: whoever applies what helm installed takes it away from the next `helm upgrade`.
+    other = [file.name for file in sorted((CHECKOUT / "crds").glob("*.yaml")) if not is_installed(kubectl, file)]
+    if other:
+        pytest.fail(f"The cluster has not the CRDs of this checkout ({', '.join(other)}). Run `make install`.")
+    name = f"admission-{secrets.token_hex(4)}"
+    kubectl("create", "namespace", name)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def is_installed(kubectl: Kubectl, file: Path) -> bool:
+    want = yaml.safe_load(file.read_text(encoding="utf-8"))
+    answer = kubectl.run("get", "crd", want["metadata"]["name"], "--output=json")
+    return answer.returncode == 0 and json.loads(answer.stdout)["spec"]["versions"] == want["spec"]["versions"]
+
+
+def manifest(kind: str, case: Json) -> str:
+    body = case.get("whole", {"spec": case.get("spec")})
+    metadata = case.get("metadata", {"name": "one"})
+    return json.dumps({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **body})
+
+
+def assert_part(want: Any, got: Any, path: str) -> None:
+    """Check that everything that is wanted is there; there may be more."""
+    if isinstance(want, dict):
+        assert isinstance(got, dict), path
+        for key, value in want.items():
+            assert key in got, f"{path}.{key} is missing"
+            assert_part(value, got[key], f"{path}.{key}")
+    elif isinstance(want, list):
+        for i, value in enumerate(want):
+            assert_part(value, got[i], f"{path}[{i}]")
+    else:
+        assert got == want, path
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_admission(kubectl: Kubectl, namespace: str, kind: str, case: Json) -> None:
+    # Not `apply`: it drops every null before it sends anything.
+    asked = ("create", "--namespace", namespace, "--dry-run=server", "--output=json", "--filename=-")
+    answer = kubectl.run(*asked, stdin=manifest(kind, case))
+    if "refused" not in case:
+        assert answer.returncode == 0, f"refused, but should be taken: {answer.stderr}"
+        assert_part(case.get("stored", {}), json.loads(answer.stdout), kind)
+        return
+    assert answer.returncode != 0, "taken, but should be refused"
+    for part in [*case["refused"], *case.get("server", [])]:
+        assert part in answer.stderr
+
+
+RUN = {"workflow": {"name": "x"}, "input": {"guest": "Ada", "nights": [1, 2]}, "searchAttributes": {"a": "b"}}
+SEGMENT = {
+    "workflowRun": {"name": "order-42", "workflowId": "orders/42", "runId": "0b1c"},
+    "index": 0,
+    "firstEventId": 1,
+    "lastEventId": 1,
+    "events": [{"eventId": 1, "details": {"a": 1}}],
+    "hash": "9f86d081884c7d659a2feaa0c55ad015",
+}
+OPERATION = {"target": {"kind": "WorkflowRun", "name": "none"}, "signal": {"name": "approved", "input": {"by": "me"}}}
+DEAD_LETTER = {
+    "workflowRun": {"name": "order-42", "workflowId": "orders/42", "runId": "0b1c"},
+    "step": "hotel",
+    "activity": "reserve-hotel",
+    "input": {"a": 1},
+    "failure": {"type": "NoRoom"},
+    "attempts": 3,
+    "failedTime": "2026-01-02T00:00:00Z",
+}
+SCHEDULE = {"paused": True, "workflowRunTemplate": {"spec": {"workflow": {"name": "x"}}}}
+STORED = {
+    "WorkflowRun": RUN,
+    "HistorySegment": SEGMENT,
+    "Operation": OPERATION,
+    "DeadLetter": DEAD_LETTER,
+    "Schedule": SCHEDULE,
+    "RetryPolicy": {"exponential": {}},
+}
+
+
+@pytest.fixture(scope="module")
+def stored(kubectl: Kubectl, namespace: str) -> str:
+    """The namespace, with one object of each kind that is asked to change."""
+    for kind, spec in STORED.items():
+        kubectl("create", "--namespace", namespace, "--filename=-", stdin=manifest(kind, {"spec": spec}))
+    return namespace
+
+
+CHANGES = [
+    pytest.param("WorkflowRun", {"ttlSecondsAfterFinished": 60}, None, id="a run may be kept for another time"),
+    pytest.param("WorkflowRun", {"runTimeout": "1h"}, "`spec` must not change", id="a run gets no new field"),
+    pytest.param("WorkflowRun", {"searchAttributes": None}, "`spec` must not change", id="a run loses no field"),
+    pytest.param("WorkflowRun", {"taskTimeout": "20s"}, "`spec` must not change", id="a run keeps its fields"),
+    pytest.param("WorkflowRun", {"workflow": {"name": "y"}}, "`spec` must not change", id="a run keeps its workflow"),
+    pytest.param("WorkflowRun", {"input": {"guest": "Bob"}}, "an Operation", id="a run keeps its free-form input"),
+    pytest.param("WorkflowRun", {"input": {"more": 1}}, "`spec` must not change", id="a run's input does not grow"),
+    pytest.param("WorkflowRun", {"input": None}, "`spec` must not change", id="a run's input does not go"),
+    pytest.param("Operation", {"signal": {"name": "refused"}}, "`spec` must not change", id="an operation is fixed"),
+    pytest.param("Operation", {"signal": {"input": 1}}, "create another one", id="an operation's input is fixed"),
+    pytest.param("Operation", {"ttlSecondsAfterFinished": 1}, "`spec` must not change", id="so is its time to live"),
+    pytest.param("HistorySegment", {"index": 1}, "the record of what happened", id="a segment is fixed"),
+    pytest.param("HistorySegment", {"events": [{"eventId": 2}]}, "the record of", id="a segment's events are fixed"),
+    pytest.param("DeadLetter", {"input": {"a": 2}}, "the record of what failed", id="a dead letter is fixed"),
+    pytest.param("Schedule", {"paused": False, "overlapPolicy": "AllowAll"}, None, id="a schedule may change"),
+    pytest.param(
+        "Schedule", {"overlapPolicy": "Never"}, "spec.overlapPolicy", id="a schedule may not change to nonsense"
+    ),
+    pytest.param(
+        "RetryPolicy",
+        {"cloudScheduler": {}},
+        "must have exactly one of `exponential` and `cloudScheduler`",
+        id="a policy does not become two",
+    ),
+    pytest.param(
+        "RetryPolicy",
+        {"exponential": None, "cloudScheduler": {}},
+        None,
+        id="a policy may become one of the other family",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "want_said"), CHANGES)
+def test_changes(kubectl: Kubectl, stored: str, kind: str, change: Json, want_said: str | None) -> None:
+    patch = ("patch", kind, "one", "--namespace", stored, "--dry-run=server", "--type=merge", "--patch")
+    answer = kubectl.run(*patch, json.dumps({"spec": change}))
+    if want_said is None:
+        assert answer.returncode == 0, answer.stderr
+    else:
+        assert answer.returncode != 0, "taken, but should be refused"
+        assert want_said in answer.stderr
+
+
+def set_status(kubectl: Kubectl, namespace: str, kind: str, status: Json, *more: str) -> Answer:
+    patch = ("patch", kind, "one", "--namespace", namespace, "--subresource=status", "--type=merge", *more, "--patch")
+    return kubectl.run(*patch, json.dumps({"status": status}))
+
+
+NOW = "2026-01-02T00:00:00Z"
+SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": NOW}
+
+
+def test_a_status_keeps_what_is_free_form(kubectl: Kubectl, stored: str) -> None:
+    status = {
+        "phase": "Running",
+        "state": {"anything": [1, {"nested": True}]},
+        "history": {"events": [{"eventId": 1, "attributes": {"input": [1, None]}}], "nextEventId": 2},
+        "failure": {"type": "A", "cause": {"type": "B", "details": {"deep": [1]}}},
+        "output": [1, "2"],
+        "definition": {"steps": []},
+    }
+    answer = set_status(kubectl, stored, "WorkflowRun", status, "--dry-run=server", "--output=json")
+    assert answer.returncode == 0, answer.stderr
+    assert_part(status, json.loads(answer.stdout)["status"], "status")
+
+
+def test_a_status_knows_the_phases(kubectl: Kubectl, stored: str) -> None:
+    answer = set_status(kubectl, stored, "WorkflowRun", {"phase": "Sleeping"}, "--dry-run=server")
+    assert "status.phase" in answer.stderr
+    assert "ContinuedAsNew" in answer.stderr
+
+
+def test_a_condition_is_there_once(kubectl: Kubectl, stored: str) -> None:
+    twice = {"conditions": [SUCCEEDED, SUCCEEDED]}
+    answer = set_status(kubectl, stored, "WorkflowRun", twice, "--dry-run=server")
+    assert "Duplicate value" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "wide", "want_titles"),
+    [
+        ("workflowrun", False, "NAME PHASE PROGRESS REASON STARTED COMPLETED AGE"),
+        ("wfr", True, "NAME PHASE PROGRESS REASON STARTED COMPLETED SCHEDULE MESSAGE AGE"),
+        ("wsch", False, "NAME SPEC ZONE PAUSED LAST NEXT ACTIVE AGE"),
+        ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),
+        ("wop", False, "NAME TARGET NAME STATE REASON AGE"),
+        ("dlt", False, "NAME RUN STEP ACTIVITY ATTEMPTS REDRIVEN AGE"),
+        ("hseg", False, "NAME RUN INDEX FIRST LAST BYTES AGE"),
+    ],
+)
+def test_columns(kubectl: Kubectl, stored: str, kind: str, wide: bool, want_titles: str) -> None:
+    output = ("--output=wide",) if wide else ()
+    table = kubectl("get", kind, "--namespace", stored, *output)
+    assert table.splitlines()[0].split() == want_titles.split()
+
+
+def test_runs_are_found_by_field(kubectl: Kubectl, stored: str) -> None:
+    get = ("get", "wfr", "--namespace", stored, "--output=name", "--field-selector")
+    assert kubectl(*get, "spec.workflow.name=x").split() == ["workflowrun.perdure.dev/one"]
+    assert kubectl(*get, "spec.workflow.name=y") == ""
+    assert kubectl(*get, "status.phase=Completed") == ""
+
+
+def test_the_category_lists_every_kind(kubectl: Kubectl, stored: str) -> None:
+    names = kubectl("get", "perdure", "--namespace", stored, "--output=name").split()
+    assert {name.split(".")[0] for name in names} >= {kind.lower() for kind in STORED}
+
+
+@pytest.mark.usefixtures("namespace")
+def test_explain_tells_unit_default_and_values(kubectl: Kubectl) -> None:
+    assert "Default 0s: no limit" in kubectl("explain", "workflowrun.spec.executionTimeout")
+    assert "BufferOne" in kubectl("explain", "schedule.spec.overlapPolicy")

@@ -1,0 +1,224 @@
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import yaml
+from pydantic import Field, create_model
+
+from perdure.api import crdgen
+from perdure.api.common import KindInfo, Resource, SpecModel
+from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_definition, generated_files, main
+from perdure.api.fields import Json, atomic_list
+from perdure.api.schema import SchemaError, structural_schema
+
+Schema = dict[str, Any]
+
+
+def fields(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    """Every field and item of a schema, by its path."""
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from fields(field, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield f"{path}[]", schema[key]
+            yield from fields(schema[key], f"{path}[]")
+
+
+EVERY_FIELD = [
+    (path, field)
+    for kind in KINDS
+    for path, field in fields(structural_schema(kind), kind.__name__)
+    if not path.endswith(".metadata")
+]
+
+
+def test_files_of_the_checkout_are_fresh() -> None:
+    assert main(["--check"]) == 0
+
+
+def test_stale_files_are_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check", "--root", str(tmp_path)]) == 1
+    assert "crds/perdure.dev_workflows.yaml is stale: run" in capsys.readouterr().err
+    assert main(["--root", str(tmp_path)]) == 0
+    assert main(["--check", "--root", str(tmp_path)]) == 0
+    extra = tmp_path / "crds" / "perdure.dev_gone.yaml"
+    extra.write_text("")
+    assert main(["--check", "--root", str(tmp_path)]) == 1
+    assert main(["--root", str(tmp_path)]) == 0
+    assert not extra.exists()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
+    spec = custom_resource_definition(kind)["spec"]
+    assert spec["names"]["categories"] == ["perdure"]
+    version = spec["versions"][0]
+    assert ("subresources" in version) is (kind.__name__ != "HistorySegment")
+    assert version["additionalPrinterColumns"][-1]["name"] == "Age"
+    assert all(" " not in column["name"] for column in version["additionalPrinterColumns"])
+    assert len(version.get("selectableFields", [])) <= 8
+
+
+def test_short_names_are_those_of_the_specification() -> None:
+    assert [kind.info.short_name for kind in KINDS] == ["pwf", "wfr", "wsch", "rpol", "wop", "dlt", "hseg"]
+
+
+def test_every_field_has_a_description() -> None:
+    assert [path for path, field in EVERY_FIELD if not path.endswith("]") and not field.get("description")] == []
+
+
+def test_every_list_string_and_map_has_a_bound() -> None:
+    unbounded = [
+        path
+        for path, field in EVERY_FIELD
+        if (field.get("type") == "array" and not {"maxItems", "x-kubernetes-list-type"} <= field.keys())
+        or (field.get("type") == "string" and not {"maxLength", "enum"} & field.keys())
+        or ("additionalProperties" in field and "maxProperties" not in field)
+    ]
+    assert [path for path in unbounded if not path.endswith((".apiVersion", ".kind"))] == []
+
+
+def test_schemas_are_structural() -> None:
+    forbidden = {"$ref", "$defs", "title", "anyOf", "oneOf", "allOf", "const", "definitions"}
+    assert [path for path, field in EVERY_FIELD if forbidden & field.keys()] == []
+    assert not [path for path, field in EVERY_FIELD if field.get("type") == "number"]
+
+
+def test_every_rule_has_a_sentence_with_must() -> None:
+    rules = [rule for _, field in EVERY_FIELD for rule in field.get("x-kubernetes-validations", [])]
+    assert len(rules) > 100
+    assert [rule for rule in rules if "must" not in rule["message"]] == []
+
+
+def test_a_duration_says_its_default_in_its_own_form() -> None:
+    crd = custom_resource_definition(crdgen.WorkflowRun)
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert spec["executionTimeout"]["default"] == "0s"
+    assert spec["taskTimeout"]["default"] == "10s"
+    assert "default" not in spec["runTimeout"]
+
+
+def test_values_of_an_enumeration_are_explained() -> None:
+    crd = custom_resource_definition(crdgen.Schedule)
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert "- `BufferOne`: The first one that is due waits" in spec["overlapPolicy"]["description"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_charts_copy_is_the_same_but_for_its_switches(kind: type[Resource]) -> None:
+    template = chart_template(crd_yaml(kind))
+    assert "{{- if .Values.crds.enabled }}" in template
+    assert "helm.sh/resource-policy: keep" in template
+    # What helm makes of it, with the switches on.
+    rendered = re.sub(r"(?m)^ *\{\{-.*\}\}\n", "", template).replace('{{ "{{" }}', "{{")
+    crd = yaml.safe_load(rendered)
+    assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    crd["metadata"].pop("labels")
+    assert crd == yaml.safe_load(crd_yaml(kind))
+
+
+def test_what_looks_like_a_template_is_escaped() -> None:
+    assert '{{ "{{" }} x }}' in chart_template("metadata:\n  a: '{{ x }}'\n")
+
+
+def test_each_kind_has_its_two_files() -> None:
+    assert len(generated_files()) == 2 * len(KINDS)
+
+
+class NoDescription(SpecModel):
+    field: bool = False
+
+
+class NoBound(SpecModel):
+    field: list[bool] = Field(default_factory=list)
+    """A list."""
+
+
+class NoLength(SpecModel):
+    field: str = ""
+    """A text."""
+
+
+class NoEntries(SpecModel):
+    field: dict[str, bool] = Field(default_factory=dict)
+    """A map."""
+
+
+class Union(SpecModel):
+    field: bool | int = False
+    """Two types."""
+
+
+class Float(SpecModel):
+    field: float = 0
+    """A float."""
+
+
+class Untyped(SpecModel):
+    field: Any = None
+    """Anything."""
+
+
+class Good(SpecModel):
+    field: Annotated[list[Annotated[str, Field(max_length=3)]], atomic_list(2)] | None = None
+    """A list
+    of texts."""
+
+    free: Json = None
+    """Anything."""
+
+
+def kind_of(spec: type[SpecModel]) -> type[Resource]:
+    kind = create_model(
+        "Thing",
+        __base__=Resource,
+        __doc__="A thing.",
+        kind=(Literal["Thing"], Field("Thing", description="Always Thing.")),
+        spec=(spec, Field(description="What it is.")),
+    )
+    kind.info = KindInfo("things", "th", (), has_status=False)
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("spec", "want_message"),
+    [
+        (NoDescription, "Thing.spec.field must have a description"),
+        (NoBound, "Thing.spec.field must have `atomic_list`, `set_list` or `map_list`"),
+        (NoLength, "Thing.spec.field must have a `max_length`"),
+        (NoEntries, "Thing.spec.field must have a `max_length`: as many entries"),
+        (Union, "Thing.spec.field must have one type"),
+        (Float, "Thing.spec.field must not be a float"),
+        (Untyped, "Thing.spec.field must have a type"),
+    ],
+)
+def test_a_field_that_lacks_something_is_refused(spec: type[SpecModel], want_message: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(want_message)):
+        structural_schema(kind_of(spec))
+
+
+def test_a_refusal_ends_the_command_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(crdgen, "KINDS", (kind_of(NoDescription),))
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err == "Thing.spec.field must have a description: a docstring under the field\n"
+
+
+def test_a_good_field_becomes_a_structural_schema() -> None:
+    properties = structural_schema(kind_of(Good))["properties"]["spec"]["properties"]
+    assert properties["field"] == {
+        "description": "A list of texts.",
+        "items": {"maxLength": 3, "type": "string"},
+        "maxItems": 2,
+        "type": "array",
+        "x-kubernetes-list-type": "atomic",
+    }
+    assert properties["free"] == {
+        "description": "Anything.",
+        "nullable": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }

@@ -209,16 +209,3 @@ class RetryPolicy(Resource):
 
     status: RetryPolicyStatus = RetryPolicyStatus()
     """What the operator found out."""
-
-
-__all__ = [
-    "Circuit",
-    "CircuitBreaker",
-    "CircuitState",
-    "CloudScheduler",
-    "Exponential",
-    "RetryPolicy",
-    "RetryPolicyChoice",
-    "RetryPolicySpec",
-    "RetryPolicyStatus",
-]

@@ -1,18 +1,17 @@
 """Schedule: when to start runs, and what to do when they overlap, fail or were missed."""
 
-import re
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from perdure.api.calendars import Calendar, CronLine, DaylightSaving, Exclusion, Interval
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import Duration, DurationShape, not_longer_cel
+from perdure.api.durations import Duration, DurationShape
 from perdure.api.fields import (
     Count,
-    FieldShape,
     Flag,
     Json,
     JsonObject,
@@ -22,8 +21,6 @@ from perdure.api.fields import (
     Uid,
     WorkflowId,
     atomic_list,
-    cel_string,
-    matching,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_most_one_of
@@ -37,83 +34,6 @@ MAX_SCHEDULE_NAME = 220
 
 MAX_BUFFER = 1000
 """Starts that wait for an earlier run, and runs that are watched at the same time."""
-
-CRON_PATTERN = (
-    "^[ \\t]*((CRON_)?TZ=[^ \\t]+[ \\t]+)?"
-    "(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|@every[ \\t]+[^ \\t#]+|([^ \\t@#]+[ \\t]+){4,6}[^ \\t@#]+)"
-    "[ \\t]*(#.*)?$"
-)
-"""The shape of a cron line; what its fields mean is told by the condition `Ready`."""
-
-CRON_MESSAGE = (
-    "must be a cron line: 5 to 7 fields such as `0 12 * * MON-FRI`, or `@daily`, or `@every 45m`; "
-    "a zone may stand before it, as in `CRON_TZ=Europe/Berlin 30 2 * * *`"
-)
-"""The sentence a person sees who wrote something else."""
-
-_MONTHS = (
-    "(?i:jan[a-z]*|feb[a-z]*|mar[a-z]*|apr[a-z]*|may|june?|july?|aug[a-z]*|sep[a-z]*|oct[a-z]*|nov[a-z]*|dec[a-z]*)"
-)
-_WEEKDAYS = "(?i:su[a-z]*|mo[a-z]*|tu[a-z]*|we[a-z]*|th[a-z]*|fr[a-z]*|sa[a-z]*)"
-
-
-def _calendar_field(value: str, message: str, max_length: int = 256) -> FieldShape:
-    item = f"([*]|({value})(-({value}))?)(/[0-9]{{1,4}})?"
-    pattern = f"^ *{item} *(, *{item} *)*$"
-    return FieldShape(
-        matching(re.compile(pattern), max_length, message),
-        cel_string(max_length, (f"self.matches('{pattern}')", message)),
-    )
-
-
-Year = Annotated[str, _calendar_field("[0-9]{4}", "must be years, such as `2026`, `2026-2028`, `2026/2` or `*`")]
-"""Years of a calendar."""
-
-Month = Annotated[
-    str,
-    _calendar_field(
-        f"0?[1-9]|1[0-2]|{_MONTHS}",
-        "must be months 1 to 12 or their names, such as `1`, `1-6`, `Jan,Apr`, `1/3` or `*`",
-    ),
-]
-"""Months of a calendar."""
-
-DayOfMonth = Annotated[
-    str,
-    _calendar_field(
-        "0?[1-9]|[12][0-9]|3[01]", "must be days of the month 1 to 31, such as `1`, `1-7`, `1,15`, `1/7` or `*`"
-    ),
-]
-"""Days of the month of a calendar."""
-
-DayOfWeek = Annotated[
-    str,
-    _calendar_field(
-        f"0?[0-7]|{_WEEKDAYS}",
-        "must be days of the week 0 to 7 or their names (Sunday is 0 and 7), such as `1-5`, `Mon-Fri`, `Sat,Sun` or `*`",
-    ),
-]
-"""Days of the week of a calendar."""
-
-Hour = Annotated[
-    str,
-    _calendar_field("[01]?[0-9]|2[0-3]", "must be hours 0 to 23, such as `12`, `9-17`, `8,20`, `0/6` or `*`"),
-]
-"""Hours of a calendar."""
-
-Sixtieth = Annotated[
-    str, _calendar_field("[0-5]?[0-9]", "must be numbers 0 to 59, such as `30`, `0-10`, `0,30`, `0/15` or `*`")
-]
-"""Minutes or seconds of a calendar."""
-
-CronLine = Annotated[
-    str,
-    FieldShape(
-        matching(re.compile(CRON_PATTERN), 512, CRON_MESSAGE),
-        cel_string(512, ("self.matches('" + CRON_PATTERN.replace("\\t", "\\\\t") + "')", CRON_MESSAGE)),
-    ),
-]
-"""One line of cron."""
 
 
 class OverlapPolicy(StrEnum):
@@ -136,102 +56,6 @@ class OverlapPolicy(StrEnum):
 
     ALLOW_ALL = "AllowAll"
     """It starts; any number may be open."""
-
-
-class SkippedPolicy(StrEnum):
-    """What to do about a time that does not exist, because clocks are set forward."""
-
-    RUN_AFTER = "RunAfter"
-    """It counts as the first instant after the gap."""
-
-    SKIP = "Skip"
-    """It is passed over, as Temporal does."""
-
-
-class RepeatedPolicy(StrEnum):
-    """What to do about a time that occurs twice, because clocks are set back."""
-
-    FIRST = "First"
-    """The first one counts."""
-
-    BOTH = "Both"
-    """Both count."""
-
-
-class Interval(SpecModel):
-    """Times at a fixed distance, counted from the Unix epoch (1970-01-01T00:00:00Z)."""
-
-    rules = (
-        Rule(
-            "`offset` must be shorter than `every`",
-            not_longer_cel("self.offset", "self.every", strictly=True),
-            lambda interval: interval.offset < interval.every,
-        ),
-    )
-
-    every: Annotated[timedelta, DurationShape(at_least=timedelta(seconds=1))]
-    """Distance between two times, such as `6h`; whole seconds, at least 1s."""
-
-    offset: Duration = timedelta(0)
-    """By how much the times are later than the multiples of `every`, such as `5h`. Default 0s."""
-
-
-class Calendar(SpecModel):
-    """Times by the calendar and the clock of the schedule's zone; all fields must match.
-
-    Each field is a list with commas of values, ranges (`9-17`) and steps (`0/15`, `1-31/7`), or `*`.
-    """
-
-    year: Year = "*"
-    """Years, such as `2026` or `2026-2028`. Default `*`."""
-
-    month: Month = "*"
-    """Months, 1 to 12 or names, such as `Jan,Apr,Jul,Oct`. Default `*`."""
-
-    day_of_month: DayOfMonth = "*"
-    """Days of the month, 1 to 31, such as `1,15`. Default `*`."""
-
-    day_of_week: DayOfWeek = "*"
-    """Days of the week, 0 to 7 (Sunday is both) or names, such as `Mon-Fri`. Default `*`."""
-
-    hour: Hour = "0"
-    """Hours, 0 to 23, such as `9-17`. Default 0."""
-
-    minute: Sixtieth = "0"
-    """Minutes, 0 to 59, such as `0/15`. Default 0."""
-
-    second: Sixtieth = "0"
-    """Seconds, 0 to 59. Default 0."""
-
-    comment: Text = ""
-    """What these times are, for people."""
-
-
-class Exclusion(Calendar):
-    """Times at which nothing is started. Fields that are left out match everything, so that a date is a whole day."""
-
-    hour: Hour = "*"
-    """Hours, 0 to 23, such as `9-17`. Default `*`: the whole day."""
-
-    minute: Sixtieth = "*"
-    """Minutes, 0 to 59. Default `*`: the whole hour."""
-
-    second: Sixtieth = "*"
-    """Seconds, 0 to 59. Default `*`: the whole minute."""
-
-
-class DaylightSaving(SpecModel):
-    """What happens on the days on which clocks are set forward or back.
-
-    It concerns times whose hour is fixed; a calendar whose hour is `*` or has a step follows the real hours.
-    """
-
-    skipped: SkippedPolicy = SkippedPolicy.RUN_AFTER
-    """A time that does not exist: `RunAfter` starts at the first instant after the gap, `Skip` not at all.
-    Default RunAfter."""
-
-    repeated: RepeatedPolicy = RepeatedPolicy.FIRST
-    """A time that occurs twice: `First` starts once, `Both` twice. Default First."""
 
 
 class TemplateMetadata(SpecModel):

@@ -1,6 +1,8 @@
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from cluster.paths import Cache
 from cluster.store import write_atomically
 
 
-def node(name: str, *conditions: tuple[str, str]) -> dict:
+def node(name: str, *conditions: tuple[str, str]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": {"conditions": [{"type": t, "status": s} for t, s in conditions]}}
 
 
@@ -28,7 +30,7 @@ def test_a_node_is_ready_only_if_it_says_so() -> None:
 
 
 def test_waiting_goes_on_through_failures_and_tells_the_last_one() -> None:
-    answers = iter([ClusterError("refused"), False, True])
+    answers: Iterator[ClusterError | bool] = iter([ClusterError("refused"), False, True])
 
     def done() -> bool:
         answer = next(answers)

@@ -17,7 +17,9 @@ def test_runc_is_wrapped_only_where_the_capability_is_missing(tmp_path: Path) ->
     daemon = OwnDaemon(Cache(tmp_path))
     assert "runtimes" not in daemon.settings(capable=True)
     settings = daemon.settings(capable=False)
-    assert settings["default-runtime"] in settings["runtimes"]
+    runtimes = settings["runtimes"]
+    assert isinstance(runtimes, dict)
+    assert settings["default-runtime"] in runtimes
 
 
 def test_all_that_the_daemon_writes_is_under_the_cache_folder() -> None:

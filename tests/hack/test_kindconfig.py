@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,8 +11,11 @@ from cluster.paths import KIND_CONFIG
 AUDIT = Audit(Path("/cache with blank/audit"), Path("/cache with blank/audit-policy.yaml"))
 
 
-def rendered(*, workers: int = 2, audit: Audit | None = None) -> dict:
-    return yaml.safe_load(kindconfig.render(KIND_CONFIG.read_text(), name="t1", workers=workers, audit=audit))
+def rendered(*, workers: int = 2, audit: Audit | None = None) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load(
+        kindconfig.render(KIND_CONFIG.read_text(), name="t1", workers=workers, audit=audit)
+    )
+    return config
 
 
 def test_the_file_users_give_to_kind_has_one_control_plane_two_workers_and_the_cgroup_patch() -> None:

@@ -96,12 +96,19 @@ class Pods:
 
     async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: api.Object) -> api.Object:
         if body["spec"].get("serviceAccountName") == self._settings.service_account:
-            await self._identity.ensure(run.namespace)
+            try:
+                await self._identity.ensure(run.namespace)
+            except api.ApiError as error:
+                message = f"the ServiceAccount for activities with a Lease cannot be made: {error.message}"
+                raise AttemptBlockedError(message) from error
         url = api.path(api.CORE, run.namespace, "pods")
         try:
             return await self._client.create(url, body)
         except api.AlreadyExistsError:
-            pod = await self._client.get(f"{url}/{body['metadata']['name']}")
+            try:
+                pod = await self._client.get(f"{url}/{body['metadata']['name']}")
+            except api.NotFoundError:
+                raise AttemptBlockedError("a pod of this name was there a moment ago, and is gone") from None
             conflict = pod_conflict(pod, run, attempt)
             if conflict:
                 raise AttemptBlockedError(conflict.message) from None
@@ -127,7 +134,11 @@ class Pods:
             await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
         except api.AlreadyExistsError:
             name = pod["metadata"]["name"]
-            conflict = lease_conflict(await self._client.get(f"{url}/{name}"), attempt, pod["metadata"]["uid"])
+            try:
+                lease = await self._client.get(f"{url}/{name}")
+            except api.NotFoundError:
+                raise AttemptBlockedError("a Lease of this name was there a moment ago, and is gone") from None
+            conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
             if conflict:
                 raise AttemptBlockedError(conflict.message) from None
 

@@ -39,6 +39,7 @@ from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.leases import heartbeat
 from perdure.runtime.outcomes import look_again_at, outcome
 
+_FIRST_CONFLICT_PAUSE = timedelta(milliseconds=5)
 _FIRST_REFUSAL = timedelta(seconds=1)
 _LONGEST_REFUSAL = timedelta(minutes=1)
 
@@ -81,6 +82,7 @@ class Run:
         self._definition: Definition | None = None
         self._decider: Decider | None = None
         self._pods: dict[PodKey, api.Object | None] = {}  # None: it was there, and has disappeared
+        self._made: set[PodKey] = set()  # attempts whose pod, and Lease if they have one, are known to have been made
         self._unread: set[PodKey] = set()
         self._leaving: dict[str, tuple[api.Object, bool]] = {}
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
@@ -88,6 +90,7 @@ class Run:
         self._blocked: dict[PodKey, _Blocked] = {}
         self._refused: list[inputs.AttemptFailed] = []
         self._newest = self._version
+        self._conflicts = 0
         self.gone = False
         self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
@@ -147,17 +150,19 @@ class Run:
             await self._finish_leaving()
             return None
         try:
-            return await self._advance(wall_clock())
+            wake = await self._advance(wall_clock())
         except api.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
+            self._conflicts += 1
             await self._read_again()
-        except api.NotFoundError:
-            await self._read_again()
+            # At once the first time; were somebody to write all the time, ever later.
+            return wall_clock() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
         except BaseException:
             # What was read may have come to nothing: it is read once more.
             self._unread |= set(self._pods)
             raise
-        return wall_clock()
+        self._conflicts = 0
+        return wake
 
     async def _advance(self, now: datetime) -> datetime | None:
         if self._outdated:
@@ -212,10 +217,10 @@ class Run:
         for found in await self._tools.pods.list_of(self.ref):
             self.observe_pod(found)
         for activity in state.activities.values():
-            pod = self._pods.get(PodKey(activity.scheduled_event_id, activity.attempt))
-            attempt = self._attempt(activity)
-            if pod is not None and attempt.needs_lease and not attempts.has_ended(pod):
-                await self._tools.pods.ensure_lease(self.ref, attempt, pod)
+            key = PodKey(activity.scheduled_event_id, activity.attempt)
+            pod = self._pods.get(key)
+            if pod is not None and (attempts.has_ended(pod) or not self._attempt(activity).needs_lease):
+                self._made.add(key)
 
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:
         try:
@@ -352,7 +357,11 @@ class Run:
             operations += json_patch(self._status, status, "/status")
         else:
             operations.append({"op": "add", "path": "/status", "value": status})
-        answer = await self._tools.client.patch(f"{self._url}/status", operations)
+        try:
+            answer = await self._tools.client.patch(f"{self._url}/status", operations)
+        except api.NotFoundError as error:
+            # Deleted meanwhile: the same as any other change by somebody else.
+            raise api.ConflictError(error.status, error.reason, error.message) from error
         metrics.COMMITS.inc()
         self._version = answer["metadata"]["resourceVersion"]
         self._status = status
@@ -407,8 +416,10 @@ class Run:
 
     def _retire(self, transition: Transition) -> None:
         for attempt in transition.retired:
-            pod = self._pods.pop(PodKey(attempt.scheduled_event_id, attempt.attempt), None)
-            self._unread.discard(PodKey(attempt.scheduled_event_id, attempt.attempt))
+            key = PodKey(attempt.scheduled_event_id, attempt.attempt)
+            pod = self._pods.pop(key, None)
+            self._unread.discard(key)
+            self._made.discard(key)
             if pod is not None:
                 self._leaving[pod["metadata"]["uid"]] = (pod, not attempt.succeeded)
 
@@ -440,7 +451,7 @@ class Run:
         for activity in state.activities.values():
             key = PodKey(activity.scheduled_event_id, activity.attempt)
             blocked = self._blocked.get(key)
-            if activity.scheduled_time > now or key in self._pods or (blocked and blocked.until > now):
+            if activity.scheduled_time > now or key in self._made or (blocked and blocked.until > now):
                 continue
             await self._confirm()
             await self._ensure_attempt(activity, key, now)
@@ -457,6 +468,7 @@ class Run:
                 )
             )
         else:
+            self._made.add(key)
             if self._pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
                 self._unread.add(key)  # adopted: it may have ended already
 
@@ -503,7 +515,7 @@ class Run:
             for key, blocked in self._blocked.items()
             if (activity := state.activity(key.scheduled_event_id))
             and activity.attempt == key.attempt
-            and key not in self._pods
+            and key not in self._made
         }
         times = [next_wake(state, now), *(blocked.until for blocked in self._blocked.values())]
         times += [look_again_at(pod) for pod in self._pods.values() if pod is not None]

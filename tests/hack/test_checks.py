@@ -1,6 +1,5 @@
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,8 @@ def test_a_node_is_ready_only_if_it_says_so() -> None:
 
 
 def test_waiting_goes_on_through_failures_and_tells_the_last_one() -> None:
-    answers: Iterator[ClusterError | bool] = iter([ClusterError("refused"), False, True])
+    steps: list[ClusterError | bool] = [ClusterError("refused"), False, True]
+    answers = iter(steps)
 
     def done() -> bool:
         answer = next(answers)

@@ -22,7 +22,7 @@ import pytest
 from kube import REPOSITORY, Cluster, cache_folder, check_history, recorded
 from perdure.engine import events as ev
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "50"))
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))

@@ -5,7 +5,7 @@ import pytest
 from kube import Cluster, check_history, one_step, python, recorded
 from perdure.engine import events as ev
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
 

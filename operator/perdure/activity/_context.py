@@ -1,0 +1,130 @@
+"""What the pod's environment says about the attempt."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._errors import PayloadTooLargeError
+from ._heartbeats import Heartbeats
+from ._lease import Lease
+from ._payloads import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DEFAULT_MESSAGE_LIMIT = 4095
+_DEFAULT_DETAILS_LIMIT = 16 * 1024
+
+
+class Info(NamedTuple):
+    """Which attempt this is."""
+
+    namespace: str
+    """Namespace of the run and of the pod."""
+    run: str
+    """Name of the WorkflowRun."""
+    run_id: str
+    """Its UID."""
+    workflow_id: str
+    """The workflow id, which the runs of a chain share."""
+    activity: str
+    """Name of the activity in its Workflow."""
+    activity_id: str
+    """Which of the run's activities this is. Together with `run_id`: a key under which an outside system can tell a
+    repeated request, as it is the same for all attempts."""
+    attempt: int
+    """Number of the attempt, from 1."""
+    start_to_close_timeout: timedelta | None
+    """How long this attempt may take."""
+    heartbeat_timeout: timedelta | None
+    """Longest gap between heartbeats."""
+
+
+class Context:
+    """One attempt, as its process sees it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        get = environ.get
+        self._environ = environ
+        self.info = Info(
+            namespace=get("PERDURE_NAMESPACE", ""),
+            run=get("PERDURE_RUN", ""),
+            run_id=get("PERDURE_RUN_ID", ""),
+            workflow_id=get("PERDURE_WORKFLOW_ID", ""),
+            activity=get("PERDURE_ACTIVITY", ""),
+            activity_id=get("PERDURE_ACTIVITY_ID", ""),
+            attempt=int(get("PERDURE_ATTEMPT") or 1),
+            start_to_close_timeout=_duration(get("PERDURE_START_TO_CLOSE_TIMEOUT")),
+            heartbeat_timeout=_duration(get("PERDURE_HEARTBEAT_TIMEOUT")),
+        )
+        self.message_limit = int(get("PERDURE_MESSAGE_LIMIT") or _DEFAULT_MESSAGE_LIMIT)
+        self._large = get("PERDURE_RESULT_SIZE") == "Large"
+        self._result_limit = int(get("PERDURE_RESULT_LIMIT") or self.message_limit)
+        self._details_limit = int(get("PERDURE_HEARTBEAT_DETAILS_LIMIT") or _DEFAULT_DETAILS_LIMIT)
+        self._termination_log = get("PERDURE_TERMINATION_LOG") or ""
+        timeout = self.info.heartbeat_timeout
+        self.heartbeats = (
+            Heartbeats(Lease(environ), timeout.total_seconds() if timeout else None, self._details_limit)
+            if get("PERDURE_LEASE")
+            else None
+        )
+        self.told_to_stop: str | None = None
+        """Why the process was told to end (SIGTERM); None where it was not."""
+        self._on_lease = False
+
+    def payload(self, name: str) -> Any:
+        """Read what the operator passed: from the environment, or from a file where it is too long for that."""
+        text = self._environ.get(name)
+        if text is None:
+            path = self._environ.get(f"{name}_FILE")
+            if not path:
+                return None
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms to import
+                text = file.read()
+        return decode(text) if text.strip() else None
+
+    def cancelled(self) -> str | None:
+        """Tell why the attempt should stop; None where it should not."""
+        if self.told_to_stop is not None or self.heartbeats is None:
+            return self.told_to_stop
+        return self.heartbeats.cancelled()
+
+    def complete(self, result: Any) -> None:
+        """Hand the result over, whole or not at all."""
+        text = encode(result)
+        size = len(text.encode())
+        # The termination message where it fits: it needs no token and no API call, and cannot fail.
+        if size <= self.message_limit and not self._on_lease:
+            self.write_message(text)
+        elif self._large and self.heartbeats is not None and size <= self._result_limit:
+            self.heartbeats.write_result(text, drop_details=size > self._result_limit - self._details_limit)
+            self._on_lease = True
+        else:
+            ways = "pass a reference to the data instead" + ("" if self._large else ", or declare `resultSize: Large`")
+            raise PayloadTooLargeError(f"the result has {size} bytes, and at most {self._result_limit} fit: {ways}")
+
+    def write_message(self, text: str) -> None:
+        """Write the termination message; outside of pods, print it."""
+        if not self._termination_log:
+            sys.stdout.write(text + "\n")
+            return
+        with open(self._termination_log, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
+            file.write(text)
+
+
+def _duration(seconds: str | None) -> timedelta | None:
+    return timedelta(seconds=float(seconds)) if seconds else None
+
+
+_current: Context | None = None
+
+
+def current() -> Context:
+    """Give the context of this process, read when it is first asked for."""
+    global _current  # noqa: PLW0603 - one process is one attempt
+    if _current is None:
+        _current = Context(os.environ)
+    return _current

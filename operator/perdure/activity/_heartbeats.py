@@ -1,0 +1,263 @@
+"""Heartbeats: rarely sent, never forgotten.
+
+    call ──▶ newest heartbeat is remembered ──▶ due?  yes: sent within the call (some 15 ms)
+                                                      no, or sending failed: a thread sends the newest when it is due
+
+So the caller may heartbeat in a tight loop, a short outage of the API server does not reach it, and the last details before
+a pause are sent all the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ._errors import CancelledError, PayloadTooLargeError, SupersededError
+from ._lease import LeaseError
+from ._payloads import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._lease import Lease
+
+DETAILS_ANNOTATION = "perdure.dev/heartbeat-details"
+RESULT_ANNOTATION = "perdure.dev/result"
+CANCEL_ANNOTATION = "perdure.dev/cancel-requested"
+
+_LONGEST_INTERVAL = 30.0
+_LONGEST_INTERVAL_WITH_NEWS = 5.0
+_LONGEST_TIMEOUT = 10.0
+_GRACE = 30.0
+"""Seconds within which the Lease, or the right to patch it, may still appear: both are made after the pod."""
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+_AT_EXIT = 3.0
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_LARGE = 401, 403, 404, 413
+_UNAUTHORIZED_LIMIT = 5
+
+
+def micro_time(nanoseconds: int) -> str:
+    """Write a time as a Lease's `renewTime` wants it.
+
+    Args:
+        nanoseconds: Since the epoch.
+
+    Returns:
+        Such as `2026-01-31T12:00:00.000000Z`.
+    """
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:06d}Z"
+
+
+class Heartbeats:
+    """The heartbeats of this attempt, and what their answers say."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        timeout: float | None,
+        details_limit: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            lease: The attempt's Lease.
+            timeout: The heartbeat timeout in seconds; None where there is none.
+            details_limit: Bytes that details may have.
+            clock: Seconds since some time, for pauses.
+            wall_clock: Nanoseconds since the epoch, for what is written.
+        """
+        quarter = timeout / 4 if timeout else _LONGEST_INTERVAL
+        self._interval = min(quarter, _LONGEST_INTERVAL)
+        self._interval_with_news = min(quarter, _LONGEST_INTERVAL_WITH_NEWS)
+        self._request_timeout = min(max(quarter, 1.0), _LONGEST_TIMEOUT)
+        self._grace = max(timeout or 0.0, _GRACE)
+        self._details_limit = details_limit
+        self._lease = lease
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._changed = threading.Condition(threading.Lock())
+        self._sending = threading.Lock()
+        self._thread: threading.Thread | None = None
+        # All below is guarded by `_changed`.
+        self._newest: tuple[str, str | None] | None = None  # what has to be sent: time and details
+        self._sent_details: str | None = None
+        self._sent_at: float | None = None
+        self._first_try: float | None = None
+        self._next_try = 0.0
+        self._failures = 0
+        self._unauthorized = 0
+        self._cancelled: str | None = None
+        self._cancel_told = False
+        self._superseded: str | None = None
+        self._refused_details: str | None = None
+
+    def beat(self, details: Any) -> None:
+        """Record a heartbeat, and send it if it is due."""
+        text = None if details is None else encode(details)
+        if text is not None and len(text.encode()) > self._details_limit:
+            raise PayloadTooLargeError(
+                f"heartbeat details of {len(text.encode())} bytes exceed the limit of {self._details_limit}"
+            )
+        with self._changed:
+            if self._superseded is None:
+                if self._first_try is None:
+                    self._first_try = self._clock()
+                    atexit.register(self.flush, _AT_EXIT)
+                self._newest = (micro_time(self._wall_clock()), text)
+            # While sending fails it is left to the thread, so that an outage does not slow the activity down.
+            due = self._newest is not None and self._failures == 0 and self._due_at() <= self._clock()
+        if due:
+            self._send()
+        with self._changed:
+            if self._newest is not None:
+                self._start_thread()
+                self._changed.notify_all()
+        self.raise_if_stopped()
+
+    def cancelled(self) -> str | None:
+        """Tell why the attempt should stop; None where it should not."""
+        with self._changed:
+            return self._superseded if self._superseded is not None else self._cancelled
+
+    def raise_if_stopped(self) -> None:
+        """Raise what the answers said. A cancellation is raised once: who catches it may go on heartbeating."""
+        with self._changed:
+            if self._superseded is not None:
+                raise SupersededError(self._superseded)
+            if self._refused_details is not None:
+                message, self._refused_details = self._refused_details, None
+                raise PayloadTooLargeError(message)
+            if self._cancelled is not None and not self._cancel_told:
+                self._cancel_told = True
+                raise CancelledError(self._cancelled)
+
+    def flush(self, timeout: float) -> None:
+        """Try once to send what is waiting: the next attempt may want the details."""
+        with self._changed:
+            waiting = self._newest is not None and self._superseded is None
+        if waiting:
+            self._send(timeout)
+
+    def write_result(self, text: str, *, drop_details: bool, patience: float = 60.0) -> None:
+        """Write a large result; it has to arrive before the process may end well.
+
+        Args:
+            text: The result, JSON.
+            drop_details: Whether the result needs the room of the heartbeat details.
+            patience: Seconds to go on trying while the API server does not answer.
+
+        Raises:
+            SupersededError: The API server refuses: nobody waits for the result.
+            PayloadTooLargeError: It refuses the size.
+            LeaseError: It did not answer in time.
+        """
+        annotations: dict[str, str | None] = {RESULT_ANNOTATION: text}
+        if drop_details:
+            annotations[DETAILS_ANNOTATION] = None
+        started = self._clock()
+        pause = _FIRST_PAUSE
+        while True:
+            body = {"metadata": {"annotations": annotations}, "spec": {"renewTime": micro_time(self._wall_clock())}}
+            try:
+                with self._sending:
+                    self._lease.patch(body, _LONGEST_TIMEOUT)
+            except LeaseError as error:
+                with self._changed:
+                    self._first_try = self._first_try if self._first_try is not None else started
+                    self._note_failure(error)
+                    refused = self._superseded is not None or self._refused_details is not None
+                if not refused and self._clock() - started >= patience:
+                    raise
+            else:
+                with self._changed:
+                    self._newest = None
+                return
+            self._raise_refusal()
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _raise_refusal(self) -> None:
+        with self._changed:
+            if self._superseded is not None:
+                raise SupersededError(self._superseded)
+            if self._refused_details is not None:
+                raise PayloadTooLargeError(self._refused_details)
+
+    def _due_at(self) -> float:
+        assert self._newest is not None
+        if self._sent_at is None:
+            return self._next_try
+        interval = self._interval if self._newest[1] == self._sent_details else self._interval_with_news
+        return max(self._sent_at + interval, self._next_try)
+
+    def _send(self, timeout: float | None = None) -> None:
+        """Send the newest heartbeat, whichever it is by then."""
+        with self._sending:
+            with self._changed:
+                newest = self._newest
+                if newest is None or self._superseded is not None:
+                    return
+                when, details = newest
+                # The details every time, as an answer that got lost leaves unknown which ones stand there; a null takes back
+                # those of an earlier heartbeat.
+                body = {"metadata": {"annotations": {DETAILS_ANNOTATION: details}}, "spec": {"renewTime": when}}
+            try:
+                answer = self._lease.patch(body, timeout or self._request_timeout)
+            except LeaseError as error:
+                with self._changed:
+                    self._note_failure(error)
+                return
+            with self._changed:
+                self._note_success(newest, answer)
+
+    def _note_success(self, sent: tuple[str, str | None], answer: dict[str, Any]) -> None:
+        self._sent_at = self._clock()
+        self._sent_details = sent[1]
+        self._failures = self._unauthorized = 0
+        self._next_try = 0.0
+        if self._newest is sent:
+            self._newest = None
+        annotations = (answer.get("metadata") or {}).get("annotations") or {}
+        if CANCEL_ANNOTATION in annotations and self._cancelled is None:
+            self._cancelled = str(annotations[CANCEL_ANNOTATION]) or "cancellation was requested"
+
+    def _note_failure(self, error: LeaseError) -> None:
+        """Try again later, unless the answer was a refusal for good."""
+        now = self._clock()
+        early = self._sent_at is None and self._first_try is not None and now - self._first_try < self._grace
+        self._unauthorized = self._unauthorized + 1 if error.status == _UNAUTHORIZED else 0
+        # 404: the pod, and so its Lease, is deleted. 403: the Lease is another pod's. 401: the token died with the pod,
+        # though for moments a living one is refused too, so it takes several in a row.
+        if (error.status in {_FORBIDDEN, _NOT_FOUND} and not early) or self._unauthorized >= _UNAUTHORIZED_LIMIT:
+            self._superseded = f"the API server refuses this attempt's heartbeats: {error}"
+            self._newest = None
+            return
+        if error.status == _TOO_LARGE:
+            self._refused_details = str(error)
+            self._newest = None
+            return
+        self._failures += 1
+        self._next_try = now + min(_FIRST_PAUSE * 2 ** min(self._failures - 1, 10), _LONGEST_PAUSE, self._interval)
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="perdure-heartbeats", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._superseded is not None:
+                    return
+                pause = None if self._newest is None else self._due_at() - self._clock()
+                if pause is None or pause > 0:
+                    self._changed.wait(pause)
+                    continue
+            self._send()

@@ -1,0 +1,54 @@
+"""JSON that arrives as it was sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_LONGEST_INTEGER = 2**63
+_DEEPEST = 200
+
+
+def encode(value: Any) -> str:
+    """Write a value as compact JSON.
+
+    Args:
+        value: Any JSON value.
+
+    Returns:
+        The text.
+
+    Raises:
+        TypeError: The value is no JSON value.
+        ValueError: Kubernetes could not keep it as it is: NaN, an integer beyond 64 bits, lists in lists in lists …
+    """
+    _check(value, 0)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text.encode()  # half a surrogate pair is no text
+    return text
+
+
+def decode(text: str) -> Any:
+    """Read JSON; a text that is none is returned as it is.
+
+    Args:
+        text: What somebody wrote.
+
+    Returns:
+        The value.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _check(value: Any, depth: int) -> None:
+    if isinstance(value, int):
+        if not -_LONGEST_INTEGER <= value < _LONGEST_INTEGER:
+            raise ValueError(f"the integer {value} is beyond 64 bits and would lose digits; pass it as a string")
+    elif isinstance(value, dict | list | tuple):
+        if depth >= _DEEPEST:
+            raise ValueError(f"a payload must not be nested more than {_DEEPEST} levels deep")
+        for item in value.values() if isinstance(value, dict) else value:
+            _check(item, depth + 1)

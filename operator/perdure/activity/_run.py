@@ -1,0 +1,195 @@
+"""Entry points: from a Python function to a process that reads its input, reports, and exits as the operator expects."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+
+from ._context import Context, current
+from ._errors import ApplicationError, CancelledError
+from ._report import error_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+_registered: dict[str, Callable[..., Any]] = {}
+
+
+@overload
+def defn(function: Function, /) -> Function: ...
+@overload
+def defn(*, name: str) -> Callable[[Function], Function]: ...
+def defn(function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+    """Register a function as an activity, for `main()`.
+
+    Args:
+        function: The function, where the decorator is used without parentheses.
+        name: Name of the activity in its Workflow. Default: the function's, with dashes for underscores.
+
+    Returns:
+        The function, unchanged.
+    """
+
+    def register(decorated: Function) -> Function:
+        _registered[name or decorated.__name__] = decorated
+        return decorated
+
+    return register if function is None else register(function)
+
+
+def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn:
+    """Run the activity that this pod is for: several activities may share an image.
+
+    Args:
+        activities: Functions by the name of their activity; underscores count as dashes. Default: those with `@defn`.
+    """
+    known = {_plain(name): function for name, function in (_registered if activities is None else activities).items()}
+    wanted = current().info.activity
+    function = known.get(_plain(wanted))
+    if function is None:
+        names = ", ".join(sorted(known)) or "none"
+        fail(
+            f"this image has no activity {wanted!r}; it has: {names}",
+            type="ActivityNotFound",
+            non_retryable=True,
+        )
+    run(function)
+
+
+def run(function: Callable[..., Any]) -> NoReturn:
+    """Run a function as the activity, and end the process.
+
+    The function is called with the input (or with nothing, if it takes nothing); a coroutine function is run in an event
+    loop. What it returns is the result. What it raises becomes the failure, and the process exits with 1. SIGTERM raises
+    `CancelledError` in the main thread; in a coroutine function, its task is cancelled.
+
+    Args:
+        function: The activity.
+    """
+    sys.exit(_run(function, current()))
+
+
+def complete(result: Any = None) -> None:
+    """Hand over the result; the process then ends with exit code 0 by itself. Not needed with `run` and `main`.
+
+    Args:
+        result: Any JSON value.
+
+    Raises:
+        PayloadTooLargeError: It does not fit.
+        SupersededError: Nobody waits for it.
+    """
+    current().complete(result)
+
+
+def fail(
+    message: str,
+    *,
+    type: str | None = None,  # noqa: A002 - as in ApplicationError
+    details: Any = None,
+    non_retryable: bool = False,
+    next_retry_delay: Any = None,
+) -> NoReturn:
+    """Report a failure and end the process with exit code 1. With `run` and `main`, raise `ApplicationError` instead.
+
+    Args:
+        message: For people.
+        type: What `catch` and retry policies compare. Default: `ApplicationError`.
+        details: Any JSON value, for the code that handles the failure.
+        non_retryable: Whether trying again is pointless, whatever the retry policy says.
+        next_retry_delay: How long to wait before the next attempt: a `timedelta`, or seconds.
+    """
+    error = ApplicationError(
+        message, type=type, details=details, non_retryable=non_retryable, next_retry_delay=next_retry_delay
+    )
+    context = current()
+    context.write_message(error_document(error, context.message_limit))
+    sys.exit(1)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _run(function: Callable[..., Any], context: Context) -> int:
+    """Run the function and report; gives the exit code."""
+    stopper = _Stopper(context)
+    try:
+        with stopper:
+            argument = (context.payload("PERDURE_INPUT"),) if _takes_input(function) else ()
+            result = function(*argument)
+            if hasattr(result, "__await__"):
+                result = _await(result, context, stopper)
+        context.complete(result)
+    except SystemExit:
+        raise  # the function chose an exit code, to which `failureTypes` may give a meaning
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the operator has to be told
+        import traceback  # noqa: PLC0415 - only a failure pays for it
+
+        traceback.print_exception(error)  # for those who read the pod's log
+        context.write_message(error_document(error, context.message_limit))
+        return 1
+    return 0
+
+
+class _Stopper:
+    """While the function runs, the first SIGTERM raises `CancelledError` in it.
+
+    Later ones do not disturb its cleaning up, and none disturbs the report.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._raise = False
+        self.cancel: Callable[[], object] | None = None
+        """How to stop a function that runs in an event loop, where raising would hit the loop."""
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._raise = True
+            signal.signal(signal.SIGTERM, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        self._raise = False
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        first = self._context.told_to_stop is None
+        self._context.told_to_stop = "the process was told to end (SIGTERM)"
+        if not first or not self._raise:
+            return
+        if self.cancel is not None:
+            self.cancel()
+        else:
+            raise CancelledError(self._context.told_to_stop)
+
+
+def _takes_input(function: Callable[..., Any]) -> bool:
+    import inspect  # noqa: PLC0415 - 10 ms that scripts without `run` need not pay
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return True
+    return any(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL} for p in parameters)
+
+
+def _await(coroutine: Any, context: Context, stopper: _Stopper) -> Any:
+    import asyncio  # noqa: PLC0415 - only coroutines pay for it
+
+    async def supervise() -> Any:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(coroutine)
+        stopper.cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if context.told_to_stop is None:
+                raise
+            raise CancelledError(context.told_to_stop) from None
+
+    return asyncio.run(supervise())

@@ -390,7 +390,7 @@ def _retry_delay(given: Any) -> tuple[timedelta | None, str]:
     if given is None:
         return None, ""
     try:
-        return parse_decimal_duration(given), ""
+        return parse_decimal_duration(given if isinstance(given, str) else ""), ""
     except ValueError:
         return None, f" (nextRetryDelay {str(given)[:40]!r} is no duration and was left out)"
 

@@ -1,0 +1,178 @@
+"""From an attempt to its Lease, and back to its heartbeats; whose a Pod or a Lease is."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from perdure.engine.inputs import HeartbeatRead
+from perdure.runtime import build_lease, heartbeat, lease_conflict, owns, owns_lease, pod_conflict
+from perdure.runtime.leases import TOO_LARGE_KEY
+from perdure.runtime.payloads import HEARTBEAT_DETAILS_LIMIT
+from perdure.runtime.times import read_time, write_micro_time
+
+NOW = datetime(2026, 1, 31, 12, 2, tzinfo=UTC)
+
+
+def test_the_lease_belongs_to_the_pod_and_has_not_been_renewed(make: Any) -> None:
+    lease = build_lease(make.run, make.with_attempt(heartbeat_timeout=timedelta(seconds=30)), make.pod_uid)
+    assert lease == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "order-42-5-2",
+            "namespace": "shop",
+            "labels": {
+                "perdure.dev/run": "order-42",
+                "perdure.dev/run-id": make.run.uid,
+                "perdure.dev/activity": "charge",
+            },
+            "annotations": {
+                "perdure.dev/run": "order-42",
+                "perdure.dev/scheduled-event-id": "5",
+                "perdure.dev/attempt": "2",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": "order-42-5-2",
+                    "uid": make.pod_uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": {"holderIdentity": "order-42-5-2", "leaseTransitions": 2, "leaseDurationSeconds": 30},
+    }
+
+
+@pytest.mark.parametrize(
+    ("timeout", "want"),
+    [
+        pytest.param(None, None, id="none without a heartbeat timeout"),
+        pytest.param(timedelta(milliseconds=1), 1, id="at least a second"),
+        pytest.param(timedelta(seconds=1.2), 2, id="rounded up"),
+        pytest.param(timedelta(days=99_999), 2**31 - 1, id="at most what Kubernetes can count"),
+    ],
+)
+def test_the_duration_is_the_heartbeat_timeout(make: Any, timeout: timedelta | None, want: int | None) -> None:
+    lease = build_lease(make.run, make.with_attempt(heartbeat_timeout=timeout, large_result=True), make.pod_uid)
+    assert lease["spec"].get("leaseDurationSeconds") == want
+
+
+def read(make: Any, lease: dict[str, Any] | None) -> HeartbeatRead:
+    return heartbeat(make.attempt, lease, now=NOW)
+
+
+def renewed(make: Any, time: str | None, **annotations: str) -> dict[str, Any]:
+    lease: dict[str, Any] = make.lease(**annotations)
+    lease["spec"]["renewTime"] = time
+    return lease
+
+
+@pytest.mark.parametrize(
+    ("time", "want"),
+    [
+        pytest.param(None, None, id="no heartbeat yet"),
+        pytest.param(
+            "2026-01-31T12:01:00.250000Z", datetime(2026, 1, 31, 12, 1, 0, 250_000, tzinfo=UTC), id="the last one"
+        ),
+        pytest.param("2026-01-31T13:01:00+01:00", datetime(2026, 1, 31, 12, 1, tzinfo=UTC), id="in another zone"),
+        pytest.param("2027-01-01T00:00:00Z", NOW, id="one from the future is of now"),
+        pytest.param("0001-01-01T00:00:00Z", None, id="the zero time is none"),
+        pytest.param("soon", None, id="nonsense is none"),
+    ],
+)
+def test_the_time_of_the_last_heartbeat(make: Any, time: str | None, want: datetime | None) -> None:
+    got = read(make, renewed(make, time))
+    assert got.time == want
+    assert got.time is None or got.time.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param('{"done": 3}', {"done": 3}, id="JSON is read"),
+        pytest.param("half way", "half way", id="other text is kept"),
+        pytest.param("", None, id="nothing is null"),
+        pytest.param("x" * HEARTBEAT_DETAILS_LIMIT, "x" * HEARTBEAT_DETAILS_LIMIT, id="as much as fits"),
+        pytest.param(
+            json.dumps("x" * HEARTBEAT_DETAILS_LIMIT),
+            {TOO_LARGE_KEY: HEARTBEAT_DETAILS_LIMIT + 2},
+            id="more is neither cut nor kept",
+        ),
+    ],
+)
+def test_the_details_of_the_last_heartbeat(make: Any, text: str, want: Any) -> None:
+    assert read(make, renewed(make, "2026-01-31T12:01:00Z", heartbeat_details=text)).details == want
+
+
+def test_a_lease_that_is_gone_or_another_attempts_says_nothing(make: Any) -> None:
+    silence = HeartbeatRead(scheduled_event_id=5, attempt=2, time=None)
+    other = renewed(make, "2026-01-31T12:01:00Z", heartbeat_details="1")
+    other["metadata"]["annotations"]["perdure.dev/attempt"] = "1"
+    assert read(make, None) == silence
+    assert read(make, other) == silence
+
+
+def changed(obj: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+
+
+def test_the_attempts_own_pod_and_lease_are_adopted(make: Any) -> None:
+    assert owns(make.pod(), make.run, make.attempt)
+    assert pod_conflict(make.pod(), make.run, make.attempt) is None
+    assert owns_lease(make.lease(), make.attempt, make.pod_uid)
+    assert lease_conflict(make.lease(), make.attempt, make.pod_uid) is None
+
+
+def test_they_are_adopted_also_while_they_are_deleted(make: Any) -> None:
+    assert pod_conflict(make.pod(deleted_at="2026-01-31T12:00:00Z"), make.run, make.attempt) is None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "want_message", "want_passing"),
+    [
+        pytest.param(
+            {"ownerReferences": [{"kind": "WorkflowRun", "name": "order-42", "uid": "old"}], "deletionTimestamp": "x"},
+            "Pod order-42-5-2 exists and belongs to WorkflowRun order-42 (uid old), not to this attempt of "
+            "WorkflowRun order-42",
+            True,
+            id="of an earlier run of the name, on its way out",
+        ),
+        pytest.param(
+            {"ownerReferences": []},
+            "Pod order-42-5-2 exists and belongs to nobody, not to this attempt of WorkflowRun order-42",
+            False,
+            id="of nobody",
+        ),
+    ],
+)
+def test_a_pod_is_in_the_way(make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool) -> None:
+    conflict = pod_conflict(changed(make.pod(), **metadata), make.run, make.attempt)
+    assert conflict is not None
+    assert (conflict.kind, conflict.namespace, conflict.name) == ("Pod", "shop", "order-42-5-2")
+    assert (conflict.message, conflict.passing) == (want_message, want_passing)
+
+
+def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_believed(make: Any) -> None:
+    for other in (make.with_attempt(attempt=3), make.with_attempt(scheduled_event_id=6)):
+        assert not owns(make.pod(), make.run, other)
+        assert not owns_lease(make.lease(), other, make.pod_uid)
+    assert not owns_lease(make.lease(), make.attempt, "another pod")
+    conflict = lease_conflict(make.lease(), make.attempt, "another pod")
+    assert conflict is not None
+    assert conflict.kind == "Lease"
+
+
+def test_objects_without_metadata_are_nobodys(make: Any) -> None:
+    assert not owns({}, make.run, make.attempt)
+    assert not owns({"metadata": {"annotations": None, "ownerReferences": None}}, make.run, make.attempt)
+
+
+def test_a_renew_time_is_written_with_microseconds_in_utc() -> None:
+    time = datetime(2026, 1, 31, 13, 0, 0, 5, tzinfo=timezone(timedelta(hours=1)))
+    assert write_micro_time(time) == "2026-01-31T12:00:00.000005Z"
+    assert read_time(write_micro_time(time)) == time

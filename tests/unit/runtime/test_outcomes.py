@@ -1,0 +1,663 @@
+"""From a pod to what became of the attempt: completed, failed or lost."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
+from perdure.runtime import look_again_at, outcome
+
+STARTED = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
+BEFORE, SAME, AFTER = "2026-01-31T12:00:59Z", "2026-01-31T12:01:00Z", "2026-01-31T12:01:01Z"
+"""Around the time at which the builders' containers finish."""
+
+
+def tell(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    return outcome(
+        kwargs.get("attempt", make.attempt),
+        kwargs.get("definition", make.activity()),
+        pod,
+        lease,
+        now=kwargs.get("now", make.now),
+    )
+
+
+def failure_of(told: Any) -> Failure:
+    assert isinstance(told, AttemptFailed), told
+    return told.failure
+
+
+def document(**error: Any) -> str:
+    return json.dumps({"error": error})
+
+
+# --- Nothing yet, and started -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(lambda m: m.pod(phase="Pending", node=None), id="a pod without a node"),
+        pytest.param(lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending"), id="a container being created"),
+        pytest.param(lambda m: m.pod(m.waiting("ImagePullBackOff"), phase="Pending"), id="an image that is not there"),
+        pytest.param(
+            lambda m: m.pod(m.waiting("PodInitializing"), init=(m.running("i"),)), id="an init container that runs"
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending", conditions=[m.disruption("X")]),
+            id="a disruption that is only announced",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending", deleted_at=AFTER),
+            id="a pod being deleted whose node has not answered yet",
+        ),
+    ],
+)
+def test_nothing_is_told_yet_of(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert tell(make, pod(make)) is None
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(lambda m: m.pod(m.running()), id="runs"),
+        pytest.param(lambda m: m.pod(m.running("istio-proxy"), m.running()), id="runs behind an injected container"),
+        pytest.param(lambda m: m.pod(m.running(), deleted_at=AFTER), id="runs on while being deleted"),
+        pytest.param(
+            lambda m: m.pod(m.running(), conditions=[m.disruption("X")]), id="runs on though it is to be evicted"
+        ),
+    ],
+)
+def test_an_attempt_has_started_when_its_container(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert tell(make, pod(make)) == AttemptStarted(scheduled_event_id=5, attempt=2, time=STARTED)
+
+
+def test_the_start_of_another_container_is_not_the_activitys(make: Any) -> None:
+    assert tell(make, make.pod(make.running("sidecar"), make.waiting("ContainerCreating"))) is None
+
+
+def test_a_pod_of_another_attempt_proves_nothing(make: Any) -> None:
+    pod = make.pod(make.terminated(0), phase="Succeeded", attempt=make.with_attempt(attempt=1))
+    assert tell(make, pod) is None
+
+
+# --- Completed --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(lambda m: m.pod(m.terminated(0), phase="Succeeded"), id="the pod succeeded"),
+        pytest.param(lambda m: m.pod(m.running("sidecar"), m.terminated(0)), id="a sidecar still runs"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1, name="side"), m.terminated(0), phase="Failed"), id="a sidecar failed"
+        ),
+        pytest.param(lambda m: m.pod(m.terminated(0), phase="Succeeded", deleted_at=BEFORE), id="the pod was deleted"),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(0), phase="Failed", reason="Evicted", conditions=[m.disruption("TerminationByKubelet")]
+            ),
+            id="the pod was evicted meanwhile",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(0), phase="Failed", reason="DeadlineExceeded"), id="the deadline struck"
+        ),
+        pytest.param(lambda m: m.pod(m.terminated(0), phase="Unknown"), id="the node is silent since"),
+    ],
+)
+def test_exit_code_0_of_the_activitys_container_is_success_even_if(
+    make: Any, pod: Callable[[Any], dict[str, Any]]
+) -> None:
+    assert tell(make, pod(make)) == AttemptCompleted(scheduled_event_id=5, attempt=2, result=None, started_time=STARTED)
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        pytest.param("", None, id="nothing is null"),
+        pytest.param(" \n", None, id="blanks are null"),
+        pytest.param('{"id": 7}\n', {"id": 7}, id="JSON is read"),
+        pytest.param("null", None, id="null is null"),
+        pytest.param('"text"', "text", id="a JSON string is its text"),
+        pytest.param("done\n", "done", id="other text is a string without its line end"),
+        pytest.param("{not json", "{not json", id="broken JSON is text"),
+        pytest.param("NaN", "NaN", id="NaN is no JSON"),
+        pytest.param('"\\ud800"', '"\\ud800"', id="half a surrogate pair is no JSON"),
+        pytest.param("[" * 500 + "]" * 500, "[" * 500 + "]" * 500, id="JSON too deep to write again is text"),
+        pytest.param(
+            document(type="X", message="y"), {"error": {"type": "X", "message": "y"}}, id="no error after exit 0"
+        ),
+        pytest.param("x" * 4095, "x" * 4095, id="a text just below the limit was not cut"),
+        pytest.param(json.dumps(["x" * 4092]), ["x" * 4092], id="nor was a whole document of exactly the limit"),
+    ],
+)
+def test_the_termination_message_is_the_result(make: Any, message: str, want: Any) -> None:
+    told = tell(make, make.pod(make.terminated(0, message=message)))
+    assert told.result == want
+
+
+@pytest.mark.parametrize(
+    ("message", "containers"),
+    [
+        pytest.param("x" * 4096, 1, id="a text of exactly the limit"),
+        pytest.param("…" + "x" * 4093, 1, id="counted in bytes"),
+        pytest.param("1" * 4096, 1, id="the tail of a number is a number"),
+        pytest.param('"' + "x" * 4094 + '"', 1, id="the tail of a string may be a string"),
+        pytest.param('x"]}' * 1024, 1, id="the tail of a document"),
+        pytest.param("x" * 2457, 5, id="five containers have 2,457 bytes each"),
+    ],
+)
+def test_a_result_that_may_have_been_cut_is_refused(make: Any, message: str, containers: int) -> None:
+    pod = make.pod(make.terminated(0, message=message))
+    pod["spec"]["containers"] += [{"name": f"sidecar-{n}"} for n in range(containers - 1)]
+    failure = failure_of(tell(make, pod))
+    assert failure.type == "PayloadTooLarge"
+    assert failure.non_retryable
+    assert "resultSize: Large" in failure.message
+
+
+# --- Large results ----------------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_stands_on_the_lease(make: Any) -> None:
+    attempt = make.with_attempt(large_result=True)
+    pod = make.pod(make.terminated(0, message="ignored"), attempt=attempt)
+    told = tell(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
+    assert told.result == ["x" * 10_000]
+
+
+def test_a_large_activity_may_leave_a_small_result_as_its_message(make: Any) -> None:
+    attempt = make.with_attempt(large_result=True)
+    pod = make.pod(make.terminated(0, message="[1]"), attempt=attempt)
+    assert tell(make, pod, make.lease(attempt), attempt=attempt).result == [1]
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        pytest.param(lambda _m, _a: None, id="the Lease is gone"),
+        pytest.param(lambda m, a: m.lease(a), id="the Lease holds none"),
+        pytest.param(lambda m, _a: m.lease(m.with_attempt(attempt=1), result="1"), id="the Lease is another attempt's"),
+        pytest.param(
+            lambda m, a: {
+                **m.lease(a, result="1"),
+                "metadata": {**m.lease(a, result="1")["metadata"], "ownerReferences": []},
+            },
+            id="the Lease is not the pod's",
+        ),
+    ],
+)
+def test_a_large_result_is_missing_if(make: Any, lease: Callable[[Any, Any], Any]) -> None:
+    attempt = make.with_attempt(large_result=True)
+    pod = make.pod(make.terminated(0), attempt=attempt)
+    failure = failure_of(tell(make, pod, lease(make, attempt), attempt=attempt))
+    assert failure.type == "ResultMissing"
+    assert "perdure.dev/result" in failure.message
+
+
+def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
+    attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
+    pod = make.pod(make.terminated(0, message="1"), attempt=attempt)
+    assert tell(make, pod, make.lease(attempt, result="2"), attempt=attempt).result == 1
+
+
+# --- Failed: exit codes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "want_type", "want_message"),
+    [
+        pytest.param({"exit_code": 3}, "ExitCode3", "container activity failed (exit code 3)", id="an exit code"),
+        pytest.param(
+            {"exit_code": 255}, "ExitCode255", "container activity failed (exit code 255)", id="255 is no signal"
+        ),
+        pytest.param(
+            {"exit_code": 137, "reason": "OOMKilled"},
+            "OOMKilled",
+            "container activity was killed because it used too much memory (OOMKilled, exit code 137)",
+            id="out of memory",
+        ),
+        pytest.param(
+            {"exit_code": 139}, "SIGSEGV", "container activity was killed by SIGSEGV (exit code 139)", id="a signal"
+        ),
+        pytest.param(
+            {"exit_code": 1, "signal": 9},
+            "SIGKILL",
+            "container activity was killed by SIGKILL (exit code 1)",
+            id="a signal that the runtime names",
+        ),
+        pytest.param(
+            {"exit_code": 128, "reason": "StartError", "message": 'exec: "chrage": executable file not found'},
+            "StartError",
+            'container activity failed (StartError, exit code 128):\nexec: "chrage": executable file not found',
+            id="a command that is not there",
+        ),
+        pytest.param(
+            {"exit_code": 64}, "InvalidInput", "container activity failed (exit code 64)", id="a declared code"
+        ),
+        pytest.param(
+            {"exit_code": 137, "reason": "OOMKilled", "mapped": 137},
+            "InvalidInput",
+            "container activity was killed because it used too much memory (OOMKilled, exit code 137)",
+            id="a declared code says more than Kubernetes",
+        ),
+        pytest.param(
+            {"exit_code": 1, "message": "a\nb\n"},
+            "ExitCode1",
+            "container activity failed (exit code 1):\na\nb",
+            id="the end of the log is kept",
+        ),
+        pytest.param(
+            {"exit_code": None},
+            "ExitCode-1",
+            "container activity failed (exit code -1)",
+            id="no exit code is no success",
+        ),
+    ],
+)
+def test_a_container_that_failed(make: Any, end: dict[str, Any], want_type: str, want_message: str) -> None:
+    codes = [64, end.pop("mapped", 65)]
+    definition = make.activity(failureTypes=[{"exitCodes": codes, "type": "InvalidInput", "nonRetryable": True}])
+    code = end.pop("exit_code")
+    told = tell(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
+    failure = failure_of(told)
+    assert (failure.type, failure.message) == (want_type, want_message)
+    assert failure.kind is FailureKind.APPLICATION
+    assert failure.non_retryable is (want_type == "InvalidInput")
+    assert told.started_time == STARTED
+
+
+def test_the_details_hold_what_the_message_says_in_words(make: Any) -> None:
+    failure = failure_of(tell(make, make.pod(make.terminated(137), phase="Failed")))
+    assert failure.details == {"container": "activity", "exitCode": 137, "reason": "Error", "signal": "SIGKILL"}
+
+
+def test_a_long_log_keeps_its_end(make: Any) -> None:
+    message = failure_of(tell(make, make.pod(make.terminated(1, message="x" * 3000 + "the end")))).message
+    assert len(message) <= 2048
+    assert message.endswith("the end")
+    assert "\n…" in message
+
+
+def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
+    assert failure_of(tell(make, make.pod(make.running("sidecar"), make.terminated(1)))).type == "ExitCode1"
+
+
+# --- Failed: error documents ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        pytest.param(
+            document(
+                type="CardRefused", message="no funds", details={"code": 7}, nonRetryable=True, nextRetryDelay="3.5s"
+            ),
+            {
+                "type": "CardRefused",
+                "message": "no funds",
+                "details": {"code": 7},
+                "non_retryable": True,
+                "next_retry_delay": timedelta(seconds=3.5),
+            },
+            id="everything is taken over",
+        ),
+        pytest.param(
+            document(type="A"), {"type": "A", "message": "container activity failed with A"}, id="only a type"
+        ),
+        pytest.param(
+            document(message="m"), {"type": "Declared", "message": "m", "non_retryable": True}, id="only a message"
+        ),
+        pytest.param(
+            document(type="A", message="m", nextRetryDelay="1h30m"),
+            {"type": "A", "message": "m", "next_retry_delay": timedelta(minutes=90)},
+            id="a delay in Kubernetes' form",
+        ),
+        pytest.param(
+            document(type="A", message="m", nextRetryDelay="soon"),
+            {"type": "A", "message": "m (nextRetryDelay 'soon' is no duration and was left out)"},
+            id="a delay that is none does not hide the failure",
+        ),
+        pytest.param(
+            document(type="A", message="m", nextRetryDelay=[1]),
+            {"type": "A", "message": "m (nextRetryDelay '[1]' is no duration and was left out)"},
+            id="nor does one that is no text",
+        ),
+        pytest.param(
+            document(type="A", message="m", nonRetryable="yes", stackTrace="t"),
+            {"type": "A", "message": "m", "stack_trace": "t"},
+            id="only true is true",
+        ),
+        pytest.param(
+            document(type=5, message="m"), {"type": "Declared", "message": "m", "non_retryable": True}, id="5 is none"
+        ),
+        pytest.param(
+            document(type="T" * 999, message="m"), {"type": "T" * 256, "message": "m"}, id="a type has limits"
+        ),
+    ],
+)
+def test_an_error_document_describes_the_failure(make: Any, message: str, want: dict[str, Any]) -> None:
+    definition = make.activity(failureTypes=[{"exitCodes": [1], "type": "Declared", "nonRetryable": True}])
+    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message)), definition=definition))
+    assert failure == Failure(kind=FailureKind.APPLICATION, **want)
+
+
+def test_an_activity_that_stopped_when_asked_to_is_cancelled(make: Any) -> None:
+    message = document(cancelled=True, message="asked by ann", details=3)
+    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
+    assert failure == Failure(kind=FailureKind.CANCELLED, message="asked by ann", details=3)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param('{"error": "text"}', id="an error that is a text"),
+        pytest.param('{"error": {}}', id="an empty error"),
+        pytest.param('{"error": {"code": 5}}', id="an error of another form"),
+        pytest.param("[1]", id="other JSON"),
+        pytest.param('log line\n{"error": {"type": "A"}}', id="a document among log lines"),
+    ],
+)
+def test_what_is_no_error_document_is_the_end_of_a_log(make: Any, message: str) -> None:
+    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
+    assert failure.type == "ExitCode1"
+    assert failure.message.endswith(message)
+
+
+# --- Failed: the pod --------------------------------------------------------------------------------------------------
+
+
+def test_an_init_container_that_failed_is_named(make: Any) -> None:
+    definition = make.activity(failureTypes=[{"exitCodes": [64], "type": "InvalidInput"}])
+    pod = make.pod(
+        make.waiting("PodInitializing"), phase="Failed", init=(make.terminated(64, name="fetch", message="no route"),)
+    )
+    told = tell(make, pod, definition=definition)
+    failure = failure_of(told)
+    assert failure.type == "InitContainerFailed"
+    assert failure.message == "init container fetch failed (exit code 64):\nno route"
+    assert told.started_time is None
+
+
+def test_a_sidecar_among_the_init_containers_decides_nothing(make: Any) -> None:
+    definition = make.activity(
+        podTemplate={
+            "spec": {
+                "containers": [{"name": "activity", "image": "a"}],
+                "initContainers": [{"name": "proxy", "image": "b", "restartPolicy": "Always"}],
+            }
+        }
+    )
+    pod = make.pod(make.running(), definition=definition, init=(make.terminated(1, name="proxy"),))
+    assert isinstance(tell(make, pod, definition=definition), AttemptStarted)
+
+
+def test_the_activity_is_found_by_its_name(make: Any) -> None:
+    definition = make.activity(podTemplate={"spec": {"containers": [{"name": "work", "image": "a"}, {"name": "side"}]}})
+    pod = make.pod(make.terminated(1, name="side"), make.terminated(0, name="work"), definition=definition)
+    assert isinstance(tell(make, pod, definition=definition), AttemptCompleted)
+
+
+def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
+    text = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'
+    pod = make.pod(make.terminated(137), phase="Failed", reason="Evicted", message=text)
+    failure = failure_of(tell(make, pod))
+    assert failure.type == "Evicted"
+    assert failure.message == f"pod order-42-5-2 failed: Evicted: {text}"
+
+
+@pytest.mark.parametrize("reason", ["SysctlForbidden", "AppArmor"])
+def test_a_node_that_refuses_what_the_definition_asks_for(make: Any, reason: str) -> None:
+    failure = failure_of(tell(make, make.pod(phase="Failed", reason=reason, message="not allowed")))
+    assert failure.type == reason
+
+
+def test_the_deadline_on_the_node_is_a_start_to_close_timeout(make: Any) -> None:
+    attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
+    end = make.terminated(143, finishedAt="2026-01-31T12:10:01Z", message=document(cancelled=True, message="SIGTERM"))
+    pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", attempt=attempt)
+    told = tell(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
+    assert failure_of(told) == Failure(
+        kind=FailureKind.TIMEOUT,
+        timeout_type=TimeoutType.START_TO_CLOSE,
+        message="activity StartToClose timeout",
+        last_heartbeat_details={"done": 3},
+    )
+
+
+def test_the_deadline_also_counts_while_init_containers_run(make: Any) -> None:
+    end = make.terminated(137, name="fetch", finishedAt="2026-01-31T12:10:01Z")
+    pod = make.pod(make.waiting("PodInitializing"), phase="Failed", reason="DeadlineExceeded", init=(end,))
+    assert failure_of(tell(make, pod)).timeout_type is TimeoutType.START_TO_CLOSE
+
+
+def test_a_container_that_failed_before_the_deadline_failed_by_itself(make: Any) -> None:
+    pod = make.pod(make.terminated(3), phase="Failed", reason="DeadlineExceeded")
+    assert failure_of(tell(make, pod)).type == "ExitCode3"
+
+
+# --- Lost -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pod", "want_reason"),
+    [
+        pytest.param(lambda _m: None, "PodGone", id="the pod is gone"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(143), phase="Failed", deleted_at=BEFORE), "PodDeleted", id="someone deleted it"
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at=SAME),
+            "PodDeleted",
+            id="someone deleted it in the second in which it failed",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1, message=document(cancelled=True)), deleted_at=BEFORE),
+            "PodDeleted",
+            id="the activity answered to the deletion",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Failed", deleted_at=BEFORE),
+            "PodDeleted",
+            id="someone deleted it while its image was pulled",
+        ),
+        pytest.param(
+            lambda m: m.pod(phase="Pending", node=None, deleted_at=BEFORE), "PodDeleted", id="deleted without a node"
+        ),
+        pytest.param(
+            lambda m: m.pod(m.running(), deleted_at="2026-01-31T12:01:00Z"), "NodeLost", id="deleted, and no word since"
+        ),
+        *(
+            pytest.param(
+                lambda m, reason=reason: m.pod(
+                    m.terminated(137), phase="Failed", deleted_at=BEFORE, conditions=[m.disruption(reason, at=BEFORE)]
+                ),
+                reason,
+                id=f"disrupted: {reason}",
+            )
+            for reason in (
+                "PreemptionByScheduler",
+                "DeletionByTaintManager",
+                "EvictionByEvictionAPI",
+                "DeletionByPodGC",
+                "TerminationByKubelet",
+            )
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(137), phase="Failed", reason="Evicted", conditions=[m.disruption("TerminationByKubelet")]
+            ),
+            "TerminationByKubelet",
+            id="evicted because the node ran short",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.running(), phase="Failed", conditions=[m.disruption("DeletionByPodGC")]),
+            "DeletionByPodGC",
+            id="collected after its node vanished",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(143, message=document(cancelled=True)),
+                phase="Failed",
+                conditions=[m.disruption("EvictionByEvictionAPI", at=BEFORE)],
+            ),
+            "EvictionByEvictionAPI",
+            id="the activity answered to the drain of its node",
+        ),
+        *(
+            pytest.param(
+                lambda m, r=reason: m.pod(m.terminated(143), phase="Failed", reason=r), reason, id=f"node: {reason}"
+            )
+            for reason in ("Preempting", "NodeLost", "Terminated", "NodeShutdown")
+        ),
+        *(
+            pytest.param(lambda m, r=reason: m.pod(phase="Failed", reason=r), reason, id=f"refused: {reason}")
+            for reason in ("UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfpods", "NodeName", "Later")
+        ),
+        pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a word"),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Failed", reason="DeadlineExceeded"),
+            "DeadlineExceeded",
+            id="the deadline struck before anything ran",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(137, reason="ContainerStatusUnknown", finishedAt=None), phase="Failed"),
+            "ContainerStatusUnknown",
+            id="the kubelet lost track of the container",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(255, reason="Unknown"), phase="Failed"),
+            "ContainerStatusUnknown",
+            id="the node was restarted",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.waiting("PodInitializing"), phase="Failed", init=(m.terminated(255, name="i", reason="Unknown"),)
+            ),
+            "ContainerStatusUnknown",
+            id="the node was restarted while an init container ran",
+        ),
+        pytest.param(lambda m: m.pod(phase="Succeeded"), "NoProof", id="a phase without containers proves nothing"),
+        pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not answer"),
+    ],
+)
+def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
+    told = tell(make, pod(make))
+    assert isinstance(told, AttemptLost), told
+    assert told.failure.kind is FailureKind.SERVER
+    assert told.failure.details["reason"] == want_reason
+    assert not told.failure.non_retryable
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at=AFTER), id="someone deleted the pod"),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(1), phase="Failed", conditions=[m.disruption("EvictionByEvictionAPI", at=AFTER)]
+            ),
+            id="its node was drained",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(1), conditions=[m.disruption("PreemptionByScheduler", at=BEFORE, status="False")]
+            ),
+            id="a disruption that was called off",
+        ),
+    ],
+)
+def test_a_container_that_failed_by_itself_before(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert failure_of(tell(make, pod(make))).type == "ExitCode1"
+
+
+def test_a_loss_says_what_happened_and_where(make: Any) -> None:
+    pod = make.pod(make.terminated(137), phase="Failed", conditions=[make.disruption("PreemptionByScheduler")])
+    told = tell(make, pod)
+    assert told.failure.message == (
+        "pod order-42-5-2 was disrupted on node node-1: PreemptionByScheduler: told by PreemptionByScheduler"
+    )
+    assert told.failure.details == {"reason": "PreemptionByScheduler", "node": "node-1"}
+    assert told.started_time == STARTED
+
+
+def test_braces_in_a_kubelets_message_are_only_text(make: Any) -> None:
+    told = tell(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
+    assert told.failure.message.endswith("OutOfcpu: {pod} {0} {")
+
+
+def test_a_silent_node_is_waited_for_a_while(make: Any) -> None:
+    pod = make.pod(make.running(), deleted_at="2026-01-31T12:00:20Z", grace=30)
+    when = look_again_at(pod)
+    assert when == datetime(2026, 1, 31, 12, 1, 20, tzinfo=UTC)
+    assert isinstance(tell(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
+    assert isinstance(tell(make, pod, now=when), AttemptLost)
+
+
+def test_there_is_no_need_to_look_again_at_a_pod_that_nobody_deletes(make: Any) -> None:
+    assert look_again_at(make.pod(make.running())) is None
+
+
+# --- Whatever comes ---------------------------------------------------------------------------------------------------
+
+STATES = st.one_of(
+    st.none(),
+    st.just({"waiting": {"reason": "ContainerCreating"}}),
+    st.just({"running": {"startedAt": "2026-01-31T12:00:10Z"}}),
+    st.builds(
+        lambda code, reason, message, finished: {
+            "terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": finished}
+        },
+        st.integers(0, 255),
+        st.sampled_from(["Error", "Completed", "OOMKilled", "ContainerStatusUnknown", ""]),
+        st.text(max_size=20),
+        st.sampled_from([BEFORE, SAME, AFTER, None, "0001-01-01T00:00:00Z", "nonsense"]),
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    state=STATES,
+    init=STATES,
+    phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+    reason=st.sampled_from(["", "Evicted", "DeadlineExceeded", "NodeLost", "OutOfcpu", "AppArmor"]),
+    condition=st.booleans(),
+    deleted=st.sampled_from([None, BEFORE, AFTER]),
+    node=st.sampled_from([None, "node-1"]),
+)
+def test_only_exit_code_0_completes_and_only_something_that_is_over_ends_an_attempt(  # noqa: PLR0917
+    state: dict[str, Any] | None,
+    init: dict[str, Any] | None,
+    phase: str,
+    reason: str,
+    condition: bool,
+    deleted: str | None,
+    node: str | None,
+    maker: Any,
+) -> None:
+    make = maker
+    pod = make.pod(
+        *([{"name": "activity", "state": state}] if state else []),
+        init=({"name": "fetch", "state": init},) if init else (),
+        phase=phase,
+        reason=reason,
+        node=node,
+        deleted_at=deleted,
+        conditions=[make.disruption("EvictionByEvictionAPI")] if condition else [],
+    )
+    told = tell(make, pod)
+    ended = state is not None and state.get("terminated", {}).get("exitCode") == 0
+    assert isinstance(told, AttemptCompleted) is ended
+    over = ended or phase in {"Succeeded", "Failed", "Unknown"} or deleted or "terminated" in (state or init or {})
+    if not over and "terminated" not in (init or {}):
+        assert told is None or isinstance(told, AttemptStarted)
+    if phase == "Failed" or (state is not None and "terminated" in state):
+        assert told is not None, "an attempt that is over never waits"
+        assert not isinstance(told, AttemptStarted)

@@ -1,0 +1,61 @@
+"""What people are told about a pod that has not started."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure.runtime import waiting_reason
+
+
+@pytest.mark.parametrize(
+    ("pod", "want"),
+    [
+        pytest.param(lambda m: m.pod(phase="Pending", node=None), "waiting for a node", id="nobody looked at it yet"),
+        pytest.param(
+            lambda m: m.pod(
+                phase="Pending",
+                node=None,
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+                ],
+            ),
+            "Unschedulable: 0/3 nodes",
+            id="no node fits",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ImagePullBackOff", "Back-off"), phase="Pending"),
+            "container activity: ImagePullBackOff: Back-off",
+            id="no image",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.waiting("PodInitializing"), phase="Pending", init=(m.waiting("ErrImagePull", name="fetch"),)
+            ),
+            "container fetch: ErrImagePull",
+            id="no image for an init container",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("PodInitializing"), phase="Pending", init=(m.running("fetch"),)),
+            "init container fetch is running",
+            id="an init container runs",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Pending"),
+            "ContainerCreating",
+            id="the ordinary wait",
+        ),
+        pytest.param(lambda m: m.pod(phase="Pending"), "ContainerCreating", id="the kubelet has not said a word"),
+        pytest.param(lambda m: m.pod(m.running()), None, id="it runs"),
+        pytest.param(lambda m: m.pod(m.terminated(1)), None, id="it ended"),
+        pytest.param(lambda m: m.pod(phase="Failed"), None, id="the pod ended"),
+    ],
+)
+def test_a_pod_waits_for(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
+    assert waiting_reason(pod(make), make.activity()) == want
+
+
+def test_a_long_message_is_shortened(make: Any) -> None:
+    reason = waiting_reason(make.pod(make.waiting("ErrImagePull", "x" * 9999), phase="Pending"), make.activity())
+    assert reason is not None
+    assert len(reason) == 512

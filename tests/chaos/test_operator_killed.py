@@ -4,7 +4,6 @@ The operator runs as a process of this machine, so that a kill hits at the very 
 server, the pods, the Leases. Set PERDURE_KILLS and PERDURE_RUNS for a longer trial, PERDURE_SEED to repeat one.
 """
 
-import json
 import os
 import random
 import signal
@@ -19,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from kube import REPOSITORY, Cluster, cache_folder, check_history, recorded
+from audit import what, writes
+from kube import REPOSITORY, Cluster, check_history, recorded
 from perdure.engine import events as ev
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
@@ -28,6 +28,7 @@ KILLS = int(os.environ.get("PERDURE_KILLS", "50"))
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 PORT = 18181
+CREATED = 201
 
 
 @contextmanager
@@ -56,20 +57,11 @@ def is_ready() -> bool:
 
 def pods_created(namespace: str) -> Counter[str]:
     """How often each pod was created, by the API server's audit log."""
-    log = cache_folder() / "clusters" / os.environ.get("PERDURE_TEST_CLUSTER", "perdure") / "audit" / "audit.log"
-    created: Counter[str] = Counter()
-    for line in log.read_text().splitlines():
-        entry = json.loads(line)
-        what = entry["objectRef"]
-        if (
-            entry["verb"] == "create"
-            and what.get("resource") == "pods"
-            and not what.get("subresource")
-            and what.get("namespace") == namespace
-            and entry["responseStatus"]["code"] == 201
-        ):
-            created[what["name"]] += 1
-    return created
+    return Counter(
+        entry["objectRef"]["name"]
+        for entry in writes(namespace)
+        if what(entry) == "create pods" and entry["responseStatus"]["code"] == CREATED
+    )
 
 
 def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
@@ -81,23 +73,24 @@ def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(name
     def is_open() -> int:
         return sum(1 for run in namespace.list("workflowruns") if not (run.get("status") or {}).get("completionTime"))
 
-    kills = 0
     log = tmp_path / "operator.log"
+    open_at_kill = []
+    waiting = list(names)
     with namespace.operator_down():
-        waiting = list(names)
-        while kills < KILLS:
-            for name in waiting[: 1 + RUNS * 2 // KILLS]:
-                given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "20s"}
+        for kill in range(KILLS):
+            # The runs begin one after the other, so that kills hit all of their stages, and there is one to hit to the end.
+            while waiting and kill >= (RUNS - len(waiting)) * (KILLS - 8) / RUNS:
+                name = waiting.pop(0)
+                given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
                 namespace.start(name, {"workflow": {"name": "order-flow"}, "input": given})
-                waiting.remove(name)
+            open_at_kill.append(is_open())
             with operator(namespace, log):
                 time.sleep(chance.uniform(0, 3))
-                kills += 1
-        still = is_open()
         with operator(namespace, log):
             for name in names:
                 namespace.closed(name, seconds=600)
-    print(f"{kills} kills; {still} of {RUNS} runs were open at the last one")
+    print(f"{KILLS} kills; runs that were open at each: {open_at_kill}")
+    assert all(open_at_kill)
     attempts = 0
     for name in names:
         run = namespace.get("workflowrun", name)

@@ -1,0 +1,38 @@
+"""Reading the API server's audit log: what was written, and by whom."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kube import cache_folder
+
+Entry = dict[str, Any]
+
+
+def audit_log() -> Path:
+    """The log of the cluster under test, which has to have been brought up with ``--audit``."""
+    name = os.environ.get("PERDURE_TEST_CLUSTER") or "perdure"
+    return cache_folder() / "clusters" / name / "audit" / "audit.log"
+
+
+def writes(namespace: str) -> Iterator[Entry]:
+    """Every write to objects of a namespace that the API server has answered."""
+    with audit_log().open() as lines:
+        for line in lines:
+            if f'"{namespace}"' in line:
+                entry: Entry = json.loads(line)
+                if entry["objectRef"].get("namespace") == namespace:
+                    yield entry
+
+
+def what(entry: Entry) -> str:
+    """Verb and resource of a write: ``create pods``, ``patch workflowruns/status``."""
+    target = entry["objectRef"]
+    return f"{entry['verb']} {'/'.join(filter(None, (target.get('resource'), target.get('subresource'))))}"
+
+
+def by_operator(entry: Entry) -> bool:
+    """Whether the operator has written it."""
+    return str(entry.get("userAgent", "")).startswith("perdure-operator")

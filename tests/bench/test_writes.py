@@ -1,0 +1,39 @@
+"""How many API writes an activity costs, counted in the API server's audit log. The budget is a promise, so it is asserted."""
+
+from collections import Counter
+
+import pytest
+
+from audit import by_operator, what, writes
+from kube import Cluster, python
+
+pytestmark = [pytest.mark.cluster, pytest.mark.bench]
+
+ACTIVITIES = 10
+BUDGET = 5.0
+
+
+@pytest.mark.parametrize("heartbeat", [False, True], ids=["without a Lease", "with a Lease"])
+def test_an_activity_costs_at_most_five_writes(namespace: Cluster, *, heartbeat: bool) -> None:
+    options = {"heartbeatTimeout": "1m"} if heartbeat else {}
+    work = python("activity.heartbeat(1); activity.complete('done')", **options)
+    steps = [{"name": f"step-{n}", "activity": {"name": "work"}} for n in range(ACTIVITIES)]
+    namespace.start("counted", {"inline": {"activities": [work], "steps": steps}})
+    assert namespace.closed("counted", seconds=300)["phase"] == "Completed"
+    namespace.wait("the pods to be gone", lambda: not namespace.list("pods"))
+
+    def counted() -> Counter[str]:
+        return Counter(what(entry) for entry in writes(namespace.namespace) if by_operator(entry))
+
+    # The log is written a moment after the answer.
+    namespace.wait("the log to have it all", lambda: counted()["delete pods"] >= ACTIVITIES)
+    found = counted()
+    # A run without any activity would cost these too: the commit that starts it, its Events, the namespace's identity.
+    once = 1 + sum(found[kind] for kind in ("create events", "create serviceaccounts", "create rolebindings"))
+    per_activity = (sum(found.values()) - once) / ACTIVITIES
+    print(
+        f"\n{per_activity:.2f} writes per activity ({'with' if heartbeat else 'without'} a Lease), and {once} for the run"
+    )
+    for kind, count in sorted(found.items()):
+        print(f"  {count:4d}  {kind}")
+    assert per_activity <= BUDGET

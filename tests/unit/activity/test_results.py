@@ -1,0 +1,210 @@
+"""Results and failures: whole, or not at all."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.activity import ApplicationError, CancelledError, PayloadTooLargeError, SupersededError
+from perdure.activity._lease import LeaseError
+from perdure.activity._report import error_document
+
+RESULT, DETAILS = "perdure.dev/result", "perdure.dev/heartbeat-details"
+
+
+@pytest.mark.parametrize(
+    ("result", "want"),
+    [
+        pytest.param(None, "null", id="nothing is null"),
+        pytest.param({"a": [1, 2.5, "é", True]}, '{"a":[1,2.5,"é",true]}', id="compact JSON"),
+        pytest.param("x" * 4093, '"' + "x" * 4093 + '"', id="as much as fits"),
+    ],
+)
+def test_a_small_result_is_the_termination_message(pod: Any, result: Any, want: str) -> None:
+    pod.context().complete(result)
+    assert pod.message_file.read_text() == want
+
+
+def test_one_byte_more_is_refused_and_nothing_is_written(pod: Any) -> None:
+    with pytest.raises(PayloadTooLargeError, match=r"4096 bytes, and at most 4095 fit.*resultSize: Large"):
+        pod.context().complete("x" * 4094)
+    assert not pod.message_file.exists()
+
+
+def test_outside_of_pods_the_result_is_printed(pod: Any, capsys: Any) -> None:
+    pod.context(PERDURE_TERMINATION_LOG="").complete([1])
+    assert capsys.readouterr().out == "[1]\n"
+
+
+def test_a_large_result_goes_to_the_lease(api: Any, pod: Any) -> None:
+    pod.with_lease(None, large=True).context().complete("x" * 10_000)
+    assert json.loads(api.annotations[RESULT]) == "x" * 10_000
+    assert "renewTime" in api.lease["spec"]
+    assert not pod.message_file.exists()
+
+
+def test_a_small_result_of_such_an_activity_needs_no_api_call(api: Any, pod: Any) -> None:
+    pod.with_lease(None, large=True).context().complete([1])
+    assert pod.message == [1]
+    assert api.requests == []
+
+
+def test_the_last_of_several_results_counts(api: Any, pod: Any) -> None:
+    context = pod.with_lease(None, large=True).context()
+    context.complete("x" * 10_000)
+    context.complete("final")
+    assert json.loads(api.annotations[RESULT]) == "final"
+
+
+def test_heartbeat_details_make_room_for_a_very_large_result(api: Any, pod: Any) -> None:
+    api.annotations[DETAILS] = "1"
+    context = pod.with_lease(None, large=True).context()
+    context.complete("x" * 200_000)
+    assert DETAILS in api.annotations
+    context.complete("x" * 250_000)
+    assert DETAILS not in api.annotations
+
+
+def test_more_than_fits_on_a_lease_is_refused(api: Any, pod: Any) -> None:
+    with pytest.raises(PayloadTooLargeError, match=r"pass a reference to the data instead$"):
+        pod.with_lease(None, large=True).context().complete("x" * 252 * 1024)
+    assert api.requests == []
+
+
+def test_a_large_result_is_sent_until_it_has_arrived(api: Any, pod: Any) -> None:
+    api.answers = [500, 0, 404]
+    pod.with_lease(None, large=True).context().complete("x" * 10_000)
+    assert len(api.requests) == 4
+
+
+def test_a_result_that_does_not_arrive_is_no_success(api: Any, pod: Any) -> None:
+    api.always = 500
+    heartbeats = pod.with_lease(None, large=True).heartbeats()
+    with pytest.raises(LeaseError):
+        heartbeats.write_result("1", drop_details=False, patience=0)
+
+
+def test_a_refused_result_is_nobodys(api: Any, pod: Any, clock: Any) -> None:
+    heartbeats = pod.with_lease(60, large=True).heartbeats(clock)
+    heartbeats.beat(1)
+    api.always = 403
+    with pytest.raises(SupersededError):
+        heartbeats.write_result("1", drop_details=False)
+
+
+# --- Error documents --------------------------------------------------------------------------------------------------
+
+
+def raised(error: BaseException) -> BaseException:
+    """The same exception with a stack trace."""
+    try:
+        raise error  # noqa: TRY301
+    except BaseException as caught:  # noqa: BLE001
+        return caught
+
+
+def document(error: BaseException, limit: int = 4095) -> dict[str, Any]:
+    text = error_document(raised(error), limit)
+    assert len(text.encode()) <= limit
+    parsed: dict[str, Any] = json.loads(text)
+    assert parsed.keys() == {"error"}
+    return parsed["error"]
+
+
+class CardRefusedError(Exception):
+    """As users make them."""
+
+
+class Unprintable(Exception):  # noqa: N818
+    """An exception that fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        pytest.param(
+            CardRefusedError("no funds"), {"type": "CardRefusedError", "message": "no funds"}, id="an exception's class"
+        ),
+        pytest.param(
+            ApplicationError("m", type="T", details=[1], non_retryable=True, next_retry_delay=timedelta(seconds=3.5)),
+            {"type": "T", "message": "m", "details": [1], "nonRetryable": True, "nextRetryDelay": "3.500000s"},
+            id="an application error says everything",
+        ),
+        pytest.param(
+            ApplicationError("m", next_retry_delay=2),
+            {"type": "ApplicationError", "message": "m", "nextRetryDelay": "2.000000s"},
+            id="a delay in seconds",
+        ),
+        pytest.param(
+            ApplicationError("m", next_retry_delay=float("nan")),
+            {"type": "ApplicationError", "message": "m"},
+            id="a delay that is no number",
+        ),
+        pytest.param(CancelledError("by ann"), {"message": "by ann", "cancelled": True}, id="a cancellation"),
+        pytest.param(
+            SupersededError("refused"),
+            {"message": "refused", "type": "SupersededError"},
+            id="a superseded attempt failed",
+        ),
+        pytest.param(
+            PayloadTooLargeError("m"),
+            {"type": "PayloadTooLarge", "message": "m", "nonRetryable": True},
+            id="a payload that does not fit is final",
+        ),
+        pytest.param(
+            Unprintable(),
+            {"type": "Unprintable", "message": "(its message cannot be printed: RuntimeError)"},
+            id="an exception that cannot be printed",
+        ),
+        pytest.param(ValueError("\ud800"), {"type": "ValueError", "message": "?"}, id="half a surrogate pair"),
+        pytest.param(KeyboardInterrupt(), {"type": "KeyboardInterrupt", "message": ""}, id="any exception at all"),
+    ],
+)
+def test_an_exception_becomes_a_document(error: BaseException, want: dict[str, Any]) -> None:
+    got = document(error)
+    trace = got.pop("stackTrace")
+    assert "in raised" in trace
+    assert got == want
+
+
+def test_a_long_message_is_shortened() -> None:
+    assert document(ValueError("x" * 9999))["message"] == "x" * 999 + "…"
+
+
+def test_details_that_do_not_fit_are_left_out_and_counted() -> None:
+    got = document(ApplicationError("m", type="T", details="x" * 5000))
+    assert "details" not in got
+    assert got["message"] == "m (its details were left out: they have 5002 bytes, which do not fit)"
+
+
+def test_details_that_are_no_json_are_left_out_and_named() -> None:
+    got = document(ApplicationError("m", type="T", details=object()))
+    assert "details" not in got
+    assert "no JSON" in got["message"]
+
+
+def test_a_stack_trace_keeps_its_end() -> None:
+    def deep(levels: int) -> None:
+        if levels:
+            deep_too(levels - 1)
+        raise ValueError("at the bottom")
+
+    def deep_too(levels: int) -> None:
+        deep(levels)
+
+    try:
+        deep(60)
+    except ValueError as error:
+        text = error_document(error, 2000)
+    trace = json.loads(text)["error"]["stackTrace"]
+    assert trace.startswith("…\n")
+    assert trace.endswith("ValueError: at the bottom")
+
+
+@pytest.mark.parametrize("limit", [120, 300, 1023, 4095])
+def test_a_document_fits_whatever_the_room(limit: int) -> None:
+    document(ApplicationError("é\n" * 5000, type="T", details="x" * 3000), limit)

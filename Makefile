@@ -41,7 +41,7 @@ install: setup ## Install Perdure into the cluster
 	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py --install-only
 
 test: setup ## Run every test; brings up a cluster of its own, named perdure-test, and removes it
-	$(RUN) python hack/test.py
+	$(RUN) python hack/runtests.py
 
 test-unit: setup ## Run the tests that need no cluster
 	$(RUN) pytest -q -m "not cluster"
@@ -50,7 +50,7 @@ lint: setup ## Run every check that reads code
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	$(RUN) mypy --config-file pyproject.toml hack/cluster hack/quickstart.py hack/test.py
+	MYPYPATH=hack $(RUN) mypy -p cluster -p deploy -p quickstart -p runtests
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
 

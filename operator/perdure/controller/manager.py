@@ -35,14 +35,32 @@ class Manager:
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._versions: dict[str, str] = {}
         self._lagging: set[tuple[str, str]] = set()
-        self._bad_sweeps = 0
+        self._missed = {"workflowruns": 0, "pods": 0}
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
 
     # Watch events
 
     def on_run(self, obj: api.Object, *, deleted: bool) -> None:
-        """A WorkflowRun was seen, changed or deleted."""
+        """A watch tells: a WorkflowRun was seen, changed or deleted."""
+        self._missed["workflowruns"] = 0
+        self._take_run(obj, deleted=deleted)
+
+    def on_pod(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a pod of some run was seen, changed or deleted."""
+        self._missed["pods"] = 0
+        self._take_pod(obj, deleted=deleted)
+
+    def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a Workflow was seen or changed. Runs may have waited for it."""
+        if deleted:
+            return
+        meta = obj["metadata"]
+        for run in self._runs.values():
+            if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
+                self._queue.wake(("run", run.ref.uid))
+
+    def _take_run(self, obj: api.Object, *, deleted: bool) -> None:
         uid = obj["metadata"]["uid"]
         self._seen(obj, deleted=deleted)
         run = self._runs.get(uid)
@@ -59,8 +77,7 @@ class Manager:
         elif run.observe(obj):
             self._queue.wake(("run", uid))
 
-    def on_pod(self, obj: api.Object, *, deleted: bool) -> None:
-        """A pod of some run was seen, changed or deleted."""
+    def _take_pod(self, obj: api.Object, *, deleted: bool) -> None:
         self._seen(obj, deleted=deleted)
         meta = obj["metadata"]
         run = self._runs.get((meta.get("labels") or {}).get(labels.RUN_ID_LABEL, ""))
@@ -71,15 +88,6 @@ class Manager:
             key = ("pod", meta["namespace"], meta["name"], meta["uid"])
             self._orphans[key] = obj
             self._queue.wake(key)
-
-    def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
-        """A Workflow was seen or changed: runs may have waited for it."""
-        if deleted:
-            return
-        meta = obj["metadata"]
-        for run in self._runs.values():
-            if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
-                self._queue.wake(("run", run.ref.uid))
 
     # Work
 
@@ -117,7 +125,7 @@ class Manager:
         uid = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
         name = (meta.get("annotations") or {}).get(labels.RUN_ANNOTATION, "")
         if uid in self._runs:
-            self.on_pod(pod, deleted=False)
+            self._take_pod(pod, deleted=False)
             return
         try:
             run = await self._tools.client.get(api.path(api.PERDURE, meta["namespace"], "workflowruns", name))
@@ -126,8 +134,8 @@ class Manager:
         if run is not None and run["metadata"]["uid"] != uid:
             run = None
         if run is not None and not (run.get("status") or {}).get("completionTime"):
-            self.on_run(run, deleted=False)
-            self.on_pod(pod, deleted=False)
+            self._take_run(run, deleted=False)
+            self._take_pod(pod, deleted=False)
             return
         await self._tools.pods.release_by_name(pod, keep=run is not None)
 
@@ -154,32 +162,29 @@ class Manager:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
         """
+        client = self._tools.client
         lagging: set[tuple[str, str]] = set()
-        missed = 0
         there: set[str] = set()
         for namespace in self._namespaces:
-            runs = await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
-            pods = await self._tools.client.list_all(
-                api.path(api.CORE, namespace, "pods"), labelSelector=labels.RUN_ID_LABEL
-            )
-            for obj, hand_on in [(o, self.on_run) for o in runs] + [(o, self.on_pod) for o in pods]:
-                mark = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
-                there.add(mark[0])
-                if self._versions.get(mark[0]) == mark[1]:
-                    continue
-                lagging.add(mark)
-                if mark in self._lagging:
-                    missed += 1
-                    hand_on(obj, deleted=False)
+            runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
+            selector = labels.RUN_ID_LABEL
+            pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
+            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods))
+            for kind, found, take in (("workflowruns", runs, self._take_run), ("pods", pods, self._take_pod)):
+                late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
+                lagging.update(map(_mark, late))
+                missed = [obj for obj in late if _mark(obj) in self._lagging]
+                for obj in missed:
+                    take(obj, deleted=False)
+                if missed:
+                    self._missed[kind] += 1
+                    metrics.WATCH_LAG.inc(len(missed))
+                    self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
         for uid, run in list(self._runs.items()):
             if uid not in there and self._swept and uid in self._versions:
                 await self._drop_if_gone(uid, run)
         self._lagging = lagging
         self._swept = True
-        self._bad_sweeps = self._bad_sweeps + 1 if missed else 0
-        if missed:
-            metrics.WATCH_LAG.inc(missed)
-            self._log.warning("The watch had not told of changes", objects=missed)
 
     async def _drop_if_gone(self, uid: str, run: Run) -> None:
         url = api.path(api.PERDURE, run.ref.namespace, "workflowruns", run.ref.name)
@@ -195,6 +200,12 @@ class Manager:
 
     def trouble(self) -> str | None:
         """What is wrong with the watches; None when all is well."""
-        if self._bad_sweeps >= _DEAD_AFTER_SWEEPS:
-            return f"the watches have missed changes in {self._bad_sweeps} sweeps in a row"
+        for kind, sweeps in self._missed.items():
+            if sweeps >= _DEAD_AFTER_SWEEPS:
+                return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
         return None
+
+
+def _mark(obj: api.Object) -> tuple[str, str]:
+    """Which object, and which state of it."""
+    return obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]

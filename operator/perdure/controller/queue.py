@@ -76,7 +76,8 @@ class KeyedQueue(Generic[Key]):
         if self._heap[0][2] == key:
             self._earlier.set()
         if len(self._heap) > 2 * len(self._armed) + _SLACK:
-            self._heap = [entry for entry in self._heap if self._armed.get(entry[2]) == entry[0]]
+            # Made of what is armed, not sifted: a key armed for the same time again and again is in the heap as often.
+            self._heap = [(due, order, each) for order, (each, due) in enumerate(self._armed.items())]
             heapq.heapify(self._heap)
 
     def forget(self, key: Key) -> None:

@@ -29,6 +29,9 @@ _SIGNALS: Final = {
 }
 """Linux' numbers, whatever the operator itself runs on."""
 
+_DEFAULT_GRACE: Final = 30
+"""Seconds that Kubernetes gives containers to end where the pod's spec says nothing."""
+
 _BY_SIGNAL: Final = 128
 """A process that a signal ended has this plus the signal's number as its exit code."""
 
@@ -76,7 +79,7 @@ class PodStatus:
     sidecars: frozenset[str]
     """Init containers that run beside the others; their end decides nothing."""
     delete_requested: datetime | None
-    """When somebody asked to delete the pod; None where nobody did."""
+    """When somebody asked to delete the pod, at the earliest; None where nobody did."""
     delete_deadline: datetime | None
     """When the containers' grace period ends."""
     active_deadline: datetime | None
@@ -94,7 +97,9 @@ class PodStatus:
         """
         metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
         deadline = read_time(metadata.get("deletionTimestamp"))
-        grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+        # The kubelet's own delete, after the last container ended, sets the period to 0 and moves the time stamp to that
+        # moment if it comes early. Then only the pod's usual grace period says how long before it began.
+        grace = metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
         init = spec.get("initContainers") or ()
         counted = (spec.get("containers") or (), init, spec.get("ephemeralContainers") or ())
         return cls(
@@ -109,7 +114,7 @@ class PodStatus:
             init_containers=tuple(status.get("initContainerStatuses") or ()),
             container_count=sum(map(len, counted)),
             sidecars=frozenset(str(item.get("name")) for item in init if item.get("restartPolicy") == "Always"),
-            delete_requested=None if deadline is None else deadline - grace,
+            delete_requested=None if deadline is None else deadline - timedelta(seconds=grace),
             delete_deadline=deadline,
             active_deadline=_plus(read_time(status.get("startTime")), spec.get("activeDeadlineSeconds")),
         )

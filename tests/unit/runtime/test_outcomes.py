@@ -458,6 +458,11 @@ def test_a_container_that_failed_before_the_deadline_failed_by_itself(make: Any)
             id="someone deleted it in the second in which it failed",
         ),
         pytest.param(
+            lambda m: m.pod(m.terminated(137), phase="Failed", deleted_at=AFTER, grace=0),
+            "PodDeleted",
+            id="someone deleted it, and the kubelet deleted it again when its containers had ended",
+        ),
+        pytest.param(
             lambda m: m.pod(m.terminated(1, message=document(cancelled=True)), deleted_at=BEFORE),
             "PodDeleted",
             id="the activity answered to the deletion",
@@ -559,6 +564,10 @@ def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | 
     "pod",
     [
         pytest.param(lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at=AFTER), id="someone deleted the pod"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at="2026-01-31T12:01:31Z", grace=0),
+            id="someone deleted the pod, and so did the kubelet, longer after its end than a grace period lasts",
+        ),
         pytest.param(
             lambda m: m.pod(
                 m.terminated(1), phase="Failed", conditions=[m.disruption("EvictionByEvictionAPI", at=AFTER)]

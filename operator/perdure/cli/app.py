@@ -1,0 +1,99 @@
+"""The `perdure` command; called as `kubectl-perdure` it is a plugin of kubectl, and calls itself `kubectl perdure`."""
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+from typing import Any
+
+import typer
+
+from perdure.cli.errors import CliError, ExitCode
+
+VERBS = {
+    "describe": "perdure.cli.verbs.describe",
+    "history": "perdure.cli.verbs.history",
+    "version": "perdure.cli.verbs.version",
+}
+"""The module of each verb, in the order of the help: it has `command`, a function for typer, and `HELP`."""
+
+_HELP = """Durable workflows on Kubernetes: see and follow what runs.
+
+Everything here can be done with kubectl too; this shows more of it at a
+glance. Exit status: 0 yes, 1 no (the run failed, the history does not
+replay), 2 trouble (usage, no cluster, no such run), 124 timeout.
+
+\b
+Examples:
+  {program} list --all-namespaces
+  {program} describe order-42
+  {program} wait order-42 --timeout 5m
+"""
+
+
+def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
+    """Make the command.
+
+    Args:
+        program: How it is called, as help and hints write it.
+        verbs: The verbs it needs; the modules of others are not imported.
+
+    Returns:
+        The command.
+    """
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+    app = typer.Typer(
+        name=program,
+        help=_HELP.format(program=program),
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=settings,
+    )
+    app.callback()(_root)
+    for name in verbs:
+        module = importlib.import_module(VERBS[name])
+        text = module.HELP.format(program=program)
+        app.command(name, help=text, context_settings=settings)(_told(module.command))
+    return app
+
+
+def program_name(called: str) -> str:
+    """Tell how the command is called.
+
+    Args:
+        called: The path it was started by.
+
+    Returns:
+        `kubectl perdure` for the plugin, `perdure` otherwise.
+    """
+    return "kubectl perdure" if PurePath(called).stem == "kubectl-perdure" else "perdure"
+
+
+def main() -> None:
+    """Run the command line."""
+    program = program_name(sys.argv[0])
+    named = sys.argv[1:2]
+    build(program, named if VERBS.keys() >= set(named) and named else VERBS)(prog_name=program)
+
+
+def _root() -> None:
+    """Make typer show verbs also while there is only one."""
+
+
+def _told(verb: Callable[..., None]) -> Callable[..., None]:
+    """Tell what went wrong as one sentence, and end with the status for it."""
+
+    @functools.wraps(verb)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            verb(*arguments, **options)
+        except CliError as error:
+            typer.echo(f"Error: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(ExitCode.TROUBLE) from error
+
+    run.__signature__ = inspect.signature(verb, eval_str=True)  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,182 @@
+"""Asking the cluster; whatever goes wrong becomes one sentence.
+
+What speaks to an API server is slow to import: it is imported when something is asked, not when help is shown.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from perdure import __version__
+from perdure.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import ModuleType
+
+    from perdure.cli.view.facts import Seen
+    from perdure.kube.access import Access
+    from perdure.kube.client import Client
+
+Object = dict[str, Any]
+
+GET_ONE = "set KUBECONFIG or --context, or bring a cluster up with `make cluster`"
+"""How to get a cluster."""
+
+
+class Unreachable(CliError):  # noqa: N818 - as a sentence says it
+    """The API server could not be asked, or could not answer; it may be able to later."""
+
+
+class Gone(CliError):  # noqa: N818 - as a sentence says it
+    """There is no such object."""
+
+
+class Cluster:
+    """The cluster that was asked for, and the namespace."""
+
+    def __init__(self, client: Client, namespace: str, program: str, api: ModuleType) -> None:
+        self.namespace = namespace
+        self._client = client
+        self._program = program
+        self._api = api
+
+    async def run(self, name: str) -> Object:
+        """Read a WorkflowRun.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("workflowruns", name)), name)
+        return found
+
+    async def runs(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all WorkflowRuns, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        namespace = None if everywhere else self.namespace
+        url = self._api.path(self._api.PERDURE, namespace, "workflowruns")
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def seen(self, run: Object) -> Seen | None:
+        """See the pods and Leases of a run; None where there is nothing to see, or the user may not look."""
+        from perdure.cli.live import see, selector  # noqa: PLC0415 - see the docstring of the module
+
+        namespace = run["metadata"]["namespace"]
+        found: list[list[Object]] = []
+        for group, plural in ((self._api.CORE, "pods"), (self._api.COORDINATION, "leases")):
+            try:
+                url = self._api.path(group, namespace, plural)
+                found.append(await self._client.list_all(url, labelSelector=selector(run)))
+            except self._api.ApiError:
+                if plural == "pods":
+                    return None
+                found.append([])
+            except self._api.TRANSIENT:
+                return None
+        return see(run, *found)
+
+    async def events(self, run: Object) -> list[Object]:
+        """The whole history of a run, sealed segments included.
+
+        Raises:
+            CliError: the segments cannot be read.
+        """
+        history = (run.get("status") or {}).get("history") or {}
+        events: dict[int, Object] = {}
+        if history.get("segments"):
+            url = self._api.path(self._api.PERDURE, run["metadata"]["namespace"], "historysegments")
+            of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
+            segments = await self._ask(self._client.list_all(url, fieldSelector=of_run))
+            for segment in segments:
+                events |= {event["eventId"]: event for event in segment["spec"]["events"]}
+        # A segment is sealed before its events leave the status: between the two an event stands in both.
+        events |= {event["eventId"]: event for event in history.get("events") or []}
+        return [events[number] for number in sorted(events)]
+
+    def _path(self, plural: str, name: str) -> str:
+        return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))
+
+    async def _ask(self, answer: Any, name: str | None = None) -> Any:
+        try:
+            return await answer
+        except self._api.NotFoundError as error:
+            if name is None or name not in error.message:
+                raise CliError(
+                    "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
+                    "choose another cluster with --context"
+                ) from None
+            raise Gone(
+                f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`; see which ones there are with "
+                f"`{self._program} list -A`, and choose the namespace with -n"
+            ) from None
+        except self._api.ApiError as error:
+            raise self._refused(error.status, error.message) from error
+        except self._api.TRANSIENT as error:
+            raise _unreachable(self._client.access, error) from error
+
+    def _refused(self, status: int, message: str) -> CliError:
+        if status == 401:  # noqa: PLR2004
+            return CliError(f"the API server does not know who you are ({message}); log in again, or use --context")
+        if status == 403:  # noqa: PLR2004
+            return CliError(
+                f"{message}; ask who runs the cluster for the role `view` in namespace `{self.namespace}`, or choose "
+                "another namespace with -n"
+            )
+        if status == 429 or status >= 500:  # noqa: PLR2004
+            return Unreachable(f"the API server cannot answer now ({status}: {message}); try again in a moment")
+        return CliError(f"the API server refuses: {message}")
+
+
+@asynccontextmanager
+async def connect(*, context: str | None, namespace: str | None, program: str) -> AsyncIterator[Cluster]:
+    """Reach the cluster that the kubeconfig, or the pod this runs in, names.
+
+    Args:
+        context: A context of the kubeconfig; None for its current one.
+        namespace: The namespace that was asked for; None for the kubeconfig's own.
+        program: How the command was called.
+
+    Yields:
+        The cluster, not asked yet.
+
+    Raises:
+        CliError: there is no cluster.
+    """
+    from perdure.kube import client as api  # noqa: PLC0415 - see the docstring of the module
+
+    access = _access(context)
+    try:
+        opened = api.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=4)
+        client = await opened.__aenter__()
+    except OSError as error:
+        raise CliError(f"the kubeconfig names certificates that cannot be read: {error}; {GET_ONE}") from error
+    try:
+        yield Cluster(client, namespace or access.namespace, program, api)
+    finally:
+        await opened.__aexit__(None, None, None)
+
+
+def _access(context: str | None) -> Access:
+    import yaml  # noqa: PLC0415 - see the docstring of the module
+
+    from perdure.kube.access import NoAccessError, find_access  # noqa: PLC0415 - see the docstring of the module
+
+    # Who names a context means the kubeconfig, also inside a pod.
+    host = "" if context else os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    try:
+        return find_access(context=context, host=host, port=os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
+    except NoAccessError as error:
+        raise CliError(str(error)) from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error
+
+
+def _unreachable(access: Access, error: Exception) -> Unreachable:
+    cause = str(error) or type(error).__name__
+    return Unreachable(f"the API server at {access.server} does not answer ({cause}); start that cluster, or {GET_ONE}")

@@ -1,0 +1,76 @@
+"""From the pods and Leases of a run to what is known of its attempts just now. Pure.
+
+The status of a run hears of a started pod or a heartbeat only with the next commit; who looks wants to know now.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pydantic
+
+from perdure.api.labels import RUN_ID_LABEL
+from perdure.api.workflow import Activity
+from perdure.cli.view.facts import Seen, Sight
+from perdure.runtime.leases import heartbeat_details
+from perdure.runtime.pods import main_container_name
+from perdure.runtime.statuses import PodStatus
+from perdure.runtime.times import read_time
+from perdure.runtime.waiting import waiting_reason
+
+Object = Mapping[str, Any]
+
+
+def selector(run: Object) -> str:
+    """The label selector of a run's pods and Leases."""
+    return f"{RUN_ID_LABEL}={run['metadata']['uid']}"
+
+
+def see(run: Object, pods: Iterable[Object], leases: Iterable[Object]) -> Seen:
+    """Read what the cluster shows of a run's attempts.
+
+    Args:
+        run: The WorkflowRun.
+        pods: Its pods.
+        leases: Its Leases; none where they may not be read.
+
+    Returns:
+        What is known just now.
+    """
+    by_name = {pod["metadata"]["name"]: dict(pod) for pod in pods}
+    beats = {lease["metadata"]["name"]: dict(lease) for lease in leases}
+    definitions = _activities(run)
+    sights = {}
+    for entry in (run.get("status") or {}).get("pendingActivities") or []:
+        name = entry.get("pod")
+        if name in by_name:
+            sights[name] = _sight(by_name[name], beats.get(name, {}), definitions.get(entry.get("activity")))
+    return Seen(pods=frozenset(by_name), sights=sights)
+
+
+def _sight(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> Sight:
+    status = PodStatus.of(pod)
+    beat = read_time((lease.get("spec") or {}).get("renewTime"))
+    details = heartbeat_details(lease)
+    if definition is None:
+        return Sight(heartbeat=beat, details=details)
+    main = main_container_name(definition)
+    ended = status.ended(main)
+    return Sight(
+        started=status.running_since(main) or (ended.started if ended else None),
+        ended=ended is not None or status.phase in {"Succeeded", "Failed"},
+        waits_for=waiting_reason(pod, definition),
+        heartbeat=beat,
+        details=details,
+    )
+
+
+def _activities(run: Object) -> dict[str, Activity]:
+    definition = (run.get("spec") or {}).get("inline") or (run.get("status") or {}).get("definition") or {}
+    found = {}
+    for entry in definition.get("activities") or []:
+        try:
+            activity = Activity.parse(entry)
+        except pydantic.ValidationError:
+            continue  # of a newer version: less is shown
+        found[activity.name] = activity
+    return found

@@ -1,0 +1,87 @@
+"""Where output goes: colours, width and characters as the terminal has them."""
+
+import json
+import os
+import shutil
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TextIO
+
+from perdure.cli.view.page import ASCII, UNICODE, Glyphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+    from rich.text import Text
+
+
+class Color(StrEnum):
+    """When colours are used."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Screen:
+    """Standard output, or a file in its place."""
+
+    def __init__(self, color: Color = Color.AUTO, file: TextIO | None = None) -> None:
+        self._file = file or sys.stdout
+        self._color = color
+        self._console: Console | None = None
+        self._utf8 = (getattr(self._file, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf8")
+        if not self._utf8 and hasattr(self._file, "reconfigure"):
+            self._file.reconfigure(errors="backslashreplace")  # what cannot be written is told, not died of
+
+    @property
+    def glyphs(self) -> Glyphs:
+        """The characters that the encoding has."""
+        return UNICODE if self._utf8 else ASCII
+
+    @property
+    def width(self) -> int:
+        """Columns: of the terminal; where there is none, 80, or what `COLUMNS` says."""
+        return shutil.get_terminal_size((80, 24)).columns
+
+    @property
+    def interactive(self) -> bool:
+        """Whether someone watches who sees lines change."""
+        return self._file.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
+    def console(self) -> "Console":
+        """The console that draws."""
+        if self._console is None:
+            from rich.console import Console  # noqa: PLC0415 - not for verbs that draw nothing
+
+            options: dict[Color, dict[str, Any]] = {
+                Color.AUTO: {},
+                Color.ALWAYS: {"force_terminal": True, "color_system": "standard", "no_color": False},
+                Color.NEVER: {"color_system": None},
+            }
+            self._console = Console(
+                file=self._file, width=self.width, highlight=False, markup=False, emoji=False, **options[self._color]
+            )
+        return self._console
+
+    def show(self, lines: "Iterable[Text]") -> None:
+        """Print lines; nothing is wrapped or cut here."""
+        for line in lines:
+            self.console.print(line, soft_wrap=True)
+
+    def write(self, text: str) -> None:
+        """Print text as it is."""
+        self._file.write(text + "\n")
+        self._file.flush()
+
+    def write_json(self, data: Any) -> None:
+        """Print JSON."""
+        self.write(json.dumps(data, indent=2, ensure_ascii=not self._utf8))
+
+    def write_yaml(self, data: Any) -> None:
+        """Print YAML."""
+        import yaml  # noqa: PLC0415 - only for who asks for it
+
+        self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))

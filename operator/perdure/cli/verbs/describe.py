@@ -1,0 +1,65 @@
+"""`describe`: one run, all there is to know."""
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from perdure.cli.cluster import connect
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
+from perdure.cli.page import page_of, program_of
+from perdure.cli.terminal import Color, Screen
+from perdure.cli.view.describe import as_data, describe
+from perdure.cli.view.facts import Run, read_run
+from perdure.kube import clock
+
+HELP = """Show a run: its steps, what is open, why it failed.
+
+Each step is shown with its attempts, its times, the pods of its attempts and
+what is to know about it; then what the run waits for, the chain of causes if
+it failed, and commands that make sense next.
+
+\b
+Examples:
+  {program} describe order-42
+  {program} describe order-42 --namespace shop --time-format iso
+  {program} describe order-42 --output json
+"""
+
+
+class Output(StrEnum):
+    """How a run is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def command(
+    context: typer.Context,
+    name: RunName,
+    *,
+    namespace: NamespaceOption = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    times: TimeOption = TimeFormat.RELATIVE,
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """Show a run."""
+    screen = Screen(color)
+    run = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    page = page_of(context, screen, times=times, cluster=cluster)
+    if output is Output.TEXT:
+        screen.show(describe(run, page))
+    elif output is Output.JSON:
+        screen.write_json(as_data(run, page))
+    else:
+        screen.write_yaml(as_data(run, page))
+
+
+async def _read(name: str, namespace: str | None, context: str | None, program: str) -> Run:
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        found = await cluster.run(name)
+        seen = await cluster.seen(found)
+    return read_run(found, now=clock.now(), seen=seen)

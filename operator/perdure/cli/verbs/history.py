@@ -1,0 +1,67 @@
+"""`history`: every event of a run."""
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.cluster import connect
+from perdure.cli.errors import CliError
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
+from perdure.cli.page import page_of, program_of
+from perdure.cli.terminal import Color, Screen
+from perdure.cli.view import events as view
+
+HELP = """Show the event history of a run.
+
+Times are counted from the start of the run. The JSON is the history as it is
+stored, which `{program} replay` reads.
+
+\b
+Examples:
+  {program} history order-42
+  {program} history order-42 --detailed --time-format iso
+  {program} history order-42 --output json > order-42.json
+"""
+
+
+class Output(StrEnum):
+    """How a history is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def command(
+    context: typer.Context,
+    name: RunName,
+    *,
+    namespace: NamespaceOption = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    detailed: Annotated[bool, typer.Option("--detailed", help="Show every attribute of every event")] = False,
+    times: TimeOption = TimeFormat.RELATIVE,
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """Show the event history of a run."""
+    screen = Screen(color)
+    events = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    try:
+        view.check(events)
+    except view.GapError as error:
+        raise CliError(
+            f"the history of `{name}` is not whole: {error}; HistorySegments of the run may have been deleted, see "
+            f"`kubectl get historysegments`"
+        ) from error
+    if output is Output.JSON:
+        screen.write_json({"events": events})
+    elif events:
+        screen.show(view.table(events, page_of(context, screen, times=times), detailed=detailed))
+    else:
+        typer.echo(f"The run `{name}` has not started: it has no events yet.", err=True)
+
+
+async def _read(name: str, namespace: str | None, context: str | None, program: str) -> list[dict[str, Any]]:
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        return await cluster.events(await cluster.run(name))

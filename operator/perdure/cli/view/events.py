@@ -1,0 +1,137 @@
+"""The event history: a line for each event, or every attribute."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure.cli.view import text
+from perdure.cli.view.failure import summary
+from perdure.cli.view.page import Page, style_of
+
+Event = Mapping[str, Any]
+
+_ALWAYS = ("eventId", "eventTime", "eventType")
+_STYLES = (("Completed", "Succeeded"), ("Failed", "Failed"), ("TimedOut", "TimedOut"))
+
+
+class GapError(ValueError):
+    """Events are missing, or out of order."""
+
+
+def check(events: Sequence[Event]) -> None:
+    """Make sure that a history is whole.
+
+    Args:
+        events: The events.
+
+    Raises:
+        GapError: They are not numbered from 1 without gaps.
+    """
+    for expected, event in enumerate(events, start=1):
+        if event.get("eventId") != expected:
+            raise GapError(f"event {expected} is missing, event {event.get('eventId')} stands in its place")
+
+
+def table(events: Sequence[Event], page: Page, *, detailed: bool = False) -> list[Text]:
+    """Show a history.
+
+    Args:
+        events: The events.
+        page: What they are shown on.
+        detailed: Whether to show every attribute of every event below it.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    start = text.read_time(events[0].get("eventTime")) if events else None
+    rows = [
+        (
+            str(event.get("eventId")),
+            _time(event, start, page),
+            text.one_line(str(event.get("eventType"))),
+            _short(event),
+        )
+        for event in events
+    ]
+    heading = ("ID", "TIME", "EVENT", "" if detailed else "ATTRIBUTES")
+    widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(3)]
+    number, time, kind, attributes = heading
+    title = f"{number:>{widths[0]}}  {text.pad(time, widths[1])}  {text.pad(kind, widths[2])}  {attributes}"
+    lines = [Text(title.rstrip(), style="dim")]
+    for event, row in zip(events, rows, strict=True):
+        number, time, kind, attributes = row
+        line = Text(f"{number:>{widths[0]}}  {text.pad(time, widths[1])}  ")
+        line.append(text.pad(kind, widths[2]), style=_style(kind))
+        if not detailed:
+            line.append(f"  {page.shorten(attributes, max(page.width - sum(widths) - 6, 20))}")
+        line.rstrip()
+        lines.append(line)
+        if detailed:
+            lines += _attributes(event, widths[0] + 2, page)
+    return lines
+
+
+def _time(event: Event, start: datetime | None, page: Page) -> str:
+    time = text.read_time(event.get("eventTime"))
+    return page.glyphs.dash if time is None else page.since(time, start)
+
+
+def _style(kind: str) -> str:
+    return next((style_of(word) for ending, word in _STYLES if kind.endswith(ending)), "")
+
+
+def _short(event: Event) -> str:
+    """The attributes that tell most, in one line."""
+    kind = str(event.get("eventType"))
+    of = event.get("activityId") or event.get("timerId")
+    told: list[str | None] = [str(of) if of else None]
+    match kind:
+        case "WorkflowExecutionStarted":
+            told = [str(event.get("workflowType")), _given("input", event)]
+        case "ActivityTaskScheduled":
+            told = [f"{of} ({event.get('activityType')})", _given("input", event)]
+        case "ActivityTaskStarted":
+            failed = event.get("lastFailure")
+            told = [f"attempt {event.get('attempt', 1)}", f"after {summary(failed)}" if failed else None]
+        case "ActivityTaskFailed" | "ActivityTaskTimedOut" | "WorkflowExecutionFailed":
+            told += [summary(event.get("failure") or {}), event.get("retryState")]
+        case "TimerStarted":
+            told += [_readable("startToFireTimeout", event.get("startToFireTimeout"))]
+        case _ if "result" in event:
+            told += [_given("result", event)]
+        case _:
+            known = ("activityId", "timerId", "scheduledEventId", "startedEventId", *_ALWAYS)
+            told += [f"{name} {text.value(given)}" for name, given in event.items() if name not in known]
+    return text.join((text.one_line(part) for part in told if part), "  ")
+
+
+def _given(name: str, event: Event) -> str | None:
+    return f"{name} {text.value(event[name])}" if name in event else None
+
+
+def _attributes(event: Event, indent: int, page: Page) -> Iterator[Text]:
+    for name, given in event.items():
+        if name in _ALWAYS:
+            continue
+        line = Text(" " * indent)
+        line.append(f"{text.one_line(name)}: ", style="dim")
+        first, *rest = _broken(_readable(name, given), page.width - cell_len(line.plain))
+        yield line.append(first)
+        yield from (Text(" " * (indent + 2) + part) for part in rest)
+
+
+def _broken(shown: str, width: int) -> list[str]:
+    return text.wrap(shown, max(width, 30))
+
+
+def _readable(name: str, given: Any) -> str:
+    if isinstance(given, str) and name.endswith(("Timeout", "Interval")):
+        try:
+            return text.duration(msgspec.convert(given, timedelta))
+        except msgspec.ValidationError:
+            pass
+    return text.value(given)

@@ -1,0 +1,93 @@
+"""Failures: in one line beside a step, and as the whole chain of causes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from perdure.cli.view import text
+from perdure.cli.view.page import Page
+
+_MAX_DEPTH = 50
+_TRACE_LINES = 8
+
+
+def title(failure: Mapping[str, Any]) -> str:
+    """What sort of failure it is, in one word.
+
+    Args:
+        failure: One failure of the chain.
+
+    Returns:
+        The type of an application's failure, the kind of any other.
+    """
+    kind = str(failure.get("kind") or "")
+    return str((failure.get("type") if kind in {"", "Application"} else None) or kind or "Failure")
+
+
+def summary(failure: Mapping[str, Any]) -> str:
+    """A failure in one line, with its cause where it has one.
+
+    Args:
+        failure: The outermost failure.
+
+    Returns:
+        For instance `CardDeclined: no funds`.
+    """
+    head = _sentence(failure)
+    cause = failure.get("cause")
+    return text.one_line(f"{head}, after {_sentence(cause)}" if isinstance(cause, dict) else head)
+
+
+def _sentence(failure: Mapping[str, Any]) -> str:
+    message = str(failure.get("message") or "")
+    if failure.get("kind") in {"Timeout", "Server"} and message:
+        return message
+    return f"{title(failure)}: {message}" if message else title(failure)
+
+
+def chain(failure: Mapping[str, Any], page: Page) -> Iterator[Text]:
+    """Show a failure and its causes, each further to the right than the one it caused.
+
+    Args:
+        failure: The outermost failure.
+        page: What it is shown on.
+
+    Yields:
+        Lines.
+    """
+    node: Any = failure
+    for depth in range(_MAX_DEPTH):
+        if not isinstance(node, dict):
+            return
+        indent = "  " * (depth + 1)
+        head = Text(indent + ("caused by " if depth else ""))
+        head.append(text.one_line(title(node)), style="bold red")
+        lines = text.wrap(text.one_line(str(node.get("message") or "")), max(page.width - len(indent) - 2, 20))
+        if len(head.plain) + 2 + len(lines[0]) <= page.width:
+            head.append(f": {lines.pop(0)}" if lines[0] else "")
+            yield head
+        else:
+            yield head.append(":")
+        yield from (Text(f"{indent}  {line}") for line in lines)
+        yield from _more(node, f"{indent}  ", page)
+        node = node.get("cause")
+
+
+def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
+    for name, label in (
+        ("details", "details"),
+        ("lastHeartbeatDetails", "last heartbeat"),
+        ("nonRetryable", "not retryable"),
+    ):
+        shown = node.get(name)
+        if shown not in (None, False):
+            line = f"{label}: {text.value(shown)}" if shown is not True else label
+            yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
+    trace = text.paragraphs(str(node.get("stackTrace") or "").strip())
+    if len(trace) > _TRACE_LINES:
+        yield Text(
+            f"{indent}{page.glyphs.ellipsis} {len(trace) - _TRACE_LINES} lines of stack trace before", style="dim"
+        )
+    for line in trace[-_TRACE_LINES:]:
+        yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")

@@ -1,0 +1,127 @@
+"""What to do next: commands that make sense for how a run stands, ready to be copied."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from rich.text import Text
+
+from perdure.cli.view.facts import OpenActivity, Run
+from perdure.cli.view.page import Page
+
+Hint: TypeAlias = tuple[str, str]
+"""What for, and the command."""
+
+_MAX_ACTIVITIES = 3
+
+
+def hints(run: Run, page: Page) -> list[Hint]:
+    """Find what makes sense to do next.
+
+    Args:
+        run: The run.
+        page: How commands are written.
+
+    Returns:
+        What for, and the command; the most useful first.
+    """
+    found = _BY_PHASE.get(run.phase, _of_closed)
+    return list(found(run, page))
+
+
+def show(found: list[Hint]) -> Iterator[Text]:
+    """Show hints.
+
+    Args:
+        found: What for, and the command.
+
+    Yields:
+        Lines.
+    """
+    for purpose, command in found:
+        yield Text(f"  {purpose}:", style="dim")
+        yield Text(f"    {command}")
+
+
+def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
+    if not run.observed:
+        yield (
+            "no operator has seen the run yet; see whether one runs",
+            page.kubectl(None, "get", "pods", "-A", "-l", "app.kubernetes.io/name=perdure"),
+        )
+    elif run.workflow:
+        yield (
+            "look at the Workflow it waits for; it starts by itself when that can be run",
+            page.kubectl(run.namespace, "get", "workflow.perdure.dev", run.workflow, "-o", "yaml"),
+        )
+        yield "see which ones there are", page.kubectl(run.namespace, "get", "workflows.perdure.dev")
+    yield "give it up", _delete(run, page)
+
+
+def _of_open(run: Run, page: Page) -> Iterator[Hint]:
+    if run.undecided:
+        yield (
+            "what comes next cannot be decided, and is tried again; see what the operator says",
+            page.kubectl("perdure-system", "logs", "deploy/perdure", "--since=15m"),
+        )
+    for activity in run.activities[:_MAX_ACTIVITIES]:
+        yield from _of_activity(activity, run, page)
+    yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)
+    yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
+
+
+def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]:
+    pod = activity.pod
+    if activity.state == "BackingOff":
+        step = next((step for step in run.steps if step.name == activity.step), None)
+        failed = [name for name in (step.pods[:-1] if step else ()) if _exists(name, run)]
+        if failed:
+            yield f"why `{activity.step}` failed", page.kubectl(run.namespace, "logs", failed[-1])
+    elif activity.state == "Running" and pod and _exists(pod, run):
+        yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
+    elif activity.waits_for and pod:
+        yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
+
+
+def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
+    yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
+    if run.output is not None:
+        yield (
+            "the whole output",
+            page.kubectl(run.namespace, "get", "workflowrun", run.name, "-o", "jsonpath={.status.output}"),
+        )
+    yield _removal(run, page)
+
+
+def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
+    for step in run.steps:
+        pods = [name for name in step.pods if _exists(name, run)]
+        if step.state in {"Failed", "Stopped"} and pods:
+            yield f"the log of the last attempt of `{step.name}`", page.kubectl(run.namespace, "logs", pods[-1])
+    yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
+    yield _removal(run, page)
+
+
+def _removal(run: Run, page: Page) -> Hint:
+    when = "it is removed by itself when its time is up"
+    if run.removed_at is not None:
+        when = (
+            f"it is removed by itself {page.near(run.removed_at)}" if run.removed_at > page.now else "it is about to go"
+        )
+    return f"remove it, to start one of that name anew ({when})", _delete(run, page)
+
+
+def _delete(run: Run, page: Page) -> str:
+    return page.kubectl(run.namespace, "delete", "workflowrun", run.name)
+
+
+def _exists(pod: str, run: Run) -> bool:
+    """Whether the pod can be asked: where the cluster was not looked at, it may be."""
+    return run.seen is None or pod in run.seen.pods
+
+
+_BY_PHASE: dict[str, Callable[[Run, Page], Iterator[Hint]]] = {
+    "Pending": _of_pending,
+    "Running": _of_open,
+    "Paused": _of_open,
+    "Completed": _of_completed,
+}

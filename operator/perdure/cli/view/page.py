@@ -1,0 +1,163 @@
+"""What everything is shown on: width, characters, colours, the time, and how commands are written."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from rich.text import Text
+
+from perdure.cli.view import text
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters beside letters."""
+
+    icons: Mapping[str, str]
+    """By the word they stand beside; each is one column wide."""
+    branch: str
+    last: str
+    pipe: str
+    ellipsis: str
+    dash: str
+    """What stands where there is no value."""
+
+
+UNICODE = Glyphs(
+    icons={
+        **dict.fromkeys(("Succeeded", "Completed"), "✓"),
+        **dict.fromkeys(("Failed", "TimedOut"), "✗"),
+        **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "⊘"),
+        **dict.fromkeys(("Running", "ContinuedAsNew"), "●"),
+        **dict.fromkeys(("Scheduled", "Waiting"), "◔"),
+        **dict.fromkeys(("BackingOff", "CircuitOpen"), "↻"),
+        **dict.fromkeys(("Skipped",), "»"),
+        **dict.fromkeys(("Paused",), "="),
+        **dict.fromkeys(("Pending", "NotReached"), "○"),
+    },
+    branch="├─ ",
+    last="└─ ",
+    pipe="│  ",
+    ellipsis="…",
+    dash="-",
+)
+"""For terminals that know Unicode."""
+
+ASCII = Glyphs(
+    icons={
+        **dict.fromkeys(("Succeeded", "Completed"), "+"),
+        **dict.fromkeys(("Failed", "TimedOut"), "x"),
+        **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "/"),
+        **dict.fromkeys(("Running", "ContinuedAsNew"), "*"),
+        **dict.fromkeys(("Scheduled", "Waiting"), "."),
+        **dict.fromkeys(("BackingOff", "CircuitOpen"), "~"),
+        **dict.fromkeys(("Skipped",), ">"),
+        **dict.fromkeys(("Paused",), "="),
+        **dict.fromkeys(("Pending", "NotReached"), "o"),
+    },
+    branch="|- ",
+    last="`- ",
+    pipe="|  ",
+    ellipsis="...",
+    dash="-",
+)
+"""For all others."""
+
+_STYLES = {
+    **dict.fromkeys(("Succeeded", "Completed"), "green"),
+    **dict.fromkeys(("Failed", "TimedOut"), "bold red"),
+    **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "magenta"),
+    **dict.fromkeys(("Running", "ContinuedAsNew"), "cyan"),
+    **dict.fromkeys(("Scheduled", "Waiting", "Paused"), "blue"),
+    **dict.fromkeys(("BackingOff", "CircuitOpen"), "yellow"),
+    **dict.fromkeys(("Skipped", "Pending", "NotReached"), "dim"),
+}
+
+NARROWEST = 40
+"""Columns below which nothing is made narrower; the terminal breaks the lines then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What everything is shown on."""
+
+    now: datetime
+    width: int = 80
+    glyphs: Glyphs = field(default=UNICODE)
+    iso: bool = False
+    """Whether times are shown as clock times instead of relative to the start or to now."""
+    program: str = "perdure"
+    """How the command was called: `perdure` or `kubectl perdure`."""
+    context: str | None = None
+    """The context of the kubeconfig that was asked for; hints name it too."""
+
+    def status(self, word: str) -> Text:
+        """Icon and word of a status, in its colour."""
+        icon = self.glyphs.icons.get(word, "?")
+        return Text(f"{icon} {text.one_line(word)}", style=style_of(word))
+
+    def shorten(self, line: str, width: int) -> str:
+        """Cut a line to a width."""
+        return text.shorten(line, width, self.glyphs.ellipsis)
+
+    def moment(self, time: datetime) -> str:
+        """A time and how far from now it is; times in a history are told with `since`."""
+        if time > self.now:
+            return f"{text.iso(time)} (in {text.countdown(time - self.now)})"
+        return f"{text.iso(time)} ({text.age(self.now - time)} ago)"
+
+    def near(self, time: datetime) -> str:
+        """A time near now, in a few words: `in 4s`, `2s ago`, or `at …` where clock times are wanted."""
+        if self.iso:
+            return f"at {text.iso(time)}"
+        return f"in {self.left(time)}" if time > self.now else f"{text.age(self.now - time)} ago"
+
+    def left(self, time: datetime) -> str:
+        """How much time is left until then."""
+        return text.countdown(time - self.now)
+
+    def since(self, time: datetime, start: datetime | None) -> str:
+        """A time in a run: how long after its start, or by the clock."""
+        if self.iso or start is None:
+            return text.iso(time)
+        return f"+{text.duration(time - start)}" if time >= start else f"-{text.duration(start - time)}"
+
+    def kubectl(self, namespace: str | None, *arguments: str) -> str:
+        """A kubectl command that can be copied."""
+        return self._command("kubectl", namespace, arguments)
+
+    def perdure(self, namespace: str, verb: str, *arguments: str) -> str:
+        """A command of ours that can be copied."""
+        return self._command(f"{self.program} {verb}", namespace, arguments)
+
+    def _command(self, program: str, namespace: str | None, arguments: tuple[str, ...]) -> str:
+        options = ["--context", self.context] if self.context else []
+        options += ["-n", namespace] if namespace else []
+        return f"{program} {shlex.join([text.one_line(part) for part in (*options, *arguments)])}"
+
+
+def style_of(word: str) -> str:
+    """The colour of a status.
+
+    Args:
+        word: The status.
+
+    Returns:
+        A style as rich writes it.
+    """
+    return _STYLES.get(word, "")
+
+
+def elapsed(start: datetime | None, end: datetime | None, now: datetime) -> timedelta | None:
+    """How long something took, or takes so far.
+
+    Args:
+        start: When it began; None where it has not.
+        end: When it ended; None where it has not.
+        now: The time.
+
+    Returns:
+        The duration, never negative; None where it has not begun.
+    """
+    return None if start is None else max((end or now) - start, timedelta(0))

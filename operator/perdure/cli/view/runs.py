@@ -1,0 +1,70 @@
+"""Many runs: a line for each."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure.cli.view import text
+from perdure.cli.view.facts import Run
+from perdure.cli.view.page import Page, style_of
+
+_GAP = "  "
+
+
+def table(runs: Sequence[Run], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
+    """Show runs. Nothing is cut: the lines are also read by programs.
+
+    Args:
+        runs: The runs.
+        page: What they are shown on.
+        namespaces: Whether their namespaces are shown.
+        wide: Whether more columns are shown.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
+    if namespaces:
+        heading.insert(0, "NAMESPACE")
+    if wide:
+        heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
+    rows = [_cells(run, page, namespaces=namespaces, wide=wide) for run in runs]
+    widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
+    phase = heading.index("PHASE")
+    lines = [Text(_line(heading, widths), style="dim")]
+    for run, row in zip(runs, rows, strict=True):
+        line = Text(_line(row, widths))
+        begin = sum(widths[:phase]) + len(_GAP) * phase
+        line.stylize(style_of(run.phase), begin, begin + len(row[phase]))
+        lines.append(line)
+    return lines
+
+
+def _cells(run: Run, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+    length = run.duration(page.now)
+    cells = [
+        run.name,
+        run.phase,
+        run.progress,
+        run.reason,
+        _ago(run.start, page),
+        "" if length is None else text.duration(length),
+        _ago(run.created, page),
+    ]
+    if namespaces:
+        cells.insert(0, run.namespace)
+    if wide:
+        cells += [run.workflow or "", run.workflow_id, run.message]
+    return [text.one_line(cell) or page.glyphs.dash for cell in cells]
+
+
+def _ago(time: datetime | None, page: Page) -> str:
+    if time is None:
+        return ""
+    return text.iso(time) if page.iso else text.age(page.now - time)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()

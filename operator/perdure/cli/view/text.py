@@ -1,0 +1,199 @@
+"""Small texts: durations, times, values on one line."""
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_MAX_SCANNED = 16_384
+"""Characters of a value that are looked at to show its beginning."""
+
+
+def duration(length: timedelta) -> str:
+    """Write how long something took, in two units at most.
+
+    Args:
+        length: The duration; a negative one (clocks differ) counts as none.
+
+    Returns:
+        For instance `0s`, `450ms`, `4.2s`, `2m5s`, `3d4h`.
+    """
+    seconds = max(length.total_seconds(), 0.0)
+    if round(seconds * 1000) < 1000:  # noqa: PLR2004
+        return f"{round(seconds * 1000)}ms" if round(seconds * 1000) else "0s"
+    if round(seconds * 10) < 600:  # noqa: PLR2004
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    return _two_units(round(seconds))
+
+
+def countdown(length: timedelta) -> str:
+    """Write how long something will take, in whole seconds, rounded up: what is left is never shown as nothing.
+
+    Args:
+        length: The time that is left.
+
+    Returns:
+        For instance `1s`, `20s`, `3d4h`; `0s` where it is over.
+    """
+    return _two_units(math.ceil(max(length.total_seconds(), 0.0)))
+
+
+def age(length: timedelta) -> str:
+    """Write how long ago something was, in whole seconds.
+
+    Args:
+        length: The time since.
+
+    Returns:
+        For instance `0s`, `20s`, `2m5s`, `3d4h`.
+    """
+    return _two_units(math.floor(max(length.total_seconds(), 0.0)))
+
+
+def _two_units(seconds: int) -> str:
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        number, seconds = divmod(seconds, size)
+        if number or parts:
+            parts.append(f"{number}{unit}" if number else "")
+        if len(parts) == 2:  # noqa: PLR2004
+            break
+    return "".join(parts) or "0s"
+
+
+def iso(time: datetime) -> str:
+    """Write a time as RFC 3339 in UTC, to the millisecond.
+
+    Args:
+        time: A time that knows its zone.
+
+    Returns:
+        For instance `2026-12-24T18:00:00.250Z`.
+    """
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z").replace(".000Z", "Z")
+
+
+def read_time(value: Any) -> datetime | None:
+    """Read a time of an object.
+
+    Args:
+        value: RFC 3339 text; anything else is no time.
+
+    Returns:
+        The time, or None where there is none.
+    """
+    try:
+        time = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def one_line(text: str) -> str:
+    """Make text safe to print on one line.
+
+    What comes from a cluster is not to be trusted with a terminal: escape sequences, line breaks and marks that turn the
+    direction of writing are taken out.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text with runs of white space as one space and other control characters as `?`.
+    """
+    joined = " ".join(text[:_MAX_SCANNED].split())
+    if joined.isascii() and joined.isprintable():
+        return joined
+    return "".join("?" if unicodedata.category(c) in {"Cc", "Cf", "Cs"} else c for c in joined)
+
+
+def paragraphs(text: str) -> list[str]:
+    """Split text at its line breaks, each line safe to print.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        Its lines; indentation is kept, other control characters are `?`.
+    """
+    lines = text.expandtabs(4).splitlines()
+    return [line[: len(line) - len(line.lstrip(" "))] + one_line(line) for line in lines]
+
+
+def value(data: Any) -> str:
+    """Write any JSON value on one line: a string as it is, anything else as JSON.
+
+    Args:
+        data: A JSON value.
+
+    Returns:
+        The line.
+    """
+    return one_line(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def shorten(text: str, width: int, ellipsis: str) -> str:
+    """Cut text to a width.
+
+    Args:
+        text: One line.
+        width: Columns of the terminal it may take.
+        ellipsis: What stands at its end where something was cut.
+
+    Returns:
+        Text of at most that width.
+    """
+    if cell_len(text) <= width:
+        return text
+    kept = max(width - cell_len(ellipsis), 0)
+    return set_cell_size(text, kept).rstrip() + ellipsis[: width - kept]
+
+
+def pad(text: str, width: int) -> str:
+    """Fill text with spaces up to a width.
+
+    Args:
+        text: One line.
+        width: Columns of the terminal.
+
+    Returns:
+        The text, at least so wide.
+    """
+    return text + " " * (width - cell_len(text))
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break text into lines at its spaces; a word that is too long keeps a line of its own, to be copied whole.
+
+    Args:
+        text: One line.
+        width: Columns of the terminal.
+
+    Returns:
+        At least one line.
+    """
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines
+
+
+def join(parts: Iterable[str | None], separator: str = "; ") -> str:
+    """Join what is there.
+
+    Args:
+        parts: Texts; None and empty ones are left out.
+        separator: What stands between them.
+
+    Returns:
+        The joined text.
+    """
+    return separator.join(part for part in parts if part)

@@ -5,7 +5,10 @@ needs no history. It is deterministic: expressions see only the input, what earl
 decided.
 """
 
+import json
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.durations import parse_duration
-from perdure.api.fields import parse_time
+from perdure.api.durations import DURATION_MESSAGE, LONGEST, parse_duration
+from perdure.api.fields import TIME_MESSAGE, parse_time
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decision, UndecidableError
@@ -24,6 +27,10 @@ from perdure.language.program import CompiledStep, Program, retry_policy
 
 EXPRESSION_ERROR = "ExpressionError"
 """Failure type of a step whose expression could not be evaluated. It is final: the definition of a run does not change."""
+
+_COMPUTED_DURATION = re.compile("(-?)([0-9]{1,12})(?:[.]([0-9]{1,6}))?s")
+"""How an expression writes a duration that it has computed: in seconds alone, also where they are days."""
+_SHOWN = 120
 
 
 class StepStatus(StrEnum):
@@ -197,7 +204,7 @@ class _Pass:
                 Failure(
                     kind=FailureKind.APPLICATION,
                     type=step.fail.type,
-                    message=self.evaluate(compiled, "message", now) or "",
+                    message=_text(self.evaluate(compiled, "message", now)),
                     details=self.evaluate(compiled, "details", now),
                     non_retryable=step.fail.non_retryable,
                 )
@@ -228,11 +235,11 @@ class _Pass:
         try:
             if sleep.duration is not None:
                 value = self.evaluate(compiled, "duration", now) if isinstance(sleep.duration, str) else sleep.duration
-                length = value if isinstance(value, timedelta) else parse_duration(value)
+                length = _length(value)
             else:
                 until = self.evaluate(compiled, "until", now) if isinstance(sleep.until, str) else sleep.until
-                length = (until if isinstance(until, datetime) else parse_time(str(until))) - now
-        except (TypeError, ValueError) as error:
+                length = _moment(until) - now
+        except ValueError as error:
             raise _StepError(_expression_failure(f"step `{compiled.step.name}`: `sleep`: {error}")) from error
         return max(length, timedelta(0))
 
@@ -302,6 +309,46 @@ def _activity_failure(event: ev.ActivityTaskFailed | ev.ActivityTaskTimedOut, co
 
 def _expression_failure(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type=EXPRESSION_ERROR, message=message, non_retryable=True)
+
+
+def _length(value: Any) -> timedelta:
+    """The length that a `sleep.duration` has come to; a negative one has passed already."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        if computed := _COMPUTED_DURATION.fullmatch(value):
+            sign, whole, fraction = computed.groups("")
+            length = timedelta(seconds=int(whole), microseconds=int(fraction.ljust(6, "0")))
+            return timedelta(0) if sign else min(length, LONGEST)
+        with suppress(ValueError):
+            return parse_duration(value)
+    raise ValueError(f"{_shown(value)} {DURATION_MESSAGE}")
+
+
+def _moment(value: Any) -> datetime:
+    """The time that a `sleep.until` has come to."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return parse_time(value)
+    raise ValueError(f"{_shown(value)} {TIME_MESSAGE}")
+
+
+def _text(value: Any) -> str:
+    """A value where text is wanted, written as in longer text; nothing is no text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _shown(value: Any) -> str:
+    text = _json(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _step_as_json(step: StepMemory) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class _Compiler:
     def __init__(self, spec: WorkflowSpec) -> None:
         self.spec = spec
         self.findings: list[Finding] = []
-        self.templates: list[Template] = []
+        self.templates: list[tuple[str, Template]] = []
         self.activities = {activity.name: activity for activity in spec.activities}
 
     def compile(self) -> Program:
@@ -132,7 +132,8 @@ class _Compiler:
         if step.kind not in _KINDS:
             self.not_yet(f"{path}.{_field(step.kind)}", f"a step of kind `{_field(step.kind)}`")
         for name in _LATER_MODIFIERS:
-            if getattr(step, name) not in (None, False, []):
+            # Not what is empty is left out, but what is the default: `needs: []` starts a step at once.
+            if getattr(step, name) != Step.model_fields[name].get_default(call_default_factory=True):
                 self.not_yet(f"{path}.{_field(name)}", f"the modifier `{_field(name)}`")
         if step.activity:
             self.check_call(f"{path}.activity", step.activity)
@@ -155,21 +156,21 @@ class _Compiler:
         except ExpressionError as error:
             self.found(error.path or path, error.message)
             return compile_template(None)
-        self.templates.append(template)
+        self.templates.append((path, template))
         return template
 
     def check_references(self, names: list[str]) -> None:
         """Each `steps.<name>` must be a step of this workflow."""
-        for template in self.templates:
+        for path, template in self.templates:
             for name in sorted(template.references().steps - set(names)):
-                source = next(iter(template.sources), "")
+                source = next((source for source in template.sources if name in source), "")
                 self.found(
-                    "spec", f"there is no step `{name}`, which `{source}` refers to; there are: {', '.join(names)}"
+                    path, f"there is no step `{name}`, which `{source}` refers to; there are: {', '.join(names)}"
                 )
 
     def kept(self, names: list[str], output: Template | None) -> frozenset[str]:
         asked: set[str] = set()
-        for template in self.templates:
+        for _, template in self.templates:
             references = template.references()
             asked |= set(names) if references.every_step else references.steps
         if output is None and names:

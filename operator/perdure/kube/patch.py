@@ -21,13 +21,18 @@ def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
             else:
                 operations.append({"op": "add", "path": _join(path, key), "value": value})
         return operations
-    if isinstance(old, list) and isinstance(new, list) and old and new[: len(old)] == old:
+    if isinstance(old, list) and isinstance(new, list) and old and _begins_with(new, old):
         return [{"op": "add", "path": f"{path}/-", "value": value} for value in new[len(old) :]]
     return [{"op": "replace", "path": path, "value": new}]
 
 
 def _join(path: str, key: str) -> str:
     return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _begins_with(whole: list[Any], part: list[Any]) -> bool:
+    head = whole[: len(part)]
+    return head == part and _same_types(part, head)
 
 
 def _same_types(old: Any, new: Any) -> bool:

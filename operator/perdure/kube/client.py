@@ -76,6 +76,7 @@ class Client:
     def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
         self.access = access
         self._session = session
+        self._server = access.server.rstrip("/")  # it may have a path: some clusters share an address
 
     @classmethod
     @asynccontextmanager
@@ -83,7 +84,6 @@ class Client:
         """A client with a connection pool of its own, closed at the end of the block."""
         connector = aiohttp.TCPConnector(limit=connections, ssl=access.ssl_context() or False)
         async with aiohttp.ClientSession(
-            access.server,
             connector=connector,
             headers={"User-Agent": user_agent},
             timeout=aiohttp.ClientTimeout(total=30, sock_connect=5),
@@ -146,7 +146,7 @@ class Client:
 
     async def text(self, url: str, **query: str) -> str:
         """Read plain text, such as a pod's log."""
-        async with self._session.get(url, params=query, headers=self._authorization()) as response:
+        async with self._session.get(f"{self._server}{url}", params=query, headers=self._authorization()) as response:
             raw = await response.read()
             if response.status >= 400:  # noqa: PLR2004
                 raise _error(response.status, raw)
@@ -172,11 +172,17 @@ class Client:
             **self._authorization(),
             **(headers or {}),
         }
-        async with self._session.request(method, url, params=query, data=data, headers=sent) as response:
+        async with self._session.request(
+            method, f"{self._server}{url}", params=query, data=data, headers=sent
+        ) as response:
             raw = await response.read()
             if response.status >= 400:  # noqa: PLR2004
                 raise _error(response.status, raw)
-            answer: Object = orjson.loads(raw)
+            try:
+                answer: Object = orjson.loads(raw)
+            except orjson.JSONDecodeError as error:
+                # A proxy in between, or half an answer: the API server was not reached.
+                raise aiohttp.ClientPayloadError(f"{method} {url}: the answer is not JSON: {error}") from error
             return answer
 
 

@@ -1,6 +1,6 @@
 """The HTTP endpoints of the operator: /livez, /readyz, /metrics."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -12,13 +12,14 @@ Check = Callable[[], str | None]
 
 
 @asynccontextmanager
-async def serve(port: int, *, live: Check, ready: Check) -> AsyncIterator[int]:
+async def serve(port: int, *, live: Check, ready: Check, host: str | None = None) -> AsyncIterator[int]:
     """Answer probes and scrapes for the length of the block.
 
     Args:
         port: TCP port, 0 for any.
         live: whether the process works; if not, the kubelet restarts it.
         ready: whether it does its job now.
+        host: the address to listen on, None for all there are.
 
     Yields:
         The port that is listened on.
@@ -26,24 +27,27 @@ async def serve(port: int, *, live: Check, ready: Check) -> AsyncIterator[int]:
     app = web.Application()
     app.add_routes(
         [
-            web.get("/livez", lambda _: _answer(live)),
-            web.get("/readyz", lambda _: _answer(ready)),
+            web.get("/livez", _answering(live)),
+            web.get("/readyz", _answering(ready)),
             web.get("/metrics", _metrics),
         ]
     )
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, port=port)
+        site = web.TCPSite(runner, host, port)
         await site.start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 
 
-async def _answer(check: Check) -> web.Response:
-    wrong = check()
-    return web.Response(text=wrong or "ok", status=503 if wrong else 200)
+def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        wrong = check()
+        return web.Response(text=wrong or "ok", status=503 if wrong else 200)
+
+    return answer
 
 
 async def _metrics(_: web.Request) -> web.Response:

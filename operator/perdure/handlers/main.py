@@ -48,7 +48,7 @@ class Options:
             ValueError: PERDURE_HTTP_PORT is not a number.
         """
         return cls(
-            namespaces=tuple(filter(None, environment.get("PERDURE_WATCH_NAMESPACES", "").split(","))),
+            namespaces=tuple(filter(None, map(str.strip, environment.get("PERDURE_WATCH_NAMESPACES", "").split(",")))),
             port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",

@@ -1,0 +1,443 @@
+"""The queue, in virtual time: the loop's clock jumps to the next timer whenever nothing else is left to do."""
+
+import asyncio
+import functools
+import random
+import selectors
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.script import T0, seconds
+from perdure.controller.queue import KeyedQueue
+
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """Work fails on purpose here, often."""
+    with structlog.testing.capture_logs():
+        yield
+
+
+class Jumping(selectors.DefaultSelector):
+    """Waits for nothing: where the loop would sleep, time jumps."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "nothing is left that could ever happen"
+            self.now += max(timeout, 0)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.jumping = Jumping()
+        super().__init__(self.jumping)
+
+    def time(self) -> float:
+        return self.jumping.now
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(test(*arguments, **options))
+
+    return run
+
+
+def elapsed() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass
+class Bench:
+    """Work that takes a while, may fail, and is written down."""
+
+    takes: float = 0.0
+    clock_is_off: float = 0.0
+    failing: set[str] = field(default_factory=set)
+    done: list[tuple[float, str]] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    most_at_once: int = 0
+
+    async def work(self, key: str) -> None:
+        assert key not in self.running, f"{key} is worked on twice at once"
+        self.done.append((round(elapsed(), 3), key))
+        self.running.add(key)
+        self.most_at_once = max(self.most_at_once, len(self.running))
+        try:
+            await asyncio.sleep(self.takes)
+            if key in self.failing:
+                raise RuntimeError(f"{key} does not work")
+        finally:
+            self.running.discard(key)
+
+    def clock(self) -> datetime:
+        return T0 + seconds(elapsed() + self.clock_is_off)
+
+    def times(self, key: str) -> list[float]:
+        return [when for when, what in self.done if what == key]
+
+    @asynccontextmanager
+    async def queue(self, workers: int = 8) -> AsyncIterator[KeyedQueue[str]]:
+        queue: KeyedQueue[str] = KeyedQueue(self.work, clock=self.clock, workers=workers)
+        async with asyncio.TaskGroup() as group:
+            before = asyncio.all_tasks()
+            queue.start(group)
+            yield queue
+            for task in asyncio.all_tasks() - before:
+                task.cancel()
+
+
+def at(offset: float) -> datetime:
+    return T0 + seconds(offset)
+
+
+# Single flight
+
+
+@in_virtual_time
+async def test_a_key_woken_often_before_its_turn_is_worked_on_once() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        for _ in range(3):
+            queue.wake("a")
+        assert queue.depth == 1
+        await asyncio.sleep(HOUR)
+    assert bench.done == [(0, "a")]
+    assert queue.depth == 0
+
+
+@in_virtual_time
+async def test_a_key_woken_often_while_it_is_worked_on_is_worked_on_once_more_and_afterwards() -> None:
+    bench = Bench(takes=2)
+    async with bench.queue() as queue:
+        queue.wake("a")
+        await asyncio.sleep(1)
+        for _ in range(3):
+            queue.wake("a")
+        assert queue.depth == 1
+        await asyncio.sleep(HOUR)
+    assert bench.times("a") == [0, 2]
+
+
+@in_virtual_time
+async def test_a_timer_that_comes_due_while_its_key_is_worked_on_counts_as_waking_it() -> None:
+    bench = Bench(takes=10)
+    async with bench.queue() as queue:
+        queue.wake("a")
+        queue.wake_at("a", at(3))
+        await asyncio.sleep(HOUR)
+    assert bench.times("a") == [0, 10]
+
+
+@in_virtual_time
+async def test_different_keys_are_worked_on_side_by_side_by_so_many_workers() -> None:
+    bench = Bench(takes=1)
+    async with bench.queue(workers=3) as queue:
+        for key in "abcdefg":
+            queue.wake(key)
+        await asyncio.sleep(HOUR)
+    assert bench.most_at_once == 3
+    assert [key for _, key in bench.done] == list("abcdefg")
+    assert [when for when, _ in bench.done] == [0, 0, 0, 1, 1, 1, 2]
+
+
+# Failing
+
+
+@in_virtual_time
+async def test_a_failing_key_is_tried_again_later_each_time_and_never_later_than_30_s() -> None:
+    bench = Bench(failing={"a"})
+    async with bench.queue() as queue:
+        queue.wake("a")
+        await asyncio.sleep(200)
+        times = bench.times("a")
+        waits = [round(later - earlier, 3) for earlier, later in pairwise(times)]
+        assert waits[:8] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6]
+        assert set(waits[8:]) == {30}
+
+
+@in_virtual_time
+async def test_a_failing_key_delays_no_other() -> None:
+    bench = Bench(failing={"a"})
+    async with bench.queue(workers=1) as queue:
+        queue.wake("a")
+        queue.wake("b")
+        queue.wake_at("c", at(0.3))
+        await asyncio.sleep(10)
+    assert bench.times("b") == [0]
+    assert bench.times("c") == [0.3]
+
+
+@in_virtual_time
+async def test_after_a_success_the_waits_begin_anew() -> None:
+    bench = Bench(failing={"a"})
+    async with bench.queue() as queue:
+        queue.wake("a")
+        await asyncio.sleep(1)
+        bench.failing.clear()
+        await asyncio.sleep(10)
+        assert bench.times("a") == [0, 0.2, 0.6, 1.4]
+        bench.failing.add("a")
+        queue.wake("a")
+        await asyncio.sleep(0.3)
+    assert bench.times("a")[4:] == [11, 11.2]
+
+
+@in_virtual_time
+async def test_a_failing_key_that_is_woken_does_not_wait() -> None:
+    bench = Bench(failing={"a"})
+    async with bench.queue() as queue:
+        queue.wake("a")
+        await asyncio.sleep(0.1)
+        queue.wake("a")
+        await asyncio.sleep(0.01)
+    assert bench.times("a") == [0, 0.1]
+
+
+@in_virtual_time
+async def test_a_failure_moves_a_later_timer_forward_and_leaves_an_earlier_one() -> None:
+    bench = Bench(failing={"early", "late"})
+    async with bench.queue() as queue:
+        queue.wake_at("early", at(0.1))
+        queue.wake_at("late", at(5))
+        queue.wake("early")
+        queue.wake("late")
+        await asyncio.sleep(0.25)
+    assert bench.times("early") == [0, 0.1]
+    assert bench.times("late") == [0, 0.2]
+
+
+@in_virtual_time
+async def test_what_is_forgotten_has_neither_timer_nor_failures() -> None:
+    bench = Bench(failing={"a"})
+    async with bench.queue() as queue:
+        queue.wake("a")
+        await asyncio.sleep(5)
+        queue.forget("a")
+        assert queue.armed == 0
+        bench.done.clear()
+        await asyncio.sleep(HOUR)
+        assert bench.done == []
+        queue.wake("a")
+        await asyncio.sleep(0.5)
+    start, again, *_ = bench.times("a")
+    assert again - start == pytest.approx(0.2)
+
+
+# Timers
+
+
+@in_virtual_time
+async def test_a_key_is_worked_on_at_its_time_and_once() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(HOUR))
+        assert queue.armed == 1
+        await asyncio.sleep(2 * HOUR)
+    assert bench.done == [(HOUR, "a")]
+    assert queue.armed == 0
+
+
+@in_virtual_time
+async def test_a_time_that_has_passed_is_now() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        await asyncio.sleep(5)
+        queue.wake_at("a", at(-100))
+        await asyncio.sleep(5)
+    assert bench.done == [(5, "a")]
+
+
+@pytest.mark.parametrize(
+    ("armed_for", "want"),
+    [
+        ([10, 20], [20]),
+        ([20, 10], [10]),
+        ([10, 10], [10]),
+        ([10, None], []),
+        ([10, None, 10], [10]),
+        ([10, 20, 10], [10]),
+        ([None], []),
+    ],
+    ids=["later", "earlier", "the same", "never", "never, and again", "later and back", "never, from the beginning"],
+)
+def test_only_the_last_time_that_a_key_is_armed_for_counts(armed_for: list[float | None], want: list[float]) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        bench = Bench()
+        async with bench.queue() as queue:
+            for offset in armed_for:
+                queue.wake_at("a", None if offset is None else at(offset))
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(HOUR)
+        assert bench.times("a") == want
+
+    scenario()
+
+
+@in_virtual_time
+async def test_arming_neither_wakes_a_key_before_its_time_nor_keeps_it_from_being_woken() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(10))
+        await asyncio.sleep(1)
+        queue.wake("a")
+        await asyncio.sleep(100)
+    assert bench.times("a") == [1, 10]
+
+
+@in_virtual_time
+async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
+    bench = Bench()
+    dice = random.Random(7)
+    times = {f"k{index}": dice.randrange(1, 2_000) for index in range(5_000)}
+    async with bench.queue() as queue:
+        for key, offset in times.items():
+            queue.wake_at(key, at(offset))
+        assert queue.armed == 5_000
+        await asyncio.sleep(2_001)
+    # The sort is stable: equal times come in the order in which they were armed.
+    assert [key for _, key in bench.done] == sorted(times, key=lambda key: times[key])
+    assert all(when == times[key] for when, key in bench.done)
+
+
+@in_virtual_time
+async def test_entries_that_were_rearmed_since_do_not_pile_up() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        for offset in range(50_000):
+            queue.wake_at("often", at(HOUR + offset))
+            assert len(queue._heap) <= 1_002
+        await asyncio.sleep(2 * HOUR + 50_000)
+    assert bench.done == [(HOUR + 49_999, "often")]
+
+
+@in_virtual_time
+async def test_entries_for_the_same_time_do_not_pile_up_either() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        for _ in range(20_000):
+            queue.wake_at("again", None)
+            queue.wake_at("again", at(HOUR))
+            assert len(queue._heap) <= 1_002
+        queue.wake_at("other", at(HOUR))
+        await asyncio.sleep(9 * HOUR)
+    assert bench.done == [(HOUR, "again"), (HOUR, "other")]
+
+
+# The wall clock
+
+
+@in_virtual_time
+async def test_a_clock_that_steps_forward_delays_what_has_become_due_by_half_a_minute_at_most() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(10 * HOUR))
+        await asyncio.sleep(100)
+        bench.clock_is_off = 10 * HOUR
+        await asyncio.sleep(31)
+    ((when, _),) = bench.done
+    assert 100 <= when <= 130
+
+
+@in_virtual_time
+async def test_a_clock_that_steps_back_wakes_nothing_before_its_time() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(100))
+        await asyncio.sleep(50)
+        bench.clock_is_off = -HOUR
+        await asyncio.sleep(2 * HOUR)
+    assert bench.times("a") == [HOUR + 100]
+
+
+# Whatever happens
+
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.1, 0.5, 1.0, 7.0]),
+        st.sampled_from("abc"),
+        st.one_of(
+            st.just("wake"),
+            st.just("disarm"),
+            st.just("breaks"),
+            st.just("works"),
+            st.sampled_from([-1.0, 0.0, 0.2, 3.0, 40.0]),
+        ),
+    ),
+    max_size=30,
+)
+
+
+@given(happenings, st.sampled_from([0.0, 0.3, 2.0]), st.integers(1, 3))
+def test_no_waking_is_lost_and_none_is_made_up(
+    events: list[tuple[float, str, str | float]], takes: float, workers: int
+) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        bench = Bench(takes=takes)
+        woken: list[tuple[float, str]] = []
+        armed: dict[str, float] = {}
+        causes: Counter[str] = Counter()
+        async with bench.queue(workers) as queue:
+            for wait, key, what in events:
+                await asyncio.sleep(wait)
+                match what:
+                    case "wake":
+                        woken.append((elapsed(), key))
+                        causes[key] += 1
+                        queue.wake(key)
+                    case "disarm":
+                        armed.pop(key, None)
+                        queue.wake_at(key, None)
+                    case "breaks":
+                        bench.failing.add(key)
+                    case "works":
+                        bench.failing.discard(key)
+                    case float(offset):
+                        armed[key] = elapsed() + offset
+                        causes[key] += 1
+                        queue.wake_at(key, at(elapsed() + offset))
+            bench.failing.clear()
+            await asyncio.sleep(300)
+            assert queue.depth == 0
+            assert queue.armed == 0
+        for when, key in (*woken, *((due, key) for key, due in armed.items())):
+            # Rounded as the times of the work are.
+            assert any(started >= when - 0.001 for started in bench.times(key))
+        if not any(what == "breaks" for _, _, what in events):
+            assert all(len(bench.times(key)) <= causes[key] for key in "abc")
+
+    scenario()
+
+
+def test_a_queue_that_is_cancelled_ends_at_once_also_in_the_middle_of_work() -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        bench = Bench(takes=HOUR)
+        async with bench.queue() as queue:
+            queue.wake("a")
+            await asyncio.sleep(1)
+            assert bench.running == {"a"}
+        assert elapsed() == 1
+        assert bench.running == set()
+
+    scenario()

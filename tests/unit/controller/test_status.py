@@ -1,0 +1,332 @@
+"""What the status of a run says, for states that the real engine has come to; times are seconds since the start."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.script import T0, Drive, activity, application, seconds, timer
+from perdure.api.reasons import ConditionReason
+from perdure.api.workflowrun import WorkflowRunStatus
+from perdure.controller.status import RunFacts, Status, compose, failure_as_json, pending
+from perdure.engine import history
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.inputs import HeartbeatRead
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import State
+
+FACTS = RunFacts(name="order-1", uid="uid-1", generation=3, progress="1/2", definition=None)
+
+
+def known(status: Status) -> None:
+    """The API has a field for everything in the status, and reads there what was written."""
+    stored = json.loads(json.dumps(status))
+    stands_in(stored, WorkflowRunStatus.parse(stored).dump(), "status")
+
+
+def stands_in(part: Any, whole: Any, path: str) -> None:
+    if isinstance(part, dict):
+        for key, value in part.items():
+            assert key in whole, f"the API does not know {path}.{key}"
+            stands_in(value, whole[key], f"{path}.{key}")
+    elif isinstance(part, list):
+        assert len(part) == len(whole)
+        for index, (mine, its) in enumerate(zip(part, whole, strict=True)):
+            stands_in(mine, its, f"{path}[{index}]")
+    else:
+        assert part == whole, path
+
+
+def composed(drive: Drive, old: Status | None = None, facts: RunFacts = FACTS) -> Status:
+    """The status after the last pass; the history so far is in `old`."""
+    assert drive.last is not None
+    status = compose(old or {}, facts, drive.state, drive.last.events, drive.now)
+    known(status)
+    return status
+
+
+def succeeded(status: Status) -> dict[str, Any]:
+    (condition,) = status["conditions"]
+    assert condition["type"] == "Succeeded"
+    assert condition["observedGeneration"] == 3
+    found: dict[str, Any] = condition
+    return found
+
+
+# Open runs
+
+
+def test_a_run_that_has_started_tells_what_it_waits_for() -> None:
+    status = composed(Drive.of(activity("book", input={"n": 1})))
+    assert {key: status[key] for key in ("phase", "runId", "firstRunId", "attempt", "startTime", "progress")} == {
+        "phase": "Running",
+        "runId": "uid-1",
+        "firstRunId": "uid-1",
+        "attempt": 1,
+        "startTime": "2026-01-01T00:00:00Z",
+        "progress": "1/2",
+    }
+    assert status["observedGeneration"] == 3
+    assert status["pendingActivities"] == [
+        {
+            "step": "book",
+            "activity": "book",
+            "attempt": 1,
+            "state": "Scheduled",
+            "scheduledTime": "2026-01-01T00:00:00Z",
+            "pod": "order-1-2-1",
+        }
+    ]
+    assert status["pendingTimers"] == []
+    assert (succeeded(status)["status"], succeeded(status)["reason"]) == ("Unknown", "Running")
+    assert not {"completionTime", "output", "failure", "definition"} & set(status)
+
+
+def test_an_attempt_that_runs_tells_since_when_and_what_its_last_heartbeat_said() -> None:
+    drive = Drive.of(activity("book", heartbeat_timeout=seconds(30)))
+    drive.started(1)
+    drive.at(
+        3, HeartbeatRead(scheduled_event_id=2, attempt=1, time=T0 + seconds(2.5), details={"page": 4, "none": None})
+    )
+    (entry,) = composed(drive)["pendingActivities"]
+    assert entry["state"] == "Started"
+    assert entry["startedTime"] == "2026-01-01T00:00:01Z"
+    assert entry["lastHeartbeatTime"] == "2026-01-01T00:00:02.500000Z"
+    assert entry["heartbeatDetails"] == {"page": 4, "none": None}
+    assert "nextAttemptTime" not in entry
+
+
+def test_an_activity_that_backs_off_tells_until_when_and_why() -> None:
+    drive = Drive.of(activity("book"))
+    drive.started(1)
+    drive.failed(2, application("refused", details=[1]))
+    (entry,) = composed(drive)["pendingActivities"]
+    assert entry == {
+        "step": "book",
+        "activity": "book",
+        "attempt": 2,
+        "state": "BackingOff",
+        "scheduledTime": "2026-01-01T00:00:00Z",
+        "pod": "order-1-2-2",
+        "lastFailure": {"kind": "Application", "type": "Declined", "message": "refused", "details": [1]},
+        "nextAttemptTime": "2026-01-01T00:00:03Z",
+    }
+
+
+def test_an_activity_whose_time_to_try_again_has_come_is_scheduled_and_keeps_its_last_failure() -> None:
+    drive = Drive.of(activity("book"))
+    drive.failed(2)
+    drive.at(3)
+    (entry,) = composed(drive)["pendingActivities"]
+    assert (entry["state"], entry["attempt"]) == ("Scheduled", 2)
+    assert entry["lastFailure"]["type"] == "Declined"
+    assert "nextAttemptTime" not in entry
+
+
+def test_an_attempt_that_was_lost_has_a_failure_with_a_type_too() -> None:
+    drive = Drive.of(activity("book"))
+    drive.lost(2)
+    (entry,) = composed(drive)["pendingActivities"]
+    assert entry["lastFailure"] == {"kind": "Server", "type": "Server", "message": "node gone"}
+
+
+def test_a_timer_tells_when_it_fires() -> None:
+    status = composed(Drive.of(timer("nap", 90)))
+    assert status["pendingTimers"] == [{"step": "nap", "fireTime": "2026-01-01T00:01:30Z"}]
+    assert status["pendingActivities"] == []
+
+
+def test_what_cannot_be_decided_is_told_in_the_condition_and_the_run_stays_open() -> None:
+    drive = Drive.of(activity("book"))
+    first = composed(drive)
+    drive.script.broken = True
+    drive.completed(5)
+    status = composed(drive, first)
+    assert status["phase"] == "Running"
+    condition = succeeded(status)
+    assert (condition["status"], condition["reason"]) == ("Unknown", "WorkflowTaskFailed")
+    assert condition["message"] == "the script is broken"
+    assert condition["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    drive.script.broken = False
+    drive.at(7)
+    assert succeeded(composed(drive, status))["reason"] == "Completed"
+
+
+# Closed runs
+
+
+def test_a_run_that_has_completed_tells_its_output_and_when() -> None:
+    drive = Drive.of()
+    status = composed(drive)
+    assert (status["phase"], status["output"]) == ("Completed", 0)
+    assert status["completionTime"] == "2026-01-01T00:00:00Z"
+    assert (succeeded(status)["status"], succeeded(status)["reason"]) == ("True", "Completed")
+    assert "failure" not in status
+    assert status["pendingActivities"] == []
+
+
+def test_a_run_that_has_failed_tells_why() -> None:
+    drive = Drive.of(activity("book", retry_policy=RetryPolicy(maximum_attempts=1)))
+    drive.failed(4, application("refused"))
+    status = composed(drive)
+    assert status["phase"] == "Failed"
+    assert status["failure"] == {"kind": "Application", "type": "Declined", "message": "refused"}
+    assert status["completionTime"] == "2026-01-01T00:00:04Z"
+    condition = succeeded(status)
+    assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Failed", "refused")
+    assert "output" not in status
+
+
+def test_a_run_that_took_too_long_tells_so() -> None:
+    drive = Drive.of(activity("book"), workflow_run_timeout=seconds(30))
+    drive.at(30)
+    status = composed(drive)
+    assert status["phase"] == "TimedOut"
+    assert status["failure"] == {
+        "kind": "Timeout",
+        "type": "TemporalTimeout:StartToClose",
+        "message": "workflow timeout",
+        "timeoutType": "StartToClose",
+    }
+    assert (succeeded(status)["status"], succeeded(status)["reason"]) == ("False", "TimedOut")
+
+
+def test_a_very_long_message_is_cut_in_the_condition_and_whole_in_the_failure() -> None:
+    drive = Drive.of(activity("book", retry_policy=RetryPolicy(maximum_attempts=1)))
+    drive.failed(1)
+    failure = Failure(kind=FailureKind.APPLICATION, type="T", message="x" * 100_000)
+    status = compose({}, FACTS, failed_otherwise(drive.state, failure), (), drive.now)
+    known(status)
+    assert len(succeeded(status)["message"]) == 32_768
+    assert len(status["failure"]["message"]) == 100_000
+
+
+def failed_otherwise(state: State, failure: Failure) -> State:
+    """The state as it would be with another failure."""
+    return history.decode_state({**history.encode(state), "failure": msgspec.to_builtins(failure)})
+
+
+# Through time
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    drive = Drive.of(activity("book"), timer("nap", 10))
+    status = composed(drive)
+    times = [succeeded(status)["lastTransitionTime"]]
+    drive.failed(2)
+    status = composed(drive, status)
+    times.append(succeeded(status)["lastTransitionTime"])
+    drive.completed(4)
+    status = composed(drive, status)
+    times.append(succeeded(status)["lastTransitionTime"])
+    drive.at(14)
+    status = composed(drive, status)
+    times.append(succeeded(status)["lastTransitionTime"])
+    assert times == ["2026-01-01T00:00:00Z"] * 3 + ["2026-01-01T00:00:14Z"]
+    assert status["phase"] == "Completed"
+
+
+def test_the_history_is_continued_and_its_size_is_what_it_takes() -> None:
+    drive = Drive.of(activity("book"), timer("nap", 10))
+    status = composed(drive)
+    assert len(status["history"]["events"]) == 2
+    drive.completed(4, "ü")
+    status = composed(drive, status)
+    drive.at(5)
+    status = composed(drive, status)
+    told = history.decode_events(status["history"]["events"])
+    assert list(told) == drive.history
+    assert status["history"]["nextEventId"] == len(drive.history) + 1
+    assert status["history"]["segments"] == 0
+    assert status["history"]["sizeBytes"] == sum(
+        len(json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode())
+        for event in status["history"]["events"]
+    )
+
+
+def test_segments_that_were_sealed_stay_counted() -> None:
+    drive = Drive.of(activity("book"))
+    old = {"history": {"events": [], "segments": 4, "lastSegmentHash": "h", "sizeBytes": 1000, "nextEventId": 90}}
+    status = composed(drive, old)
+    assert (status["history"]["segments"], status["history"]["lastSegmentHash"]) == (4, "h")
+    assert status["history"]["sizeBytes"] > 1000
+
+
+def test_the_state_is_there_for_the_next_restart() -> None:
+    drive = Drive.of(activity("book", input={"n": None}))
+    drive.failed(2)
+    status = json.loads(json.dumps(composed(drive)))
+    assert history.decode_state(status["state"]) == drive.state
+
+
+def test_the_definition_is_kept_where_it_came_from_a_workflow() -> None:
+    definition = {"steps": [{"name": "a", "set": {"x": None}}]}
+    facts = RunFacts(name="order-1", uid="uid-1", generation=3, progress="0/1", definition=definition)
+    status = compose({}, facts, Drive.of(activity("book")).state, (), T0)
+    assert status["definition"] == definition
+
+
+@pytest.mark.parametrize("run", ["a" * 253, "with.dots", "order-1"], ids=["a long name", "a name with dots", "a name"])
+def test_every_pod_that_is_named_can_be_one(run: str) -> None:
+    facts = RunFacts(name=run, uid="uid-1", generation=3, progress="", definition=None)
+    (entry,) = composed(Drive.of(activity("book")), facts=facts)["pendingActivities"]
+    assert len(entry["pod"]) <= 63
+    assert "." not in entry["pod"]
+
+
+# Not started yet
+
+
+def test_a_run_that_cannot_start_says_why_and_since_when() -> None:
+    status = pending({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    known(status)
+    assert status["phase"] == "Pending"
+    assert succeeded(status) == {
+        "type": "Succeeded",
+        "status": "Unknown",
+        "reason": "WorkflowNotFound",
+        "message": "there is none",
+        "observedGeneration": 3,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    later = T0 + seconds(60)
+    assert pending(status, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
+    other = pending(status, FACTS, ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
+    assert succeeded(other)["reason"] == "InvalidWorkflow"
+    assert succeeded(other)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_run_that_starts_after_all_forgets_why_it_could_not() -> None:
+    waited = pending({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    condition = succeeded(composed(Drive.of(activity("book")), waited))
+    assert (condition["reason"], condition["message"]) == ("Running", "")
+
+
+def test_conditions_of_others_stay() -> None:
+    other = {"type": "Paused", "status": "False", "reason": "NotPaused", "lastTransitionTime": "2025-01-01T00:00:00Z"}
+    status = composed(Drive.of(activity("book")), {"conditions": [other]})
+    assert [condition["type"] for condition in status["conditions"]] == ["Paused", "Succeeded"]
+
+
+# Failures
+
+
+def test_every_node_of_a_failure_has_a_type() -> None:
+    tree = Failure(kind=FailureKind.SERVER, message="gone")
+    for kind in FailureKind:
+        tree = Failure(kind=kind, timeout_type=TimeoutType.HEARTBEAT, message=f"{kind} above", cause=tree)
+    tree = Failure(kind=FailureKind.APPLICATION, type="Declined", cause=tree, next_retry_delay=seconds(5))
+    told: dict[str, Any] | None = json.loads(json.dumps(failure_as_json(tree)))
+    types = []
+    for node in tree.chain():
+        assert told is not None
+        types.append(told["type"])
+        assert told["kind"] == node.kind
+        assert told["type"] in node.type_names()
+        told = told.get("cause")
+    assert told is None
+    assert types == [
+        *("Declined", "Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "Activity", "Application"),
+        "Server",
+    ]

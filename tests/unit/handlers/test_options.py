@@ -1,0 +1,59 @@
+"""What the environment says to the operator."""
+
+import pytest
+
+from perdure.handlers.main import Options
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    options = Options.from_environment({"POD_NAME": "perdure-0"})
+    assert options == Options(instance="perdure-0")
+    assert options.namespaces == ()
+    assert options.port == 8080
+    assert options.log_level == "info"
+    assert options.activity_identity == "perdure-activity"
+
+
+def test_what_is_set_is_taken() -> None:
+    options = Options.from_environment(
+        {
+            "PERDURE_WATCH_NAMESPACES": "shop,bank",
+            "PERDURE_HTTP_PORT": "9090",
+            "PERDURE_LOG_LEVEL": "debug",
+            "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "worker",
+            "POD_NAME": "perdure-0",
+            "PATH": "/bin",
+        }
+    )
+    assert options == Options(
+        namespaces=("shop", "bank"), port=9090, log_level="debug", activity_identity="worker", instance="perdure-0"
+    )
+
+
+def test_what_is_set_to_nothing_is_not_set() -> None:
+    names = ("WATCH_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
+    empty = {f"PERDURE_{name}": "" for name in names}
+    assert Options.from_environment({**empty, "POD_NAME": "p"}) == Options(instance="p")
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("shop", ("shop",)),
+        ("shop, bank ,", ("shop", "bank")),
+        (" ", ()),
+        (",", ()),
+    ],
+    ids=["one", "with spaces, as people write lists", "a space", "a comma"],
+)
+def test_namespaces_are_a_list_with_commas(text: str, want: tuple[str, ...]) -> None:
+    assert Options.from_environment({"PERDURE_WATCH_NAMESPACES": text}).namespaces == want
+
+
+def test_outside_a_pod_events_come_from_this_machine() -> None:
+    assert Options.from_environment({}).instance
+
+
+def test_a_port_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="http"):
+        Options.from_environment({"PERDURE_HTTP_PORT": "http"})

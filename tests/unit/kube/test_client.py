@@ -1,0 +1,348 @@
+"""The client, against a small HTTP server on loopback that stands for the API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+
+from perdure.kube.access import Access
+from perdure.kube.client import (
+    CORE,
+    PERDURE,
+    TRANSIENT,
+    AlreadyExistsError,
+    ApiError,
+    Client,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    path,
+)
+
+PODS = path(CORE, "default", "pods")
+WEB = path(CORE, "default", "pods", "web")
+
+
+@dataclass
+class Server:
+    """Answers what a test tells it to, and keeps what it was asked."""
+
+    answer: Callable[[web.BaseRequest], web.StreamResponse] = lambda _: web.json_response({})
+    asked: list[web.BaseRequest] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    address: str = ""
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["Server"]:
+        self.answers.set()
+        runner = web.ServerRunner(web.Server(self._handle))
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.address = "http://{}:{}".format(*runner.addresses[0][:2])
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        raw = await request.read()
+        self.asked.append(request)
+        self.bodies.append(orjson.loads(raw) if raw else None)
+        await self.answers.wait()
+        return self.answer(request)
+
+    def refuse(self, code: int, reason: str, message: str = "no") -> None:
+        body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+        self.answer = lambda _: web.json_response(body, status=code)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server().serve() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with Client.open(Access(server=server.address, token="t"), user_agent="perdure-test/1") as opened:
+        yield opened
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    ("parts", "want"),
+    [
+        ((CORE, "default", "pods", "web-0"), "/api/v1/namespaces/default/pods/web-0"),
+        ((CORE, "default", "pods", "web-0", "log"), "/api/v1/namespaces/default/pods/web-0/log"),
+        ((PERDURE, None, "workflowruns"), "/apis/perdure.dev/v1alpha1/workflowruns"),
+        ((CORE, None, "nodes", "n"), "/api/v1/nodes/n"),
+    ],
+    ids=["an object", "a subresource", "all namespaces", "an object without a namespace"],
+)
+def test_the_path_of_a_resource(parts: tuple[Any, ...], want: str) -> None:
+    assert path(*parts) == want
+
+
+# Requests
+
+
+async def test_a_request_says_who_asks_and_what_it_understands(server: Server, client: Client) -> None:
+    server.answer = lambda _: web.json_response({"metadata": {"name": "web"}})
+    assert await client.get(WEB) == {"metadata": {"name": "web"}}
+    (request,) = server.asked
+    assert (request.method, request.path) == ("GET", WEB)
+    assert request.headers["Authorization"] == "Bearer t"
+    assert request.headers["Accept"] == "application/json"
+    assert request.headers["User-Agent"] == "perdure-test/1"
+
+
+async def test_objects_are_created_and_replaced_as_they_are(server: Server, client: Client) -> None:
+    body = {"metadata": {"name": "ü"}, "spec": {"n": 1.0, "none": None}}
+    await client.create(PODS, body)
+    await client.replace(WEB, body)
+    assert [(request.method, request.path) for request in server.asked] == [("POST", PODS), ("PUT", WEB)]
+    assert server.bodies == [body, body]
+
+
+async def test_patches_name_their_kind_and_want_only_metadata_back(server: Server, client: Client) -> None:
+    operations = [{"op": "add", "path": "/status/-", "value": None}]
+    await client.patch(WEB, operations)
+    await client.merge(WEB, {"metadata": {"finalizers": None}})
+    assert [request.method for request in server.asked] == ["PATCH", "PATCH"]
+    assert [request.headers["Content-Type"] for request in server.asked] == [
+        "application/json-patch+json",
+        "application/merge-patch+json",
+    ]
+    assert {request.headers["Accept"] for request in server.asked} == {
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    }
+    assert server.bodies == [operations, {"metadata": {"finalizers": None}}]
+
+
+async def test_a_log_is_read_as_text_whatever_bytes_are_in_it(server: Server, client: Client) -> None:
+    server.answer = lambda _: web.Response(body=b"one\n\xfftwo")
+    assert await client.text(f"{WEB}/log", container="main", tailLines="2") == "one\n\ufffdtwo"
+    assert dict(server.asked[0].query) == {"container": "main", "tailLines": "2"}
+    assert server.asked[0].headers["Authorization"] == "Bearer t"
+
+
+async def test_a_log_that_is_not_there_is_an_error(server: Server, client: Client) -> None:
+    server.refuse(404, "NotFound")
+    with pytest.raises(NotFoundError):
+        await client.text(f"{WEB}/log")
+
+
+@pytest.mark.parametrize("ending", ["", "/"], ids=["without a slash at its end", "with a slash at its end"])
+async def test_an_api_server_may_stand_behind_a_path(server: Server, ending: str) -> None:
+    access = Access(server=f"{server.address}/k8s/clusters/c-1{ending}")
+    async with Client.open(access, user_agent="u") as opened:
+        await opened.get(WEB)
+        await opened.text(f"{WEB}/log")
+    assert [request.path for request in server.asked] == [
+        f"/k8s/clusters/c-1{WEB}",
+        f"/k8s/clusters/c-1{WEB}/log",
+    ]
+
+
+# Letting in
+
+
+async def test_a_token_is_read_from_its_file_for_each_request(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    async with Client.open(Access(server=server.address, token_file=file), user_agent="u") as opened:
+        await opened.get(WEB)
+        file.write_text("second\n")
+        await opened.get(WEB)
+        await opened.text(WEB)
+    assert [request.headers["Authorization"] for request in server.asked] == [
+        "Bearer first",
+        "Bearer second",
+        "Bearer second",
+    ]
+
+
+async def test_without_a_token_none_is_shown(server: Server) -> None:
+    async with Client.open(Access(server=server.address), user_agent="u") as opened:
+        await opened.get(WEB)
+    assert "Authorization" not in server.asked[0].headers
+
+
+async def test_a_token_file_that_is_gone_is_a_passing_trouble(server: Server, tmp_path: Path) -> None:
+    access = Access(server=server.address, token_file=tmp_path / "token")
+    async with Client.open(access, user_agent="u") as opened:
+        with pytest.raises(TRANSIENT):
+            await opened.get(WEB)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "want"),
+    [
+        (400, "BadRequest", InvalidError),
+        (401, "Unauthorized", ApiError),
+        (403, "Forbidden", ApiError),
+        (404, "NotFound", NotFoundError),
+        (409, "AlreadyExists", AlreadyExistsError),
+        (409, "Conflict", ConflictError),
+        (410, "Expired", ApiError),
+        (422, "Invalid", InvalidError),
+        (429, "TooManyRequests", ApiError),
+        (500, "InternalError", ApiError),
+        (503, "ServiceUnavailable", ApiError),
+    ],
+)
+async def test_a_refusal_has_a_class_and_the_api_servers_words(
+    server: Server, client: Client, code: int, reason: str, want: type[ApiError]
+) -> None:
+    server.refuse(code, reason, 'pods "web" …')
+    with pytest.raises(ApiError) as caught:
+        await client.get(WEB)
+    assert type(caught.value) is want
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (code, reason, 'pods "web" …')
+    assert str(caught.value) == 'pods "web" …'
+
+
+def test_to_exist_already_is_no_conflict_and_no_refusal_is_a_passing_trouble() -> None:
+    assert not issubclass(AlreadyExistsError, ConflictError)
+    assert not issubclass(ConflictError, AlreadyExistsError)
+    assert not issubclass(ApiError, TRANSIENT)
+
+
+@pytest.mark.parametrize(
+    ("raw", "want"),
+    [(b"upstream is away", "upstream is away"), (b"", ""), (b"[1]", "[1]"), (b"x" * 10_000, "x" * 500), (b"{}", "{}")],
+    ids=["a proxy's words", "nothing", "other JSON", "a long page", "an empty object"],
+)
+async def test_a_refusal_that_is_not_kubernetes_is_told_as_it_is(
+    server: Server, client: Client, raw: bytes, want: str
+) -> None:
+    server.answer = lambda _: web.Response(status=502, body=raw)
+    with pytest.raises(ApiError) as caught:
+        await client.get(WEB)
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (502, "502", want)
+
+
+# Deleting
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({}, {"propagationPolicy": "Background"}),
+        ({"uid": "u-1"}, {"propagationPolicy": "Background", "preconditions": {"uid": "u-1"}}),
+        ({"grace_seconds": 0}, {"propagationPolicy": "Background", "gracePeriodSeconds": 0}),
+    ],
+    ids=["whatever is there", "only that one", "at once"],
+)
+async def test_a_delete_says_what_may_be_deleted_and_how(
+    server: Server, client: Client, options: dict[str, Any], want: dict[str, Any]
+) -> None:
+    await client.delete(WEB, **options)
+    assert server.asked[0].method == "DELETE"
+    assert server.bodies == [want]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")], ids=["gone", "another one by now"])
+async def test_deleting_what_is_not_there_any_more_is_fine(
+    server: Server, client: Client, code: int, reason: str
+) -> None:
+    server.refuse(code, reason)
+    await client.delete(WEB, uid="u-1")
+    assert len(server.asked) == 1
+
+
+async def test_a_delete_that_is_forbidden_is_not_fine(server: Server, client: Client) -> None:
+    server.refuse(403, "Forbidden")
+    with pytest.raises(ApiError):
+        await client.delete(WEB)
+
+
+# Lists
+
+
+async def test_a_list_is_read_page_by_page_with_its_selectors(server: Server, client: Client) -> None:
+    one, two, three = ({"metadata": {"name": name}} for name in ("one", "two", "three"))
+    pages = {"": ([one, two], "a+/="), "a+/=": ([three], "b"), "b": ([], "")}
+
+    def page(request: web.BaseRequest) -> web.Response:
+        items, following = pages[request.query.get("continue", "")]
+        return web.json_response({"metadata": {"continue": following} if following else {}, "items": items})
+
+    server.answer = page
+    assert await client.list_all(PODS, labelSelector="a=b,c") == [one, two, three]
+    assert [dict(request.query) for request in server.asked] == [
+        {"limit": "500", "labelSelector": "a=b,c"},
+        {"limit": "500", "labelSelector": "a=b,c", "continue": "a+/="},
+        {"limit": "500", "labelSelector": "a=b,c", "continue": "b"},
+    ]
+
+
+async def test_a_list_that_breaks_off_is_an_error_not_half_a_list(server: Server, client: Client) -> None:
+    def page(request: web.BaseRequest) -> web.Response:
+        if "continue" in request.query:
+            return web.json_response({"reason": "Expired", "message": "too old"}, status=410)
+        return web.json_response({"metadata": {"continue": "x"}, "items": [1]})
+
+    server.answer = page
+    with pytest.raises(ApiError, match="too old"):
+        await client.list_all(PODS)
+
+
+# Trouble on the way
+
+
+async def test_a_server_that_is_not_there_is_a_passing_trouble() -> None:
+    async with Server().serve() as gone:
+        pass
+    async with Client.open(Access(server=gone.address), user_agent="u") as opened:
+        with pytest.raises(TRANSIENT):
+            await opened.get(WEB)
+
+
+async def test_an_answer_that_breaks_off_is_a_passing_trouble(server: Server, client: Client) -> None:
+    def broken(request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.json_response({})
+
+    server.answer = broken
+    with pytest.raises(TRANSIENT):
+        await client.get(WEB)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"<html>log in</html>", b'{"metadata": {', b""], ids=["a page", "half of it", "nothing"]
+)
+async def test_an_answer_that_is_not_json_is_a_passing_trouble(server: Server, client: Client, raw: bytes) -> None:
+    server.answer = lambda _: web.Response(body=raw)
+    with pytest.raises(TRANSIENT, match="not JSON"):
+        await client.get(WEB)
+
+
+async def test_a_server_that_does_not_answer_is_a_timeout(server: Server) -> None:
+    server.answers.clear()
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.05)) as session:
+        with pytest.raises(TimeoutError) as caught:
+            await Client(Access(server=server.address), session).get(WEB)
+    server.answers.set()
+    assert isinstance(caught.value, TRANSIENT)
+
+
+async def test_no_request_waits_without_end(server: Server) -> None:
+    async with Client.open(Access(server=server.address), user_agent="u") as opened:
+        assert opened._session.timeout.total
+        assert opened._session.timeout.sock_connect

@@ -1,0 +1,646 @@
+"""What a run of a YAML workflow does, step by step, through the real engine; times are seconds since the start."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.script import T0, Drive, application, seconds
+from perdure.api.workflow import WorkflowSpec
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.decider import UndecidableError
+from perdure.engine.failures import Failure, FailureKind, RetryState
+from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import RunStatus, State, beside_history_removed
+from perdure.engine.step import next_wake, start
+from perdure.language.interpreter import (
+    Interpreter,
+    Memory,
+    Refuser,
+    RunScope,
+    StepStatus,
+    load_memory,
+    progress,
+    with_defaults,
+)
+from perdure.language.program import Program, compile_program
+
+Json = dict[str, Any]
+
+SCOPE = RunScope(name="order-1", namespace="shop", workflow_id="order", run_id="uid-1", attempt=1)
+
+
+def work(name: str = "work", **options: Any) -> Json:
+    options.setdefault("startToCloseTimeout", "60s")
+    return {"name": name, "container": {"image": "i"}, **options}
+
+
+def make(*steps: Json, activities: tuple[Json, ...] = (work(),), **spec: Any) -> Program:
+    return compile_program(WorkflowSpec.parse({"activities": list(activities), "steps": list(steps), **spec}))
+
+
+def interpreter(program: Program, given_input: Any = None) -> Interpreter:
+    return Interpreter(program, SCOPE, input=with_defaults(program, given_input), start_time=T0)
+
+
+def run(program: Program, given_input: Any = None) -> Drive:
+    """A run of the program, after its first pass."""
+    drive = Drive(interpreter(program, given_input))  # type: ignore[arg-type]
+    first = ev.WorkflowExecutionStarted(
+        event_id=1,
+        event_time=T0,
+        workflow_type="t",
+        workflow_id="order",
+        input=with_defaults(program, given_input),
+        original_execution_run_id="uid-1",
+        first_execution_run_id="uid-1",
+    )
+    drive.take(start(first, drive.script))
+    return drive
+
+
+def do(name: str = "do", activity: str = "work", **call: Any) -> Json:
+    return {"name": name, "activity": {"name": activity, **call}}
+
+
+def memory(drive: Drive) -> Memory:
+    return load_memory(drive.state.memory)
+
+
+def failure(drive: Drive) -> Failure:
+    assert drive.state.status is RunStatus.FAILED
+    assert drive.state.failure is not None
+    return drive.state.failure
+
+
+# Activities
+
+
+def test_an_activity_gets_its_input_with_every_expression_evaluated() -> None:
+    given_input = {"n": 2}
+    drive = run(
+        make(
+            do(input={"twice": "${input.n * 2}", "text": "n is ${input.n}", "run": "${run.name}", "plain": [1, None]})
+        ),
+        given_input,
+    )
+    assert drive.open.activity_id == "do"
+    assert drive.open.activity_type == "work"
+    assert drive.open.input == {"twice": 4, "text": "n is 2", "run": "order-1", "plain": [1, None]}
+
+
+def test_the_result_of_an_activity_is_the_output_of_its_step() -> None:
+    drive = run(make(do("first"), do("second", input="${steps.first.output.id}")))
+    drive.completed(1, {"id": "h-7"})
+    assert drive.open.input == "h-7"
+
+
+@pytest.mark.parametrize(
+    ("definition", "call", "want"),
+    [
+        ({"startToCloseTimeout": "5s"}, {}, (5, None, None, None)),
+        ({"startToCloseTimeout": "5s"}, {"startToCloseTimeout": "7s"}, (7, None, None, None)),
+        (
+            {"startToCloseTimeout": "5s", "scheduleToCloseTimeout": "90s", "heartbeatTimeout": "2s"},
+            {"scheduleToStartTimeout": "4s", "heartbeatTimeout": "3s"},
+            (5, 90, 4, 3),
+        ),
+        ({"startToCloseTimeout": "5s", "scheduleToStartTimeout": "9s"}, {}, (5, None, 9, None)),
+    ],
+    ids=[
+        "the activity's",
+        "the step's over the activity's",
+        "each timeout by itself",
+        "none of the step's",
+    ],
+)
+def test_timeouts_are_the_steps_or_else_the_activitys(definition: Json, call: Json, want: tuple[Any, ...]) -> None:
+    drive = run(make(do(**call), activities=(work(**definition),)))
+    a = drive.open
+    got = (
+        a.start_to_close_timeout,
+        a.schedule_to_close_timeout,
+        a.schedule_to_start_timeout,
+        a.heartbeat_timeout,
+    )
+    assert got == tuple(None if count is None else seconds(count) for count in want)
+
+
+FIVE = {"exponential": {"maximumAttempts": 5, "initialInterval": "3s", "nonRetryableErrorTypes": ["Declined"]}}
+ONE = {"exponential": {"maximumAttempts": 1, "backoffCoefficient": "1.5", "maximumInterval": "9s"}}
+
+
+@pytest.mark.parametrize(
+    ("definition", "call", "want"),
+    [
+        ({}, {}, RetryPolicy()),
+        (
+            {"retryPolicy": FIVE},
+            {},
+            RetryPolicy(initial_interval=seconds(3), maximum_attempts=5, non_retryable_error_types=("Declined",)),
+        ),
+        (
+            {"retryPolicy": FIVE},
+            {"retryPolicy": ONE},
+            RetryPolicy(maximum_attempts=1, backoff_coefficient=1.5, maximum_interval=seconds(9)),
+        ),
+        ({"retryPolicy": FIVE}, {"retryPolicy": {"exponential": {}}}, RetryPolicy()),
+    ],
+    ids=[
+        "Temporal's default",
+        "the activity's",
+        "the step's over the activity's",
+        "the default, asked for by the step",
+    ],
+)
+def test_the_retry_policy_is_the_steps_or_the_activitys_or_the_default(
+    definition: Json, call: Json, want: RetryPolicy
+) -> None:
+    assert run(make(do(**call), activities=(work(**definition),))).open.retry_policy == want
+
+
+def test_an_activity_that_fails_for_good_fails_the_run_with_the_whole_chain() -> None:
+    drive = run(make(do(), do("never"), activities=(work(retryPolicy=FIVE),)))
+    drive.failed(1, application("card refused", details={"code": 51}))
+    outer = failure(drive)
+    assert (outer.kind, outer.activity, outer.activity_id, outer.attempt) == (FailureKind.ACTIVITY, "work", "do", 1)
+    assert outer.retry_state is RetryState.NON_RETRYABLE_FAILURE
+    assert outer.message == "step `do`: activity `work` failed after 1 attempt (NonRetryableFailure): card refused"
+    assert outer.cause == application("card refused", details={"code": 51})
+    assert memory(drive).steps["do"].status is StepStatus.FAILED
+    assert "never" not in memory(drive).steps
+
+
+def test_an_activity_that_times_out_for_good_fails_the_run() -> None:
+    drive = run(make(do(), activities=(work(retryPolicy=ONE),)))
+    drive.started(0)
+    drive.at(60)
+    outer = failure(drive)
+    assert outer.kind is FailureKind.ACTIVITY
+    assert outer.cause is not None
+    assert outer.cause.kind is FailureKind.TIMEOUT
+
+
+# Sleeping
+
+
+@pytest.mark.parametrize(
+    ("sleep", "want"),
+    [
+        ({"duration": "90s"}, 90),
+        ({"duration": "30d"}, 30 * 86_400),
+        ({"duration": "0s"}, 0),
+        ({"duration": "${input.wait}"}, 5),
+        ({"duration": "${duration('5s') + duration('10s')}"}, 15),
+        ({"duration": "${duration('48h')}"}, 172_800),
+        ({"duration": "${duration('1500ms')}"}, 1.5),
+        ({"duration": "${now - timestamp('2027-01-01T00:00:00Z')}"}, 0),
+        ({"until": "2026-01-01T00:02:00Z"}, 120),
+        ({"until": "2026-01-01T01:00:00.5+01:00"}, 0.5),
+        ({"until": "2025-12-31T00:00:00Z"}, 0),
+        ({"until": "${input.due}"}, 3600),
+        ({"until": "${now + duration('36h')}"}, 129_600),
+        ({"until": "${run.startTime}"}, 0),
+    ],
+    ids=[
+        "a duration",
+        "days",
+        "no time at all",
+        "a duration from the input",
+        "a computed duration",
+        "a computed duration of days, which CEL writes in seconds",
+        "a computed duration with a fraction",
+        "a computed duration that has passed",
+        "a time",
+        "a time of another zone",
+        "a time that has passed",
+        "a time from the input",
+        "a computed time",
+        "the time at which the run started",
+    ],
+)
+def test_a_sleep_takes_as_long_as_it_says(sleep: Json, want: float) -> None:
+    drive = run(make({"name": "nap", "sleep": sleep}), {"wait": "5s", "due": "2026-01-01T01:00:00Z"})
+    started = drive.history[1]
+    assert isinstance(started, ev.TimerStarted)
+    assert started.timer_id == "nap"
+    assert started.start_to_fire_timeout == seconds(want)
+    if want:
+        assert next_wake(drive.state, drive.now) == T0 + seconds(want)
+        drive.at(want)
+    assert drive.state.status is RunStatus.COMPLETED
+    assert drive.state.result is None
+
+
+@pytest.mark.parametrize(
+    ("sleep", "want"),
+    [
+        ({"duration": "${input.number}"}, "`sleep`: 3600 must be a duration"),
+        ({"duration": "${input.list}"}, "`sleep`: [1] must be a duration"),
+        ({"duration": "${input.soon}"}, '`sleep`: "soon" must be a duration'),
+        ({"duration": "${null}"}, "`sleep`: null must be a duration"),
+        ({"until": "${input.soon}"}, '`sleep`: "soon" must be a time'),
+        ({"until": "${input.number}"}, "`sleep`: 3600 must be a time"),
+        ({"until": "${input.early}"}, '`sleep`: "0001-01-01T00:00:00+01:00" must be a time'),
+        ({"duration": "${input.nothing}"}, "sleep.duration: ${input.nothing}: input has no field `nothing`"),
+    ],
+    ids=[
+        "a number",
+        "a list",
+        "a word",
+        "nothing",
+        "a word for a time",
+        "a number for a time",
+        "a time before the first year",
+        "an input that is not there",
+    ],
+)
+def test_a_sleep_that_is_none_fails_the_run_and_says_what_it_got(sleep: Json, want: str) -> None:
+    drive = run(
+        make({"name": "nap", "sleep": sleep}),
+        {"number": 3600, "list": [1], "soon": "soon", "early": "0001-01-01T00:00:00+01:00"},
+    )
+    assert failure(drive).type == "ExpressionError"
+    assert failure(drive).message.startswith("step `nap`: ")
+    assert want in failure(drive).message
+
+
+def test_a_sleep_is_never_longer_than_the_longest_duration() -> None:
+    drive = run(make({"name": "nap", "sleep": {"duration": "${duration('2000000h')}"}}))
+    (timer,) = drive.state.timers.values()
+    assert timer.fire_time == T0 + seconds(2_000_000 * 3600)
+    drive = run(make({"name": "nap", "sleep": {"duration": "${duration('80000000h')}"}}))
+    (timer,) = drive.state.timers.values()
+    assert timer.fire_time == T0 + seconds(99_999 * 86_400)
+
+
+def test_what_a_message_quotes_of_a_large_value_is_short() -> None:
+    drive = run(make({"name": "nap", "sleep": {"duration": "${input}"}}), "x" * 100_000)
+    assert len(failure(drive).message) < 500
+
+
+# Steps that take no time
+
+
+def test_variables_are_set_one_over_the_other_and_are_the_output_of_their_step() -> None:
+    drive = run(
+        make(
+            {"name": "a", "set": {"x": 1, "y": "${input}"}},
+            {"name": "b", "set": {"x": "${vars.x + 1}", "z": "${steps.a.output.y}"}},
+            do(input="${vars}"),
+        ),
+        "in",
+    )
+    assert drive.open.input == {"x": 2, "y": "in", "z": "in"}
+    assert memory(drive).vars == {"x": 2, "y": "in", "z": "in"}
+
+
+def test_expressions_of_one_set_see_the_variables_as_they_were_before() -> None:
+    drive = run(make({"name": "a", "set": {"x": 1}}, {"name": "b", "set": {"x": 2, "y": "${vars.x}"}}))
+    assert drive.state.result == {"x": 2, "y": 1}
+
+
+def test_a_return_ends_the_run_and_skips_what_is_left() -> None:
+    drive = run(make({"name": "out", "return": {"output": {"n": "${input}"}}}, do("never"), output="${input + 100}"), 4)
+    assert drive.state.status is RunStatus.COMPLETED
+    assert drive.state.result == {"n": 4}
+    assert list(memory(drive).steps) == ["out"]
+
+
+def test_a_return_without_an_output_returns_nothing() -> None:
+    drive = run(make({"name": "out", "return": {}}, do("never")))
+    assert drive.state.status is RunStatus.COMPLETED
+    assert drive.state.result is None
+
+
+def test_a_fail_fails_the_run_with_its_type_message_and_details() -> None:
+    drive = run(
+        make(
+            {
+                "name": "stop",
+                "fail": {
+                    "type": "SoldOut",
+                    "message": "no room for ${input.guests}",
+                    "details": {"guests": "${input.guests}"},
+                    "nonRetryable": True,
+                },
+            }
+        ),
+        {"guests": 3},
+    )
+    assert failure(drive) == Failure(
+        kind=FailureKind.APPLICATION,
+        type="SoldOut",
+        message="no room for 3",
+        details={"guests": 3},
+        non_retryable=True,
+    )
+    assert memory(drive).steps["stop"].status is StepStatus.FAILED
+
+
+def test_a_fail_says_failed_where_it_says_nothing() -> None:
+    drive = run(make({"name": "stop", "fail": {}}))
+    assert failure(drive) == Failure(kind=FailureKind.APPLICATION, type="Failed", message="")
+
+
+@pytest.mark.parametrize(
+    ("given_input", "want"),
+    [("no", "no"), (7, "7"), (None, ""), ({"b": 1, "a": "ü"}, '{"a":"ü","b":1}'), ([True], "[true]")],
+    ids=["text", "a number", "nothing", "an object, its keys in order", "a list"],
+)
+def test_the_message_of_a_fail_is_text_whatever_its_expression_gives(given_input: Any, want: str) -> None:
+    drive = run(make({"name": "stop", "fail": {"message": "${input}"}}), given_input)
+    assert failure(drive).message == want
+    assert history.decode_state(history.encode(drive.state)) == restored(drive.state)
+
+
+# Outputs
+
+
+@pytest.mark.parametrize(
+    ("steps", "spec", "want"),
+    [
+        ([{"name": "a", "set": {"x": 1}}, {"name": "b", "set": {"y": 2}}], {}, {"y": 2}),
+        ([{"name": "a", "set": {"x": 1}}], {"output": {"of": "${steps.a.output}"}}, {"of": {"x": 1}}),
+        ([{"name": "a", "set": {"x": 1}}], {"output": "constant"}, "constant"),
+        ([{"name": "a", "set": {"x": 1}}], {"output": "${steps.a.status}"}, "Succeeded"),
+        ([{"name": "a", "set": {"x": 1}}], {"output": "${steps.a.endTime == run.startTime}"}, True),
+    ],
+    ids=["the last step's", "the one that is asked for", "a constant", "the status of a step", "the time of a step"],
+)
+def test_the_output_of_a_run_is_what_is_asked_for_or_else_the_last_steps(
+    steps: list[Json], spec: Json, want: Any
+) -> None:
+    assert run(make(*steps, **spec)).state.result == want
+
+
+def test_the_output_of_a_run_whose_last_step_is_an_activity_is_its_result() -> None:
+    drive = run(make(do("a"), do("b")))
+    drive.completed(1, "first")
+    drive.completed(2, "second")
+    assert drive.state.result == "second"
+
+
+def test_only_outputs_that_an_expression_may_still_ask_for_are_remembered() -> None:
+    drive = run(make(do("a"), do("b"), do("c", input="${steps.b.output}"), do("d")))
+    for offset, result in enumerate(["of a", "of b", "of c"], start=1):
+        drive.completed(offset, result)
+    kept = {name: step.output for name, step in memory(drive).steps.items()}
+    assert kept == {"a": None, "b": "of b", "c": None, "d": None}
+    drive.completed(4, "of d")
+    assert drive.state.result == "of d"
+
+
+def test_all_outputs_are_remembered_where_an_expression_reads_steps_as_a_whole() -> None:
+    drive = run(make(do("a"), do("b"), output="${steps[input].output}"), "a")
+    drive.completed(1, "of a")
+    drive.completed(2, "of b")
+    assert drive.state.result == "of a"
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("steps", "spec", "want"),
+    [
+        ([do("book", input={"room": {"no": "${input.x}"}})], {}, "step `book`: spec.steps[0].activity.input.room.no: "),
+        ([{"name": "nap", "sleep": {"until": "${input.x}"}}], {}, "step `nap`: spec.steps[0].sleep.until: "),
+        ([{"name": "keep", "set": {"v": "${input.x}"}}], {}, "step `keep`: spec.steps[0].set.v: "),
+        ([{"name": "out", "return": {"output": "${input.x}"}}], {}, "step `out`: spec.steps[0].return.output: "),
+        ([{"name": "stop", "fail": {"message": "a ${input.x}"}}], {}, "step `stop`: spec.steps[0].fail.message: "),
+        ([{"name": "stop", "fail": {"details": ["${input.x}"]}}], {}, "step `stop`: spec.steps[0].fail.details[0]: "),
+        ([{"name": "keep", "set": {"v": 1}}], {"output": {"o": "${input.x}"}}, "`output`: spec.output.o: "),
+    ],
+    ids=["activity", "sleep", "set", "return", "the message of fail", "the details of fail", "the output of the run"],
+)
+def test_an_expression_without_a_value_fails_the_run_and_names_the_step_and_the_place(
+    steps: list[Json], spec: Json, want: str
+) -> None:
+    got = failure(run(make(*steps, **spec), {"y": 1}))
+    assert got.type == "ExpressionError"
+    assert got.non_retryable
+    assert got.message.startswith(want + "${input.x}: ")
+    assert "input has no field `x`; it has: y" in got.message
+
+
+def test_a_step_that_has_not_run_yet_is_not_there() -> None:
+    drive = run(make(do("a", input="${steps.b.output}"), do("b")))
+    assert "steps has no field `b`" in failure(drive).message
+
+
+def test_an_event_that_it_does_not_know_cannot_be_decided() -> None:
+    decider = interpreter(make(do()))
+    with pytest.raises(UndecidableError, match="WorkflowExecutionTimedOut"):
+        decider.decide(None, [ev.WorkflowExecutionTimedOut(event_id=2, event_time=T0)])
+
+
+def test_a_definition_that_cannot_be_run_fails_its_run_at_once_and_for_good() -> None:
+    drive = Drive(Refuser("spec.steps: there is nothing to do"))  # type: ignore[arg-type]
+    first = run(make(do())).history[0]
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    drive.take(start(first, drive.script))
+    assert failure(drive).type == "InvalidWorkflow"
+    assert failure(drive).message == "spec.steps: there is nothing to do"
+    assert failure(drive).non_retryable
+
+
+# Input and progress
+
+
+@pytest.mark.parametrize(
+    ("default", "given_input", "want"),
+    [
+        (None, None, None),
+        (None, {"a": 1}, {"a": 1}),
+        ({"a": 1, "b": 2}, None, {"a": 1, "b": 2}),
+        ({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}}, {"a": 1, "b": {"d": 3}}),
+        ({"a": 1}, {"a": None}, {"a": None}),
+        ({"a": 1}, [1], [1]),
+        ("text", {"a": 1}, {"a": 1}),
+        ({"a": 1}, 0, 0),
+        ({"a": 1}, False, False),
+    ],
+    ids=[
+        "nothing at all",
+        "no default",
+        "nothing given",
+        "field by field, whole fields",
+        "a null that is given",
+        "not an object",
+        "a default that is no object",
+        "zero",
+        "false",
+    ],
+)
+def test_what_is_given_goes_over_the_default(default: Any, given_input: Any, want: Any) -> None:
+    program = make(do(input="${input}"), input={"default": default})
+    assert with_defaults(program, given_input) == want
+    assert run(program, given_input).open.input == want
+
+
+def test_without_an_input_section_what_is_given_stays_as_it_is() -> None:
+    assert with_defaults(make(do()), {"a": 1}) == {"a": 1}
+
+
+def test_progress_counts_the_steps_that_have_succeeded() -> None:
+    program = make(do("a"), {"name": "b", "set": {"x": 1}}, do("c"), do("d"))
+    drive = run(program)
+    assert progress(program, memory(drive)) == (0, 4)
+    drive.completed(1)
+    assert progress(program, memory(drive)) == (2, 4)
+    drive.failed(2, application(non_retryable=True))
+    assert progress(program, memory(drive)) == (2, 4)
+
+
+def test_the_same_name_does_for_a_step_an_activity_and_a_variable() -> None:
+    drive = run(make({"name": "work", "set": {"work": 1}}, do("again", input="${vars.work + steps.work.output.work}")))
+    assert drive.open.input == 2
+
+
+# Whatever happens
+
+values = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "ü", 1.5, [1, {"a": None}], {}]))
+templates = st.one_of(
+    values,
+    st.sampled_from(
+        [
+            "${input.n}",
+            "${vars}",
+            "${vars.v}",
+            "${steps.s0.output}",
+            "${steps.s1.output}",
+            "${steps.?s2.output}",
+            "${steps.s3.startTime}",
+            "${steps.map(s, s)}",
+            "${now}",
+            "${now - run.startTime}",
+            "${run}",
+            "at ${now}, ${input}",
+        ]
+    ),
+)
+bodies = st.one_of(
+    st.builds(
+        lambda given_input, attempts, close: {
+            "activity": {
+                "name": "work",
+                "input": given_input,
+                "retryPolicy": {"exponential": {"maximumAttempts": attempts}},
+                **({"scheduleToCloseTimeout": close} if close else {}),
+            }
+        },
+        templates,
+        st.integers(0, 3),
+        st.sampled_from([None, "2s", "50s"]),
+    ),
+    st.sampled_from(
+        [
+            {"sleep": {"duration": "0s"}},
+            {"sleep": {"duration": "7s"}},
+            {"sleep": {"duration": "${duration('3s')}"}},
+            {"sleep": {"duration": "${input.n}"}},
+            {"sleep": {"until": "${now + duration('1500ms')}"}},
+            {"sleep": {"until": "2026-01-01T00:00:09Z"}},
+        ]
+    ),
+    st.builds(lambda name, value: {"set": {name: value}}, st.sampled_from("vw"), templates),
+    st.builds(lambda name, value: {"set": {name: value}}, st.sampled_from("vw"), values),
+    st.builds(lambda value: {"return": {"output": value}}, templates),
+    st.builds(lambda value: {"fail": {"message": "m ${vars}", "details": value}}, templates),
+)
+definitions = st.builds(
+    lambda steps, output: {
+        "activities": [work()],
+        "steps": [{"name": f"s{index}", **body} for index, body in enumerate(steps)],
+        **({} if output is None else {"output": output}),
+    },
+    st.lists(bodies, min_size=4, max_size=7),
+    st.one_of(st.none(), templates),
+)
+outcomes = st.lists(
+    st.tuples(
+        st.sampled_from(["started", "completed", "completed", "completed", "failed", "lost", "nothing"]),
+        values,
+        st.sampled_from([0.0, 0.25, 1.0, 10.0, 70.0]),
+    ),
+    max_size=15,
+)
+
+
+def as_inputs(state: State, kind: str, value: Any, drive: Drive) -> list[AttemptInput]:
+    if kind == "nothing" or not state.activities:
+        return []
+    event, attempt = drive.open.scheduled_event_id, drive.open.attempt
+    match kind:
+        case "started":
+            return [AttemptStarted(scheduled_event_id=event, attempt=attempt, time=drive.now)]
+        case "completed":
+            return [AttemptCompleted(scheduled_event_id=event, attempt=attempt, result=value)]
+        case "failed":
+            failed = application(details=value)
+            return [AttemptFailed(scheduled_event_id=event, attempt=attempt, failure=failed)]
+        case _:
+            lost = Failure(kind=FailureKind.SERVER, message="gone")
+            return [AttemptLost(scheduled_event_id=event, attempt=attempt, failure=lost)]
+
+
+def restored(state: State) -> State:
+    """The state as a restart finds it: plain JSON, written and read."""
+    return history.decode_state(json.loads(json.dumps(history.encode(state))))
+
+
+@given(definitions, outcomes, st.sampled_from([{"n": 1}, {"n": "4s"}, None]))
+def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
+    definition: Json, happenings: list[Any], given_input: Any
+) -> None:
+    program = compile_program(WorkflowSpec.parse(definition))
+    live, restarted = run(program, given_input), run(program, given_input)
+    offset = 0.0
+    for kind, value, wait in happenings:
+        offset += wait
+        assert restarted.last is not None
+        # Another process: it has what was stored, and compiles the definition anew.
+        again = Drive(interpreter(compile_program(WorkflowSpec.parse(definition)), given_input))  # type: ignore[arg-type]
+        again.history = restarted.history
+        again.last = type(restarted.last)(restored(restarted.state), (), (), durable=False, more=False)
+        again.now = live.now
+        restarted = again
+        inputs = as_inputs(live.state, kind, value, live)
+        live.at(offset, *inputs)
+        restarted.at(offset, *inputs)
+        assert restarted.last is not None
+        assert live.last is not None
+        assert restarted.last.events == live.last.events
+        assert history.encode(restarted.state) == history.encode(live.state)
+    assert restored(live.state) == restored(restarted.state)
+    told = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
+    replayed = history.replay(told, interpreter(program, given_input))
+    assert history.encode(replayed) == history.encode(beside_history_removed(live.state))
+
+
+NOT_HEARD_OF: tuple[type[ev.Event], ...] = (*history.COMMAND_EVENTS, ev.ActivityTaskStarted)
+
+
+@given(definitions, outcomes)
+def test_events_decided_at_once_are_decided_as_one_by_one(definition: Json, happenings: list[Any]) -> None:
+    program = compile_program(WorkflowSpec.parse(definition))
+    drive = run(program, {"n": 1})
+    for offset, (kind, value, _) in enumerate(happenings):
+        drive.at(offset * 10, *as_inputs(drive.state, kind, value, drive))
+    heard = [event for event in drive.history if not isinstance(event, NOT_HEARD_OF)]
+    decider = interpreter(program, {"n": 1})
+    single: list[cmd.Command] = []
+    left: Any = None
+    for event in heard:
+        decision = decider.decide(left, [event])
+        left = decision.memory
+        single += decision.commands
+    together = decider.decide(None, heard)
+    assert list(together.commands) == single
+    assert together.memory == left

@@ -15,7 +15,10 @@ from perdure.cli.errors import CliError, ExitCode
 VERBS = {
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
+    "list": "perdure.cli.verbs.list_runs",
+    "replay": "perdure.cli.verbs.replay",
     "version": "perdure.cli.verbs.version",
+    "wait": "perdure.cli.verbs.wait",
 }
 """The module of each verb, in the order of the help: it has `command`, a function for typer, and `HELP`."""
 

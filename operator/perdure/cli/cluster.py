@@ -26,11 +26,11 @@ GET_ONE = "set KUBECONFIG or --context, or bring a cluster up with `make cluster
 """How to get a cluster."""
 
 
-class Unreachable(CliError):  # noqa: N818 - as a sentence says it
+class UnreachableError(CliError):
     """The API server could not be asked, or could not answer; it may be able to later."""
 
 
-class Gone(CliError):  # noqa: N818 - as a sentence says it
+class GoneError(CliError):
     """There is no such object."""
 
 
@@ -111,7 +111,7 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
-            raise Gone(
+            raise GoneError(
                 f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`; see which ones there are with "
                 f"`{self._program} list -A`, and choose the namespace with -n"
             ) from None
@@ -129,7 +129,7 @@ class Cluster:
                 "another namespace with -n"
             )
         if status == 429 or status >= 500:  # noqa: PLR2004
-            return Unreachable(f"the API server cannot answer now ({status}: {message}); try again in a moment")
+            return UnreachableError(f"the API server cannot answer now ({status}: {message}); try again in a moment")
         return CliError(f"the API server refuses: {message}")
 
 
@@ -177,6 +177,8 @@ def _access(context: str | None) -> Access:
         raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error
 
 
-def _unreachable(access: Access, error: Exception) -> Unreachable:
+def _unreachable(access: Access, error: Exception) -> UnreachableError:
     cause = str(error) or type(error).__name__
-    return Unreachable(f"the API server at {access.server} does not answer ({cause}); start that cluster, or {GET_ONE}")
+    return UnreachableError(
+        f"the API server at {access.server} does not answer ({cause}); start that cluster, or {GET_ONE}"
+    )

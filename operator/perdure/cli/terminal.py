@@ -46,6 +46,11 @@ class Screen:
         return shutil.get_terminal_size((80, 24)).columns
 
     @property
+    def height(self) -> int:
+        """Lines: of the terminal; where there is none, 24, or what `LINES` says."""
+        return shutil.get_terminal_size((80, 24)).lines
+
+    @property
     def interactive(self) -> bool:
         """Whether someone watches who sees lines change."""
         return self._file.isatty() and os.environ.get("TERM") != "dumb"

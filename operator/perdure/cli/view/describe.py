@@ -25,18 +25,30 @@ def describe(run: Run, page: Page) -> list[Text]:
     Returns:
         Lines.
     """
-    lines = list(header(run, page))
-    sections = (
+    return [*header(run, page), *sections(run, page)]
+
+
+def sections(run: Run, page: Page) -> Iterator[Text]:
+    """Show what there is to know below the header: steps, what is open, why it failed, what to do next.
+
+    Args:
+        run: The run.
+        page: What it is shown on.
+
+    Yields:
+        Lines; an empty one before each section.
+    """
+    for title, content in (
         (f"Steps {run.progress}".strip(), tree(run, page) if run.steps else []),
         ("Pending activities", [line for activity in run.activities for line in _card(activity, page)]),
         ("Pending timers", list(_timers(run, page))),
         ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),
-    )
-    for title, content in sections:
+    ):
         if content:
-            lines += [Text(), Text(title, style="bold"), *content]
-    return lines
+            yield Text()
+            yield Text(title, style="bold")
+            yield from content
 
 
 def header(run: Run, page: Page) -> Iterator[Text]:
@@ -99,37 +111,60 @@ def as_data(run: Run, page: Page) -> dict[str, Any]:
         page: How commands are written.
 
     Returns:
-        JSON values; what is not known is left out.
+        JSON values under the names that the status of a run uses; what is not known is left out.
     """
     data = asdict(run)
-    data["durationSeconds"] = run.duration(page.now)
-    data["pods"] = sorted(run.seen.pods) if run.seen else None
-    data["next"] = [{"purpose": purpose, "command": command} for purpose, command in hints.hints(run, page)]
     for name in ("seen", "observed"):
         del data[name]
-    for entry in (*data["activities"], *(step["open"] for step in data["steps"] if step["open"])):
-        deadline = entry.pop("deadline", None)
-        entry["deadline"] = deadline and {"time": deadline[0], "timeout": deadline[1]}
+    for step in data["steps"]:
+        del step["open"], step["timer"]  # they stand under `pendingActivities` and `pendingTimers`
+    for activity in data["activities"]:
+        time, kind = activity["deadline"] or (None, None)
+        activity["deadline"] = time and {"time": time, "timeout": kind}
+    data["duration_seconds"] = run.duration(page.now)
+    data["pods"] = sorted(run.seen.pods) if run.seen else None
+    data["next"] = [{"purpose": purpose, "command": command} for purpose, command in hints.hints(run, page)]
     cleaned: dict[str, Any] = _clean(data)
     return cleaned
 
 
+_NAMES = {
+    "activities": "pendingActivities",
+    "created": "creationTime",
+    "details": "heartbeatDetails",
+    "end": "completionTime",
+    "fires": "fireTime",
+    "heartbeat": "lastHeartbeatTime",
+    "last_start": "lastAttemptStartTime",
+    "next_attempt": "nextAttemptTime",
+    "removed_at": "removalTime",
+    "scheduled": "scheduledTime",
+    "start": "startTime",
+    "started": "startedTime",
+    "timers": "pendingTimers",
+    "uid": "runId",
+}
+_THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
+"""What users and their programs gave: it is not touched."""
+
+
 def _clean(data: Any) -> Any:
-    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds; nothing for nothing."""
-    if isinstance(data, datetime):
-        return text.iso(data)
-    if isinstance(data, timedelta):
-        return data.total_seconds()
-    if isinstance(data, list | tuple):
-        return [_clean(item) for item in data]
-    if isinstance(data, dict):
-        return {_camel(key): _kept(key, item) for key, item in data.items() if item not in (None, "", (), [])}
-    return data
-
-
-def _kept(key: str, item: Any) -> Any:
-    """What users and their programs gave is not touched."""
-    return item if key in {"input", "output", "details", "failure", "last_failure"} else _clean(item)
+    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds, nothing for nothing."""
+    match data:
+        case datetime():
+            return text.iso(data)
+        case timedelta():
+            return data.total_seconds()
+        case list() | tuple():
+            return [_clean(item) for item in data]
+        case dict():
+            return {
+                _NAMES.get(key) or _camel(key): item if key in _THEIRS else _clean(item)
+                for key, item in data.items()
+                if item is not None and (key in _THEIRS or item != "")
+            }
+        case _:
+            return data
 
 
 def _camel(name: str) -> str:

@@ -28,18 +28,34 @@ def tree(run: Run, page: Page, *, pods: bool = True) -> list[Text]:
     Returns:
         Lines; the first one is the heading.
     """
-    rows = [_cells(step, run, page) for step in run.steps]
-    widths = _widths(rows, page)
-    lines = [Text(_line(_HEADINGS, widths).rstrip(), style="dim")]
-    for index, (step, cells) in enumerate(zip(run.steps, rows, strict=True)):
-        is_last = index == len(rows) - 1
-        lines.append(_row(step, cells, widths, page, is_last=is_last))
-        stem = "   " if is_last else page.glyphs.pipe
-        for note, style in _notes(step, run, page, pods=pods):
-            line = Text(f"{stem}  ", style="dim")
-            line.append(page.shorten(note, page.width - cell_len(line.plain)), style=style)
-            lines.append(line)
-    return lines
+    heading, blocks = rows(run, page, pods=pods)
+    return [heading, *(line for block in blocks for line in block)]
+
+
+def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[list[Text]]]:
+    """Show the steps of a run, each for itself.
+
+    Args:
+        run: The run.
+        page: What they are shown on.
+        pods: Whether the pods of the attempts are named.
+
+    Returns:
+        The heading, and the lines of each step.
+    """
+    cells = [_cells(step, run, page) for step in run.steps]
+    widths = _widths(cells, page)
+    blocks = []
+    for index, step in enumerate(run.steps):
+        is_last = index == len(run.steps) - 1
+        block = [_row(step, cells[index], widths, page, is_last=is_last)]
+        stem = " " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe
+        for sentence, style in _notes(step, run, page, pods=pods):
+            line = Text(f"{stem}  ", style="")
+            line.stylize("dim")
+            block.append(line.append(page.shorten(sentence, page.width - cell_len(line.plain)), style=style))
+        blocks.append(block)
+    return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
 def _cells(step: Step, run: Run, page: Page) -> tuple[str, ...]:
@@ -58,11 +74,10 @@ def _cells(step: Step, run: Run, page: Page) -> tuple[str, ...]:
     )
 
 
-def _widths(rows: Sequence[Sequence[str]], page: Page) -> list[int]:
+def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
     """Natural widths; where that is too wide, what a step is about gives way first, then its name."""
     stem = cell_len(page.glyphs.branch)
-    headings = (_HEADINGS[0], *_HEADINGS[1:])
-    widths = [max(cell_len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
+    widths = [max(cell_len(row[i]) for row in (_HEADINGS, *table)) for i in range(len(_HEADINGS))]
     widths[0] += stem
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - page.width
     for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + stem)):

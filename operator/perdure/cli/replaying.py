@@ -1,0 +1,182 @@
+"""Replaying a recorded history with a definition. Pure."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pydantic
+import yaml
+
+from perdure.api.common import mistakes
+from perdure.api.workflow import WorkflowSpec
+from perdure.cli.errors import CliError
+from perdure.cli.view.difference import Difference
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.decider import Decider, Decision, UndecidableError
+from perdure.engine.events import AnyEvent
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.program import InvalidWorkflowError, Program, compile_program
+
+
+def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
+    """Read a history.
+
+    Args:
+        content: JSON, as `history -o json` writes it.
+        source: Where it was read.
+
+    Returns:
+        At least one event.
+
+    Raises:
+        CliError: It is no history.
+    """
+    remedy = "write it with `history --output json`"
+    try:
+        data = json.loads(content)
+        events = history.decode_events(data["events"] if isinstance(data, dict) else data)
+    except (ValueError, KeyError, msgspec.ValidationError) as error:
+        raise CliError(f"{source} is no history ({error}); {remedy}") from error
+    if not events:
+        raise CliError(f"{source} is a history without events; {remedy} once the run has started")
+    return events
+
+
+def workflow_type(events: Sequence[AnyEvent]) -> str:
+    """The name of the workflow that a history is of; empty where it does not say."""
+    first = events[0]
+    return first.workflow_type if isinstance(first, ev.WorkflowExecutionStarted) else ""
+
+
+def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
+    """Find the definition in a manifest.
+
+    Args:
+        content: YAML, of one or more documents.
+        source: Where it was read.
+        wanted: The workflow type of the history: preferred where there are several.
+
+    Returns:
+        A Workflow, or a WorkflowRun with its definition in it.
+
+    Raises:
+        CliError: There is none.
+    """
+    try:
+        documents = [document for document in yaml.safe_load_all(content) if isinstance(document, dict)]
+    except yaml.YAMLError as error:
+        raise CliError(f"{source} is no YAML: {error}") from error
+    found = [document for document in documents if definition_of(document) is not None]
+    if not found:
+        raise CliError(
+            f"{source} has neither a Workflow nor a WorkflowRun with `spec.inline`; name a manifest of either"
+        )
+    return next((document for document in found if _name(document) == wanted), found[0])
+
+
+def definition_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """The definition in a Workflow or WorkflowRun: its spec, `spec.inline`, or what a run was pinned to."""
+    spec = manifest.get("spec")
+    if not isinstance(spec, dict):
+        return None
+    if manifest.get("kind") == "Workflow":
+        return spec
+    if manifest.get("kind") == "WorkflowRun":
+        pinned = (manifest.get("status") or {}).get("definition")
+        return spec.get("inline") or pinned
+    return None
+
+
+def replay(
+    events: Sequence[AnyEvent], manifest: dict[str, Any], *, name: str | None, namespace: str | None
+) -> Difference | str | None:
+    """Replay a history.
+
+    Args:
+        events: The history.
+        manifest: A Workflow or WorkflowRun.
+        name: Name of the run; None for that of the WorkflowRun, or the workflow id.
+        namespace: Namespace of the run; None for that of the manifest.
+
+    Returns:
+        None where it replays; otherwise the first difference, or a sentence that says what is wrong.
+    """
+    program = _compile(definition_of(manifest))
+    if isinstance(program, str):
+        return program
+    first = events[0]
+    if not isinstance(first, ev.WorkflowExecutionStarted):
+        return f"a history begins with WorkflowExecutionStarted, this one with {type(first).__name__}"
+    metadata = manifest.get("metadata") or {}
+    is_run = manifest.get("kind") == "WorkflowRun"
+    scope = RunScope(
+        name=name or (_name(manifest) if is_run else "") or first.workflow_id,
+        namespace=namespace or metadata.get("namespace") or "default",
+        workflow_id=first.workflow_id,
+        run_id=first.original_execution_run_id,
+        attempt=first.attempt,
+    )
+    decider = _Recorder(Interpreter(program, scope, input=first.input, start_time=first.event_time))
+    reader = _Reader(events)
+    try:
+        history.replay(reader, decider)
+    except history.NondeterminismError:
+        return _difference(reader, decider)
+    except UndecidableError as error:
+        return f"event {reader.position} cannot be decided: {error}"
+    except ValueError as error:
+        return f"the history is not whole: {error}"
+    return None
+
+
+class _Reader:
+    """The events, and which one was read last."""
+
+    def __init__(self, events: Sequence[AnyEvent]) -> None:
+        self.events = events
+        self.position = 0
+        self.ended = False
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        for event in self.events:
+            self.position += 1
+            yield event
+        self.ended = True
+
+
+class _Recorder:
+    """A decider whose commands are kept."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider = decider
+        self.commands: list[Any] = []
+
+    def decide(self, memory: Any, events: Sequence[AnyEvent]) -> Decision:
+        decision = self._decider.decide(memory, events)
+        self.commands += decision.commands
+        return decision
+
+
+def _difference(reader: _Reader, decider: _Recorder) -> Difference:
+
+    before = reader.events[: reader.position - (0 if reader.ended else 1)]
+    done = sum(type(event) in history.COMMAND_EVENTS for event in before)
+    command = decider.commands[done] if done < len(decider.commands) else None
+    event = None if reader.ended else reader.events[reader.position - 1]
+    return Difference(len(before) + 1, event, command)
+
+
+def _compile(definition: dict[str, Any] | None) -> Program | str:
+
+    try:
+        return compile_program(WorkflowSpec.parse(definition))
+    except pydantic.ValidationError as error:
+        return f"the definition cannot be run: {'; '.join(mistakes(error))}"
+    except InvalidWorkflowError as error:
+        return f"the definition cannot be run: {error}"
+
+
+def _name(manifest: dict[str, Any]) -> str:
+    return str((manifest.get("metadata") or {}).get("name") or "")

@@ -1,0 +1,66 @@
+"""`replay`: does a definition still lead to a history?"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ColorOption
+from perdure.cli.page import page_of
+from perdure.cli.terminal import Color, Screen
+from perdure.cli.view.difference import Difference, show
+
+HELP = """Check that a definition still leads to a recorded history.
+
+Folds the history, asks the definition at each event what it would do, and
+tells the first difference. No cluster is asked. The run's name and namespace,
+which expressions may use, are not part of a history: give them where they are
+not those of the manifest.
+
+Exit status: 0 it replays, 1 it does not, 2 a file cannot be read.
+
+\b
+Examples:
+  {program} history order-42 --output json > order-42.json
+  {program} replay --file order-42.json --workflow workflow.yaml
+"""
+
+
+def command(
+    context: typer.Context,
+    *,
+    file: Annotated[
+        str, typer.Option("--file", "-f", help="History, as `history -o json` writes it; - for standard input")
+    ],
+    workflow: Annotated[str, typer.Option("--workflow", help="Manifest of a Workflow, or of a WorkflowRun")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the run; by default its workflow id", show_default=False)
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the run", show_default="default")
+    ] = None,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Check that a definition still leads to a recorded history."""
+    from perdure.cli import replaying  # noqa: PLC0415 - engine and language are slow to import, and not for `--help`
+
+    screen = Screen(color)
+    events = replaying.read_history(_read(file), file)
+    manifest = replaying.read_manifest(_read(workflow), workflow, replaying.workflow_type(events))
+    found = replaying.replay(events, manifest, name=name, namespace=namespace)
+    if isinstance(found, Difference):
+        screen.show(show(found, page_of(context, screen)))
+        raise typer.Exit(ExitCode.NO)
+    if found is not None:
+        typer.echo(f"does not replay: {found}")
+        raise typer.Exit(ExitCode.NO)
+    typer.echo(f"replays: {len(events)} events")
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{file} cannot be read: {error}") from error

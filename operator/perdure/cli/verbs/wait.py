@@ -1,0 +1,143 @@
+"""`wait`: follow a run until it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from perdure.api.durations import parse_duration
+from perdure.cli.cluster import Cluster, GoneError, UnreachableError, connect
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
+from perdure.cli.page import page_of, program_of
+from perdure.cli.terminal import Color, Screen
+from perdure.cli.view.changes import changes
+from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.follow import ended, window
+from perdure.kube import clock
+
+HELP = """Follow a run until it ends.
+
+Shows the steps as they go where standard output is a terminal, else a line
+for each change. An API server that does not answer is waited for.
+
+Exit status: 0 the run completed, 1 it ended in any other way, 2 trouble (no
+cluster, no such run, it was deleted), 124 it did not end in time.
+
+\b
+Examples:
+  {program} wait order-42
+  {program} wait order-42 --timeout 5m && echo shipped
+"""
+
+_PAUSE = 0.5
+"""Seconds between two looks."""
+
+
+def command(
+    context: typer.Context,
+    name: RunName,
+    *,
+    namespace: NamespaceOption = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", help="How long to wait, such as 90s, 5m or 1h30m", show_default="without end"),
+    ] = None,
+    times: TimeOption = TimeFormat.RELATIVE,
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """Follow a run until it ends."""
+    waiter = _Waiter(context, Screen(color), times, cluster)
+    seconds = _seconds(timeout)
+    phase = asyncio.run(waiter.wait(name, namespace, seconds))
+    if phase is None:
+        typer.echo(f"Error: the run `{name}` has not ended within {timeout}; it goes on", err=True)
+        raise typer.Exit(ExitCode.TIMEOUT)
+    raise typer.Exit(ExitCode.YES if phase == "Completed" else ExitCode.NO)
+
+
+def _seconds(timeout: str | None) -> float | None:
+    try:
+        return None if timeout is None else parse_duration(timeout).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from error
+
+
+class _Waiter:
+    def __init__(self, context: typer.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
+        self.context = context
+        self.screen = screen
+        self.times = times
+        self.cluster = cluster
+
+    async def wait(self, name: str, namespace: str | None, seconds: float | None) -> str | None:
+        """Follow the run; the phase it ended in, or None where it has not ended in time."""
+        program = program_of(self.context)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
+                looks = _looks(cluster, name)
+                return await (self.draw(looks) if self.screen.interactive else self.tell(looks))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+
+    async def draw(self, looks: AsyncIterator[Run]) -> str:
+        """Draw the steps anew at each look."""
+        from rich.console import Group  # noqa: PLC0415 - only where there is a terminal
+        from rich.live import Live  # noqa: PLC0415
+
+        run: Run | None = None
+        with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
+            async for run in looks:
+                page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
+                live.update(Group(*window(run, page, self.screen.height)), refresh=True)
+        assert run is not None, "the first look finds the run, or says why not"
+        self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
+        return run.phase
+
+    async def tell(self, looks: AsyncIterator[Run]) -> str:
+        """Write a line for each change."""
+        before: Run | None = None
+        async for run in looks:
+            page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
+            self.screen.show(Text(line) for line in changes(before, run, page))
+            before = run
+        assert before is not None, "the first look finds the run, or says why not"
+        return before.phase
+
+
+async def _looks(cluster: Cluster, name: str) -> AsyncIterator[Run]:
+    """The run, again and again, until it is closed."""
+    uid: str | None = None
+    away = False
+    while True:
+        try:
+            found = await cluster.run(name)
+        except UnreachableError as error:
+            if uid is None:
+                raise
+            if not away:
+                typer.echo(f"{error}; still waiting", err=True)
+            away = True
+        except GoneError:
+            if uid is None:
+                raise
+            raise CliError(f"the run `{name}` was deleted before it had ended; start it again to wait for it") from None
+        else:
+            away = False
+            uid = uid or found["metadata"]["uid"]
+            if found["metadata"]["uid"] != uid:
+                raise CliError(
+                    f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
+                )
+            pending = (found.get("status") or {}).get("pendingActivities")
+            run = read_run(found, now=clock.now(), seen=await cluster.seen(found) if pending else None)
+            yield run
+            if run.closed:
+                return
+        await asyncio.sleep(_PAUSE)

@@ -1,0 +1,75 @@
+"""What has changed between two looks at a run: a line for each change."""
+
+from collections.abc import Iterator
+
+from perdure.cli.view import text
+from perdure.cli.view.facts import Run, Step
+from perdure.cli.view.failure import summary
+from perdure.cli.view.page import Page
+from perdure.cli.view.tree import note
+
+_QUIET = frozenset({"Pending", "NotReached"})
+
+
+def changes(before: Run | None, after: Run, page: Page) -> Iterator[str]:
+    """Tell what has changed.
+
+    Args:
+        before: The run as it was; None at first.
+        after: The run as it is.
+        page: What it is shown on.
+
+    Yields:
+        A line for each step that stands otherwise, and one for the run if it does.
+    """
+    known = {step.name: step for step in before.steps} if before else {}
+    for step in after.steps:
+        if step.state not in _QUIET and _stand(known.get(step.name)) != _stand(step):
+            yield _line(_when(step, after, page), page, step.name, step.state, _tries(step), note(step, after, page))
+    if before is None or (before.phase, before.reason, before.message) != (after.phase, after.reason, after.message):
+        at = page.since(after.end or page.now, after.start)
+        yield _line(at, page, after.name, after.phase, "", outcome(after, page))
+
+
+def outcome(run: Run, page: Page) -> str:
+    """How a run stands, in one line.
+
+    Args:
+        run: The run.
+        page: What it is shown on.
+
+    Returns:
+        Why it failed, how long it took, or what it says.
+    """
+    length = run.duration(page.now)
+    return text.join(
+        (
+            f"after {text.duration(length)}" if run.closed and length is not None else None,
+            run.reason if run.reason != run.phase else None,
+            summary(run.failure) if run.failure else run.message,
+        )
+    )
+
+
+def _stand(step: Step | None) -> tuple[object, ...]:
+    if step is None:
+        return ("Pending",)
+    if step.state in _QUIET:
+        return ("Pending",)
+    waits_for = step.open.waits_for if step.open else None
+    return (step.state, step.attempt, waits_for)
+
+
+def _tries(step: Step) -> str:
+    return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and step.state != "BackingOff" else ""
+
+
+def _when(step: Step, run: Run, page: Page) -> str:
+    """When it came to stand so, as far as is known; otherwise when it was seen to."""
+    ended = step.end if step.open is None and step.timer is None else None
+    return page.since(ended or page.now, run.start)
+
+
+def _line(at: str, page: Page, name: str, state: str, *told: str) -> str:
+    icon = page.glyphs.icons.get(state, "?")
+    return text.one_line(f"{at} {icon} {name} {text.join((state, *told), ': ')}")

@@ -1,0 +1,83 @@
+"""A run that is being followed: what fits on the screen, and what is left to read when it has ended."""
+
+from rich.text import Text
+
+from perdure.cli.view import text
+from perdure.cli.view.changes import outcome
+from perdure.cli.view.describe import sections
+from perdure.cli.view.facts import Run
+from perdure.cli.view.page import Page
+from perdure.cli.view.tree import rows
+
+_AHEAD = 2
+"""Steps that are shown below the last one that was reached."""
+
+
+def window(run: Run, page: Page, height: int) -> list[Text]:
+    """Show how a run stands on one screen: where it is too long, the part in which something happens.
+
+    Args:
+        run: The run.
+        page: What it is shown on.
+        height: Lines of the screen.
+
+    Returns:
+        Fewer lines than the screen has, where it has at least ten.
+    """
+    head = summary(run, page)
+    if not run.steps:
+        return [head]
+    heading, blocks = rows(run, page, pods=False)
+    room = max(height - 3, 7)  # beside head, heading and cursor
+    if sum(map(len, blocks)) <= room:
+        return [head, heading, *(line for block in blocks for line in block)]
+    reached = max((i for i, step in enumerate(run.steps) if step.state not in {"Pending", "NotReached"}), default=0)
+    bottom = top = min(reached + 1 + _AHEAD, len(blocks))
+    room -= 2  # how much there is above and below
+    while top > 0 and len(blocks[top - 1]) <= room:
+        top -= 1
+        room -= len(blocks[top])
+    while bottom < len(blocks) and len(blocks[bottom]) <= room:
+        room -= len(blocks[bottom])
+        bottom += 1
+    return [
+        head,
+        heading,
+        *_left_out(top, "before", page),
+        *(line for block in blocks[top:bottom] for line in block),
+        *_left_out(len(blocks) - bottom, "after", page),
+    ]
+
+
+def ended(run: Run, page: Page) -> list[Text]:
+    """Show a run that has ended.
+
+    Args:
+        run: The run.
+        page: What it is shown on.
+
+    Returns:
+        Lines.
+    """
+    return [summary(run, page), *sections(run, page)]
+
+
+def _left_out(count: int, where: str, page: Page) -> list[Text]:
+    told = f"{page.glyphs.ellipsis} {count} step{'s' if count > 1 else ''} {where}"
+    return [Text(told, style="dim")] if count else []
+
+
+def summary(run: Run, page: Page) -> Text:
+    """Show a run in one line.
+
+    Args:
+        run: The run.
+        page: What it is shown on.
+
+    Returns:
+        Name, status, progress, duration and why.
+    """
+    line = Text(f"{text.one_line(run.name)}  ", style="").append_text(page.status(run.phase))
+    length = run.duration(page.now)
+    told = text.join((run.progress, text.duration(length) if length is not None else None, outcome(run, page)), "  ")
+    return line.append(page.shorten(f"  {text.one_line(told)}", max(page.width - len(line.plain), 10)))

@@ -117,6 +117,18 @@ def test_a_run_that_takes_too_long_is_closed_and_its_pods_are_stopped(namespace:
     namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))
 
 
+def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: Cluster) -> None:
+    work = python("raise SystemExit(1)", retryPolicy={"exponential": {"maximumAttempts": 1}})
+    steps = [{"name": "fails", "activity": {"name": "work"}}]
+    namespace.start("kept", {"inline": HELLO, "input": {"name": "Ada"}})
+    namespace.start("brief", {"ttlSecondsAfterFinished": 2, "inline": {"activities": [work], "steps": steps}})
+    namespace.wait("it to be removed", lambda: namespace.get("workflowrun", "brief") is None)
+    namespace.wait("its pod to be removed", lambda: not namespace.list("pods"))
+    assert namespace.closed("kept")["phase"] == "Completed"
+    namespace("patch", "wfr", "kept", "--type=merge", "-p", '{"spec": {"ttlSecondsAfterFinished": 0}}')
+    namespace.wait("the other one to be removed", lambda: namespace.get("workflowrun", "kept") is None)
+
+
 def test_kubectl_is_useful_to_a_person(namespace: Cluster) -> None:
     namespace.start("hello", {"input": {"name": "Ada"}, "inline": HELLO})
     namespace("wait", "wfr/hello", "--for=condition=Succeeded", "--timeout=60s")

@@ -5,6 +5,7 @@ what there is, once in a while, and hands on what no event has told of. That is 
 """
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -18,10 +19,13 @@ from perdure.kube.clock import now
 from perdure.observe import metrics
 
 Key = tuple[str, ...]
-"""``("run", uid)``, or ``("pod", namespace, name, uid)`` for a pod whose run is not known."""
+"""``("run", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
+for a closed run that is removed when its time is over."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
+_DEFAULT_TTL = 86_400
+"""Seconds; the API server fills it in, so only an object from before that knows it not."""
 
 
 class Manager:
@@ -64,13 +68,17 @@ class Manager:
         uid = obj["metadata"]["uid"]
         self._seen(obj, deleted=deleted)
         run = self._runs.get(uid)
+        expiry = _expiry(obj)
         if deleted or obj["metadata"].get("deletionTimestamp"):
+            self._queue.forget(_expiry_key(obj))
             if run is not None:
                 run.observe_gone()
                 self._queue.wake(("run", uid))
             return
+        if expiry is not None:
+            self._queue.wake_at(_expiry_key(obj), expiry)
         if run is None:
-            if (obj.get("status") or {}).get("completionTime"):
+            if expiry is not None:
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
             self._runs[uid] = Run(self._tools, obj)
             self._queue.wake(("run", uid))
@@ -103,6 +111,9 @@ class Manager:
         if key[0] == "pod":
             await self._release_orphan(key)
             return
+        if key[0] == "expiry":
+            await self._remove_expired(key)
+            return
         run = self._runs.get(key[1])
         if run is None:
             return
@@ -115,6 +126,22 @@ class Manager:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._runs))
+
+    async def _remove_expired(self, key: Key) -> None:
+        """Remove a closed run whose time to be kept is over; its spec may have been given more time since."""
+        _, namespace, name, uid = key
+        url = api.path(api.PERDURE, namespace, "workflowruns", name)
+        try:
+            obj = await self._tools.client.get(url)
+        except api.NotFoundError:
+            return
+        expiry = _expiry(obj)
+        if obj["metadata"]["uid"] != uid or expiry is None:
+            return
+        if expiry > now():
+            self._queue.wake_at(key, expiry)
+            return
+        await self._tools.client.delete(url, uid=uid)
 
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
@@ -204,6 +231,19 @@ class Manager:
             if sweeps >= _DEAD_AFTER_SWEEPS:
                 return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
         return None
+
+
+def _expiry(run: api.Object) -> datetime | None:
+    """When a run is to be removed; None while it is open."""
+    closed = (run.get("status") or {}).get("completionTime")
+    if not closed:
+        return None
+    return datetime.fromisoformat(closed) + timedelta(seconds=run["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))
+
+
+def _expiry_key(run: api.Object) -> Key:
+    meta = run["metadata"]
+    return "expiry", meta["namespace"], meta["name"], meta["uid"]
 
 
 def _mark(obj: api.Object) -> tuple[str, str]:

@@ -47,7 +47,7 @@ def written(value: Any) -> str:
 
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.sampled_from([0, 1, 0.0, 1.0, 2, "", "a"]), st.text(max_size=3), st.integers()
+    st.none(), st.sampled_from([0, 1, 0.0, 1.0, False, True, 2]), st.sampled_from(["", "a", "ü"]), st.integers()
 )
 keys = st.one_of(st.sampled_from(["a", "b", "", "/", "~", "~1", "~0", "a/b", "-", "0"]), st.text(max_size=3))
 documents = st.recursive(
@@ -64,14 +64,14 @@ def neighbours(draw: st.DrawFn) -> tuple[Any, Any]:
 
     def change(value: Any) -> Any:
         changed = value
-        match draw(st.integers(0, 5)):
+        match draw(st.integers(0, 7)):
             case 0:
                 changed = draw(documents)
-            case 1 if type(value) in {bool, int, float} and abs(value) < 2**53:
+            case 1 | 2 | 3 if type(value) in {bool, int, float} and abs(value) < 2**53:
                 changed = draw(st.sampled_from([bool, int, float]))(value)
-            case 2 if isinstance(value, list):
+            case 4 if isinstance(value, list):
                 changed = value + draw(st.lists(documents, max_size=3))
-            case 3 if isinstance(value, dict):
+            case 5 if isinstance(value, dict):
                 changed = {**value, draw(keys): draw(documents)}
             case _ if isinstance(value, list):
                 changed = [change(item) for item in value]

@@ -168,7 +168,7 @@ def test_a_step_that_is_not_there_is_told_with_place_and_expression(
 @pytest.mark.parametrize(
     ("template", "path", "want"),
     [
-        ("${input.}", "spec.output", "it does not parse"),
+        ("${input.}", "spec.output", "at column 7"),
         ({"a": ["${inptu.x}"]}, "spec.output.a[0]", "inptu"),
         ({"${input}": 1}, "spec.output", "the keys of a map are not computed"),
         ("${", "spec.output", "the closing } is missing"),

@@ -2,41 +2,26 @@
 
 import json
 import secrets
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import yaml
 
-from perdure.api.common import API_VERSION
+from admission import CASES, assert_part, manifest
+from kube import Cluster
 
 pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
 
 CHECKOUT = Path(__file__).parents[2]
-CASES = [
-    pytest.param(section["kind"], case, id=f"{section['kind']}: {case['case']}")
-    for section in yaml.safe_load_all((Path(__file__).parent / "admission.yaml").read_text(encoding="utf-8"))
-    for case in section["cases"]
-]
-
-
-class Answer(Protocol):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class Kubectl(Protocol):
-    def __call__(self, *arguments: str, stdin: str | None = None) -> str: ...
-
-    def run(self, *arguments: str, stdin: str | None = None) -> Answer: ...
 
 
 @pytest.fixture(scope="module")
-def namespace(kubectl: Kubectl) -> Iterator[str]:
+def namespace(kubectl: Cluster) -> Iterator[str]:
     """A throw-away namespace of a cluster that has the CRDs of this checkout."""
     # They are not applied here: whoever applies what helm installed takes it away from the next `helm upgrade`.
     other = [file.name for file in sorted((CHECKOUT / "crds").glob("*.yaml")) if not is_installed(kubectl, file)]
@@ -48,37 +33,17 @@ def namespace(kubectl: Kubectl) -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-def is_installed(kubectl: Kubectl, file: Path) -> bool:
+def is_installed(kubectl: Cluster, file: Path) -> bool:
     want = yaml.safe_load(file.read_text(encoding="utf-8"))
     answer = kubectl.run("get", "crd", want["metadata"]["name"], "--output=json")
     return answer.returncode == 0 and json.loads(answer.stdout)["spec"]["versions"] == want["spec"]["versions"]
 
 
-def manifest(kind: str, case: Json) -> str:
-    body = case.get("whole", {"spec": case.get("spec")})
-    metadata = case.get("metadata", {"name": "one"})
-    return json.dumps({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **body})
-
-
-def assert_part(want: Any, got: Any, path: str) -> None:
-    """Check that everything that is wanted is there; there may be more."""
-    if isinstance(want, dict):
-        assert isinstance(got, dict), path
-        for key, value in want.items():
-            assert key in got, f"{path}.{key} is missing"
-            assert_part(value, got[key], f"{path}.{key}")
-    elif isinstance(want, list):
-        for i, value in enumerate(want):
-            assert_part(value, got[i], f"{path}[{i}]")
-    else:
-        assert got == want, path
-
-
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_admission(kubectl: Kubectl, namespace: str, kind: str, case: Json) -> None:
+def test_admission(kubectl: Cluster, namespace: str, kind: str, case: Json) -> None:
     # Not `apply`: it drops every null before it sends anything.
     asked = ("create", "--namespace", namespace, "--dry-run=server", "--output=json", "--filename=-")
-    answer = kubectl.run(*asked, stdin=manifest(kind, case))
+    answer = kubectl.run(*asked, stdin=json.dumps(manifest(kind, case)))
     if "refused" not in case:
         assert answer.returncode == 0, f"refused, but should be taken: {answer.stderr}"
         assert_part(case.get("stored", {}), json.loads(answer.stdout), kind)
@@ -119,7 +84,7 @@ STORED = {
 
 
 @pytest.fixture(scope="module")
-def stored(kubectl: Kubectl, namespace: str) -> str:
+def stored(kubectl: Cluster, namespace: str) -> str:
     """The namespace, with one object of each kind that is asked to change."""
     for kind, spec in STORED.items():
         kubectl("create", "--namespace", namespace, "--filename=-", stdin=manifest(kind, {"spec": spec}))
@@ -161,7 +126,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("kind", "change", "want_said"), CHANGES)
-def test_changes(kubectl: Kubectl, stored: str, kind: str, change: Json, want_said: str | None) -> None:
+def test_changes(kubectl: Cluster, stored: str, kind: str, change: Json, want_said: str | None) -> None:
     patch = ("patch", kind, "one", "--namespace", stored, "--dry-run=server", "--type=merge", "--patch")
     answer = kubectl.run(*patch, json.dumps({"spec": change}))
     if want_said is None:
@@ -171,7 +136,9 @@ def test_changes(kubectl: Kubectl, stored: str, kind: str, change: Json, want_sa
         assert want_said in answer.stderr
 
 
-def set_status(kubectl: Kubectl, namespace: str, kind: str, status: Json, *more: str) -> Answer:
+def set_status(
+    kubectl: Cluster, namespace: str, kind: str, status: Json, *more: str
+) -> subprocess.CompletedProcess[str]:
     patch = ("patch", kind, "one", "--namespace", namespace, "--subresource=status", "--type=merge", *more, "--patch")
     return kubectl.run(*patch, json.dumps({"status": status}))
 
@@ -180,7 +147,7 @@ NOW = "2026-01-02T00:00:00Z"
 SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": NOW}
 
 
-def test_a_status_keeps_what_is_free_form(kubectl: Kubectl, stored: str) -> None:
+def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None:
     status = {
         "phase": "Running",
         "state": {"anything": [1, {"nested": True}]},
@@ -194,13 +161,13 @@ def test_a_status_keeps_what_is_free_form(kubectl: Kubectl, stored: str) -> None
     assert_part(status, json.loads(answer.stdout)["status"], "status")
 
 
-def test_a_status_knows_the_phases(kubectl: Kubectl, stored: str) -> None:
+def test_a_status_knows_the_phases(kubectl: Cluster, stored: str) -> None:
     answer = set_status(kubectl, stored, "WorkflowRun", {"phase": "Sleeping"}, "--dry-run=server")
     assert "status.phase" in answer.stderr
     assert "ContinuedAsNew" in answer.stderr
 
 
-def test_a_condition_is_there_once(kubectl: Kubectl, stored: str) -> None:
+def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
     twice = {"conditions": [SUCCEEDED, SUCCEEDED]}
     answer = set_status(kubectl, stored, "WorkflowRun", twice, "--dry-run=server")
     assert "Duplicate value" in answer.stderr
@@ -218,25 +185,25 @@ def test_a_condition_is_there_once(kubectl: Kubectl, stored: str) -> None:
         ("hseg", False, "NAME RUN INDEX FIRST LAST BYTES AGE"),
     ],
 )
-def test_columns(kubectl: Kubectl, stored: str, kind: str, wide: bool, want_titles: str) -> None:
+def test_columns(kubectl: Cluster, stored: str, kind: str, wide: bool, want_titles: str) -> None:
     output = ("--output=wide",) if wide else ()
     table = kubectl("get", kind, "--namespace", stored, *output)
     assert table.splitlines()[0].split() == want_titles.split()
 
 
-def test_runs_are_found_by_field(kubectl: Kubectl, stored: str) -> None:
+def test_runs_are_found_by_field(kubectl: Cluster, stored: str) -> None:
     get = ("get", "wfr", "--namespace", stored, "--output=name", "--field-selector")
     assert kubectl(*get, "spec.workflow.name=x").split() == ["workflowrun.perdure.dev/one"]
     assert kubectl(*get, "spec.workflow.name=y") == ""
     assert kubectl(*get, "status.phase=Completed") == ""
 
 
-def test_the_category_lists_every_kind(kubectl: Kubectl, stored: str) -> None:
+def test_the_category_lists_every_kind(kubectl: Cluster, stored: str) -> None:
     names = kubectl("get", "perdure", "--namespace", stored, "--output=name").split()
     assert {name.split(".")[0] for name in names} >= {kind.lower() for kind in STORED}
 
 
 @pytest.mark.usefixtures("namespace")
-def test_explain_tells_unit_default_and_values(kubectl: Kubectl) -> None:
+def test_explain_tells_unit_default_and_values(kubectl: Cluster) -> None:
     assert "Default 0s: no limit" in kubectl("explain", "workflowrun.spec.executionTimeout")
     assert "BufferOne" in kubectl("explain", "schedule.spec.overlapPolicy")

@@ -1,43 +1,17 @@
 """The models say what the API server says: the table of `tests/integration/admission.yaml`, without a cluster."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
-from perdure.api.common import API_VERSION, mistakes
+from admission import CASES, assert_part, manifest
+from perdure.api.common import mistakes
 from perdure.api.crdgen import KINDS
 
 Json = dict[str, Any]
 
-TABLE = Path(__file__).parents[2] / "integration" / "admission.yaml"
 MODELS = {kind.__name__: kind for kind in KINDS}
-CASES = [
-    pytest.param(section["kind"], case, id=f"{section['kind']}: {case['case']}")
-    for section in yaml.safe_load_all(TABLE.read_text(encoding="utf-8"))
-    for case in section["cases"]
-]
-
-
-def manifest(kind: str, case: Json) -> Json:
-    body = case.get("whole", {"spec": case.get("spec")})
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": case.get("metadata", {"name": "one"}), **body}
-
-
-def assert_part(want: Any, got: Any, path: str) -> None:
-    """Check that everything that is wanted is there; there may be more."""
-    if isinstance(want, dict):
-        assert isinstance(got, dict), path
-        for key, value in want.items():
-            assert key in got, f"{path}.{key} is missing"
-            assert_part(value, got[key], f"{path}.{key}")
-    elif isinstance(want, list):
-        for i, value in enumerate(want):
-            assert_part(value, got[i], f"{path}[{i}]")
-    else:
-        assert got == want, path
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)

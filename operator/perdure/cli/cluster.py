@@ -173,7 +173,8 @@ def _access(context: str | None) -> Access:
         return find_access(context=context, host=host, port=os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
     except NoAccessError as error:
         raise CliError(str(error)) from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+        # The official client does not check a kubeconfig: it raises whatever it stumbles over.
         raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error
 
 

@@ -28,27 +28,25 @@ def changes(before: Run | None, after: Run, page: Page) -> Iterator[str]:
             yield _line(_when(step, after, page), page, step.name, step.state, _tries(step), note(step, after, page))
     if before is None or (before.phase, before.reason, before.message) != (after.phase, after.reason, after.message):
         at = page.since(after.end or page.now, after.start)
-        yield _line(at, page, after.name, after.phase, "", outcome(after, page))
+        yield _line(at, page, after.name, after.phase, _took(after, page), why(after))
 
 
-def outcome(run: Run, page: Page) -> str:
-    """How a run stands, in one line.
+def why(run: Run) -> str:
+    """Why a run stands as it does, in one line.
 
     Args:
         run: The run.
-        page: What it is shown on.
 
     Returns:
-        Why it failed, how long it took, or what it says.
+        The failure, or reason and message; empty where there is nothing to say.
     """
-    length = run.duration(page.now)
-    return text.join(
-        (
-            f"after {text.duration(length)}" if run.closed and length is not None else None,
-            run.reason if run.reason != run.phase else None,
-            summary(run.failure) if run.failure else run.message,
-        )
-    )
+    told = summary(run.failure) if run.failure else run.message
+    return text.one_line(text.join((run.reason if run.reason != run.phase else None, told)))
+
+
+def _took(run: Run, page: Page) -> str:
+    length = run.duration(page.now) if run.closed else None
+    return "" if length is None else f"after {text.duration(length)}"
 
 
 def _stand(step: Step | None) -> tuple[object, ...]:
@@ -61,7 +59,9 @@ def _stand(step: Step | None) -> tuple[object, ...]:
 
 
 def _tries(step: Step) -> str:
-    return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and step.state != "BackingOff" else ""
+    """Which attempt it is, where its note does not say so."""
+    tells = step.state in {"BackingOff", "Scheduled"}
+    return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not tells else ""
 
 
 def _when(step: Step, run: Run, page: Page) -> str:

@@ -101,7 +101,7 @@ def _short(event: Event) -> str:
             told += [summary(event.get("failure") or {}), event.get("retryState")]
         case "TimerStarted":
             told += [_readable("startToFireTimeout", event.get("startToFireTimeout"))]
-        case _ if "result" in event:
+        case "ActivityTaskCompleted" | "WorkflowExecutionCompleted":
             told += [_given("result", event)]
         case _:
             known = ("activityId", "timerId", "scheduledEventId", "startedEventId", *_ALWAYS)

@@ -21,6 +21,9 @@ Json = dict[str, Any]
 CLOSED = frozenset({"Completed", "Failed", "Cancelled", "Terminated", "TimedOut", "ContinuedAsNew"})
 """The phases after which nothing more happens."""
 
+_MAX_LOST = 20
+"""How many pods of an activity may have disappeared for those after them to be found."""
+
 _MODIFIERS = frozenset({"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter"})
 _ENDED = {
     "ActivityTaskCompleted": "Succeeded",
@@ -363,7 +366,12 @@ class _Reader:
     def pods(self, told: _Recorded | None, attempt: int | None) -> tuple[str, ...]:
         if told is None or told.scheduled_event_id is None:
             return ()
-        return tuple(pod_name(self.name, told.scheduled_event_id, n) for n in range(1, (attempt or 1) + 1))
+        if attempt is not None:
+            return tuple(pod_name(self.name, told.scheduled_event_id, n) for n in range(1, attempt + 1))
+        # A run that is closed from outside does not record how often its open activities were tried.
+        there = self.seen.pods if self.seen else frozenset()
+        tried = (pod_name(self.name, told.scheduled_event_id, n) for n in range(1, len(there) + _MAX_LOST + 1))
+        return tuple(name for name in tried if name in there)
 
 
 def _read_events(events: Iterable[Json]) -> dict[str, _Recorded]:

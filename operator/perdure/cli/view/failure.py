@@ -35,13 +35,14 @@ def summary(failure: Mapping[str, Any]) -> str:
         For instance `CardDeclined: no funds`.
     """
     head = _sentence(failure)
-    cause = failure.get("cause")
+    # What failed an activity stands in its message already.
+    cause = failure.get("cause") if failure.get("kind") != "Activity" else None
     return text.one_line(f"{head}, after {_sentence(cause)}" if isinstance(cause, dict) else head)
 
 
 def _sentence(failure: Mapping[str, Any]) -> str:
     message = str(failure.get("message") or "")
-    if failure.get("kind") in {"Timeout", "Server"} and message:
+    if failure.get("kind") in {"Activity", "Timeout", "Server"} and message:
         return message
     return f"{title(failure)}: {message}" if message else title(failure)
 
@@ -61,15 +62,14 @@ def chain(failure: Mapping[str, Any], page: Page) -> Iterator[Text]:
         if not isinstance(node, dict):
             return
         indent = "  " * (depth + 1)
-        head = Text(indent + ("caused by " if depth else ""))
-        head.append(text.one_line(title(node)), style="bold red")
-        lines = text.wrap(text.one_line(str(node.get("message") or "")), max(page.width - len(indent) - 2, 20))
-        if len(head.plain) + 2 + len(lines[0]) <= page.width:
-            head.append(f": {lines.pop(0)}" if lines[0] else "")
-            yield head
-        else:
-            yield head.append(":")
-        yield from (Text(f"{indent}  {line}") for line in lines)
+        before, name = "caused by " if depth else "", text.one_line(title(node))
+        message = text.one_line(str(node.get("message") or ""))
+        told = text.join((f"{before}{name}", message), ": ")
+        first, *rest = text.wrap(told, max(page.width - len(indent) - 2, 20))
+        line = Text(indent + first)
+        line.stylize("bold red", len(indent) + len(before), len(indent) + len(before) + len(name))
+        yield line
+        yield from (Text(f"{indent}  {part}") for part in rest)
         yield from _more(node, f"{indent}  ", page)
         node = node.get("cause")
 

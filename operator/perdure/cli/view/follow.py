@@ -1,9 +1,10 @@
 """A run that is being followed: what fits on the screen, and what is left to read when it has ended."""
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.cli.view import text
-from perdure.cli.view.changes import outcome
+from perdure.cli.view.changes import why
 from perdure.cli.view.describe import sections
 from perdure.cli.view.facts import Run
 from perdure.cli.view.page import Page
@@ -77,7 +78,7 @@ def summary(run: Run, page: Page) -> Text:
     Returns:
         Name, status, progress, duration and why.
     """
-    line = Text(f"{text.one_line(run.name)}  ", style="").append_text(page.status(run.phase))
+    line = Text(f"{text.one_line(run.name)}  ").append_text(page.status(run.phase))
     length = run.duration(page.now)
-    told = text.join((run.progress, text.duration(length) if length is not None else None, outcome(run, page)), "  ")
-    return line.append(page.shorten(f"  {text.one_line(told)}", max(page.width - len(line.plain), 10)))
+    told = text.join(("", run.progress, text.duration(length) if length is not None else None, why(run)), "  ")
+    return line.append(page.shorten(f"  {told}", max(page.width - cell_len(line.plain), 10)))

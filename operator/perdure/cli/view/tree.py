@@ -159,7 +159,9 @@ def _open_note(activity: OpenActivity, page: Page) -> str:
     if activity.next_attempt is not None:
         return text.join((f"{attempt} {page.near(activity.next_attempt)}", failed))
     if activity.state == "Scheduled":
-        return text.join((f"{attempt} {activity.waits_for or 'waits for its pod to start'}", failed))
+        return text.join(
+            (f"{attempt}: {activity.waits_for}" if activity.waits_for else f"{attempt} waits for its pod", failed)
+        )
     return text.join((heartbeat(activity, page), failed))
 
 

@@ -1,0 +1,303 @@
+"""The command as it is called: help, errors, exit codes. An HTTP server of the test's own stands in for a cluster."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from perdure.cli.app import VERBS, build, program_name
+from unit.cli.flow import ORDER, UID, Flow, charged_after_two_refusals
+
+RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
+Answer = dict[str, Any] | tuple[int, dict[str, Any]] | Callable[[], Any]
+
+
+@dataclass
+class ApiServer:
+    """Answers by path; what it does not know is not found."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+
+    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        where = urlsplit(path)
+        self.asked.append((where.path, parse_qs(where.query)))
+        found = self.answers.get(where.path)
+        found = found() if callable(found) else found
+        if isinstance(found, tuple):
+            return found
+        if found is not None:
+            return 200, found
+        name = where.path.rpartition("/")[2]
+        return 404, {"kind": "Status", "reason": "NotFound", "message": f'workflowruns.perdure.dev "{name}" not found'}
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    api = ApiServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = api.answer(self.path)
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    kubeconfig(tmp_path, monkeypatch, f"http://127.0.0.1:{http.server_port}")
+    try:
+        yield api
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+def kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    data = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+        "current-context": "c",
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(data))
+    use_kubeconfig(folder / "kubeconfig", monkeypatch)
+
+
+def use_kubeconfig(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The official client reads KUBECONFIG when it is imported, which in tests is only once.
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def call(*arguments: str, program: str = "perdure") -> Result:
+    return CliRunner().invoke(build(program), list(arguments), prog_name=program)
+
+
+def items(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {}, "items": list(found)}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("program", ["perdure", "kubectl perdure"])
+def test_help_fits_80_columns_and_has_an_example(verb: str, program: str) -> None:
+    shown = call(verb, "-h", program=program).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert f"Usage: {program} {verb}" in shown
+    assert f"\n    {program} {verb}" in shown.partition("Examples:")[2]
+    assert "{" not in shown.replace("{NAME}", "")
+
+
+@pytest.mark.parametrize(
+    ("called", "want"),
+    [
+        ("/usr/bin/perdure", "perdure"),
+        ("/home/a/.krew/bin/kubectl-perdure", "kubectl perdure"),
+        ("kubectl-perdure.exe", "kubectl perdure"),
+        ("-c", "perdure"),
+    ],
+)
+def test_the_plugin_calls_itself_as_kubectl_does(called: str, want: str) -> None:
+    assert program_name(called) == want
+
+
+def test_version_imports_nothing_that_it_does_not_need() -> None:
+    code = (
+        "import sys; sys.argv = ['perdure', 'version']\n"
+        "from perdure.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'aiohttp', 'asyncio', 'kubernetes', 'kopf', 'rich', 'yaml'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["perdure 0.1.0", "[]"]
+
+
+def test_describe_shows_the_run_and_asks_for_its_pods(server: ApiServer) -> None:
+    flow = charged_after_two_refusals()
+    server.answers[f"{RUNS}/order-42"] = flow.object
+    server.answers["/api/v1/namespaces/shop/pods"] = items({"metadata": {"name": "order-42-5-2"}})
+    server.answers["/apis/coordination.k8s.io/v1/namespaces/shop/leases"] = (403, {"message": "no"})
+    done = call("describe", "order-42", "--output", "json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["pods"] == ["order-42-5-2"]
+    assert server.asked[1][1]["labelSelector"] == [f"perdure.dev/run-id={UID}"]
+    text = call("describe", "order-42", "--color", "always").stdout
+    assert "\x1b[32m✓ Succeeded" in text
+    assert "\x1b" not in call("describe", "order-42", "--color", "never").stdout
+    assert yaml.safe_load(call("describe", "order-42", "-o", "yaml").stdout)["name"] == "order-42"
+
+
+def test_history_as_json_is_what_is_stored_and_can_be_replayed(server: ApiServer, tmp_path: Path) -> None:
+    flow = charged_after_two_refusals().at(56)
+    server.answers[f"{RUNS}/order-42"] = flow.object
+    done = call("history", "order-42", "-o", "json")
+    assert json.loads(done.stdout) == {"events": flow.status["history"]["events"]}
+    workflow = {"kind": "Workflow", "metadata": {"name": "order-flow"}, "spec": yaml.safe_load(ORDER)}
+    (tmp_path / "h.json").write_text(done.stdout)
+    (tmp_path / "w.yaml").write_text(yaml.safe_dump(workflow))
+    files = ("--file", str(tmp_path / "h.json"), "--workflow", str(tmp_path / "w.yaml"))
+    assert call("replay", *files).stdout == "replays: 10 events\n"
+    (tmp_path / "w.yaml").write_text(
+        yaml.safe_dump(workflow).replace("30s}", "31s}").replace("duration: 30s", "duration: 31s")
+    )
+    changed = call("replay", *files)
+    assert changed.exit_code == 1
+    assert changed.stdout.startswith("does not replay: event 8 differs\n")
+
+
+def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer) -> None:
+    flow = charged_after_two_refusals().at(56)
+    run = json.loads(json.dumps(flow.object))
+    events = run["status"]["history"]["events"]
+    run["status"]["history"] |= {"events": events[5:], "segments": 2}
+    server.answers[f"{RUNS}/order-42"] = run
+    segments = [{"spec": {"index": 1, "events": events[3:6]}}, {"spec": {"index": 0, "events": events[:3]}}]
+    where = "/apis/perdure.dev/v1alpha1/namespaces/shop/historysegments"
+    server.answers[where] = items(*segments)
+    assert json.loads(call("history", "order-42", "-o", "json").stdout) == {"events": events}
+    assert server.asked[-1] == (where, {"limit": ["500"], "fieldSelector": [f"spec.workflowRun.runId={UID}"]})
+    server.answers[where] = items(segments[0])
+    done = call("history", "order-42")
+    assert done.exit_code == 2
+    assert "not whole: event 1 is missing" in done.stderr
+
+
+def test_list_shows_the_newest_first_and_names_for_xargs(server: ApiServer) -> None:
+    old, new = Flow(name="old").object, Flow(name="new").object
+    new["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    server.answers[RUNS] = items(old, new)
+    server.answers["/apis/perdure.dev/v1alpha1/workflowruns"] = items(old)
+    assert call("list", "-o", "name").stdout.split() == ["workflowrun.perdure.dev/new", "workflowrun.perdure.dev/old"]
+    assert call("list", "-A").stdout.splitlines()[1].split()[:2] == ["shop", "old"]
+    assert len(json.loads(call("list", "-o", "json").stdout)["items"]) == 2
+
+
+def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
+    server.answers[RUNS] = items()
+    done = call("list")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no runs in namespace shop" in done.stderr
+
+
+@pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])
+def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer, end: str, want: int) -> None:
+    definition = """
+    activities:
+    - {name: only, startToCloseTimeout: 1m, retryPolicy: {exponential: {maximumAttempts: 1}}, container: {image: shop}}
+    steps: [{name: only, activity: {name: only}}]
+    """
+    flow = Flow(definition)
+    looks = 0
+
+    def look() -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            return 503, {"reason": "ServiceUnavailable", "message": "etcd is away"}
+        if looks == 3:
+            getattr(flow, end)(5)
+        return flow.object
+
+    server.answers[f"{RUNS}/order-42"] = look
+    done = call("wait", "order-42")
+    assert done.exit_code == want, done.stderr
+    assert "etcd is away" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith(
+        f"+5s {'✓' if want == 0 else '✗'} order-42 {end.capitalize()}: after 5s"
+    )
+
+
+def test_wait_gives_up_with_the_code_of_timeout(server: ApiServer) -> None:
+    server.answers[f"{RUNS}/order-42"] = Flow().object
+    done = call("wait", "order-42", "--timeout", "100ms")
+    assert done.exit_code == 124
+    assert done.stderr == "Error: the run `order-42` has not ended within 100ms; it goes on\n"
+
+
+def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
+    looks: list[dict[str, Any] | None] = [Flow().object]
+    server.answers[f"{RUNS}/order-42"] = lambda: looks.pop() if looks else None
+    done = call("wait", "order-42")
+    assert done.exit_code == 2
+    assert "was deleted before it had ended" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "want"),
+    [
+        (404, 'workflowruns.perdure.dev "x" not found', "no WorkflowRun `x` in namespace `shop`; see which ones"),
+        (404, "404 page not found", "Perdure is not installed in it; run `make install`"),
+        (401, "Unauthorized", "log in again"),
+        (403, 'workflowruns "x" is forbidden', "ask who runs the cluster for the role `view`"),
+        (500, "oh", "cannot answer now (500: oh); try again"),
+        (400, "bad", "refuses: bad"),
+    ],
+)
+def test_what_the_api_server_refuses_is_one_sentence_with_a_remedy(
+    server: ApiServer, status: int, message: str, want: str
+) -> None:
+    server.answers[f"{RUNS}/x"] = (status, {"reason": "Any", "message": message})
+    for verb in ("describe", "history", "wait"):
+        done = call(verb, "x")
+        assert done.exit_code == 2
+        assert done.stderr.startswith("Error: ")
+        assert want in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [(None, "set KUBECONFIG, or run `make cluster`"), ("{a: [", "make cluster"), ("[]", "make cluster")],
+    ids=["none", "no YAML", "something else"],
+)
+def test_no_cluster_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, want: str
+) -> None:
+    use_kubeconfig(tmp_path / "config", monkeypatch)
+    if content is not None:
+        (tmp_path / "config").write_text(content)
+    done = call("list")
+    assert done.exit_code == 2
+    assert want in done.stderr
+
+
+def test_a_context_that_does_not_exist_is_named(server: ApiServer) -> None:
+    assert server.asked == []
+    done = call("list", "--context", "elsewhere")
+    assert done.exit_code == 2
+    assert "elsewhere" in done.stderr
+
+
+def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubeconfig(tmp_path, monkeypatch, "http://127.0.0.1:9")
+    done = call("list")
+    assert done.exit_code == 2
+    assert "http://127.0.0.1:9 does not answer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["describe"], ["descrbe", "x"], ["wait", "x", "--timeout", "soon"], ["list", "-o", "xml"], ["replay"]],
+)
+def test_wrong_usage_is_trouble(arguments: list[str]) -> None:
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert "Error: " in done.stderr

@@ -1,0 +1,241 @@
+"""What `describe` shows, case by case; times are seconds since the start."""
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.cli.view.describe import as_data, describe
+from perdure.cli.view.facts import Seen, Sight, read_run
+from perdure.cli.view.page import ASCII
+from perdure.cli.view.tree import tree
+from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
+
+
+def test_a_finished_step_tells_its_attempts_and_the_last_failure_before_success() -> None:
+    flow = charged_after_two_refusals()
+    assert plain(tree(flow.run(36), flow.page(36))) == golden("""
+        STEP               STATUS       KIND                    TRIES  START  TIME
+        ├─ reserve         ✓ Succeeded  activity reserve-stock  2      +0s    10s
+        │    attempt 1 failed: pod order-42-2-1 was deleted by someone
+        │    pods order-42-2-1, order-42-2-2
+        ├─ charge          ✓ Succeeded  activity charge-card    3/3    +10s   16s
+        │    attempt 2 failed: CardDeclined: no funds
+        │    pods order-42-5-1, order-42-5-2, order-42-5-3
+        ├─ change-of-mind  ◔ Waiting    sleep 30s                      +26s   10s
+        │    fires in 20s
+        └─ done            ○ Pending    return
+    """)
+
+
+def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
+    flow = charged_after_two_refusals().at(56)
+    shown = plain(describe(flow.run(), flow.page(60)))
+    header, steps, hints = shown.split("\n\n")
+    assert header == golden("""
+        Name:         order-42
+        Namespace:    shop
+        Workflow:     order-flow
+        Run id:       11111111-2222-3333-4444-555555555555
+        Status:       ✓ Completed
+        Started:      2026-01-01T12:00:00Z (1m ago)
+        Ended:        2026-01-01T12:00:56Z (4s ago)
+        Duration:     56s
+        Input:        {"items":["lamp"],"amount":349}
+        Output:       {"reservation":"R-1"}
+    """)
+    assert steps.startswith("Steps 4/4\n")
+    assert hints == golden("""
+        What next
+          every event with its attributes:
+            perdure history -n shop order-42 --detailed
+          the whole output:
+            kubectl -n shop get workflowrun order-42 -o 'jsonpath={.status.output}'
+          remove it, to start one of that name anew (it is removed by itself in 59m56s):
+            kubectl -n shop delete workflowrun order-42
+    """)
+
+
+def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
+    flow = Flow().started(1).completed(10)
+    flow.failed(12, declined(details={"code": 51}, non_retryable=True, stack_trace="Traceback\n  line 1\nno funds"))
+    seen = Seen(pods=frozenset({"order-42-5-1"}))
+    shown = plain(describe(flow.run(seen=seen), flow.page(20)))
+    assert shown[shown.index("Steps") :] == golden("""
+        Steps 1/4
+        STEP               STATUS        KIND                    TRIES  START  TIME
+        ├─ reserve         ✓ Succeeded   activity reserve-stock  1      +0s    10s
+        │    pod order-42-2-1
+        ├─ charge          ✗ Failed      activity charge-card    1/3    +10s   2s
+        │    CardDeclined: no funds; NonRetryableFailure
+        │    pod order-42-5-1
+        ├─ change-of-mind  ○ NotReached  sleep 30s
+        └─ done            ○ NotReached  return
+
+        Failure
+          Activity: step `charge`: activity `charge-card` failed after 1 attempt
+            (NonRetryableFailure): no funds
+            caused by CardDeclined: no funds
+              details: {"code":51}
+              not retryable
+              Traceback
+                line 1
+              no funds
+
+        What next
+          the log of the last attempt of `charge`:
+            kubectl -n shop logs order-42-5-1
+          every event with its attributes:
+            perdure history -n shop order-42 --detailed
+          remove it, to start one of that name anew (it is removed by itself in 59m52s):
+            kubectl -n shop delete workflowrun order-42
+    """)
+
+
+def test_an_attempt_that_backs_off_tells_when_the_next_one_comes() -> None:
+    flow = Flow().started(1).completed(10).failed(12)
+    seen = Seen(pods=frozenset({"order-42-5-1"}))
+    shown = plain(describe(flow.run(13, seen), flow.page(13)))
+    assert "├─ charge          ↻ BackingOff  activity charge-card    2/3    +10s   3s\n" in shown
+    assert "│    attempt 2 in 3s; attempt 1 failed: CardDeclined: no funds\n" in shown
+    assert shown[shown.index("Pending activities") :] == golden("""
+        Pending activities
+          charge (charge-card)  ↻ BackingOff
+            Attempt:      2 of 3, in 3s
+            Scheduled:    2026-01-01T12:00:10Z (3s ago)
+            Last failure: CardDeclined: no funds
+
+        What next
+          why `charge` failed:
+            kubectl -n shop logs order-42-5-1
+          follow it until it ends:
+            perdure wait -n shop order-42
+          what has happened so far:
+            perdure history -n shop order-42
+    """)
+
+
+def test_a_running_attempt_tells_its_heartbeat_and_when_it_times_out() -> None:
+    flow = Flow().started(1).heartbeat(4, {"picked": ["lamp"]})
+    shown = plain(describe(flow.run(6), flow.page(6)))
+    assert '│    heartbeat 2s ago: {"picked":["lamp"]}\n' in shown
+    assert (
+        golden("""
+        Pending activities
+          reserve (reserve-stock)  ● Running
+            Attempt:      1
+            Pod:          order-42-2-1
+            Scheduled:    2026-01-01T12:00:00Z (6s ago)
+            Started:      2026-01-01T12:00:01Z (5s ago)
+            Heartbeat:    2s ago: {"picked":["lamp"]}
+            Times out:    in 8s (Heartbeat)
+    """)
+        in shown
+    )
+    assert "kubectl -n shop logs -f order-42-2-1" in shown
+
+
+def test_what_pod_and_lease_say_is_newer_than_the_status() -> None:
+    flow = Flow()
+    sight = Sight(started=at(1), heartbeat=at(5), details={"picked": 3})
+    run = flow.run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": sight}))
+    assert run.steps[0].state == "Running"
+    assert '    heartbeat 1s ago: {"picked":3}' in plain(tree(run, flow.page(6)))
+
+
+def test_a_pod_that_does_not_start_says_why() -> None:
+    flow = Flow()
+    waits_for = "container activity: ImagePullBackOff: Back-off pulling image"
+    run = flow.run(6, Seen(pods=frozenset({"order-42-2-1"}), sights={"order-42-2-1": Sight(waits_for=waits_for)}))
+    shown = plain(describe(run, flow.page(6)))
+    assert f"◔ Scheduled  activity reserve-stock  1      +0s    6s\n│    attempt 1: {waits_for}\n" in shown
+    assert "kubectl -n shop describe pod order-42-2-1" in shown
+
+
+def test_a_backoff_that_is_over_is_not_shown_as_one_although_the_status_still_says_so() -> None:
+    flow = Flow().started(1).completed(10).failed(12)
+    assert flow.status["pendingActivities"][0]["state"] == "BackingOff"
+    assert flow.run(17).steps[1].state == "Scheduled"
+
+
+def test_steps_that_a_timeout_of_the_run_cut_off_are_stopped() -> None:
+    flow = Flow(timeout=timedelta(seconds=20)).started(1).at(20)
+    seen = Seen(pods=frozenset({"order-42-2-1", "order-42-2-3"}))
+    shown = plain(describe(flow.run(seen=seen), flow.page(30)))
+    assert "Status:       ✗ TimedOut" in shown
+    assert "├─ reserve         ⊘ Stopped     activity reserve-stock         +0s    20s" in shown
+    assert "│    cut off when the run ended TimedOut\n│    pods order-42-2-1, order-42-2-3\n" in shown
+    assert "  Timeout: workflow timeout" in shown
+
+
+def test_a_run_nobody_has_seen_points_to_the_operator() -> None:
+    flow = Flow()
+    flow.status = {}
+    shown = plain(describe(flow.run(), flow.page(5)))
+    assert "Status:       ○ Pending" in shown
+    assert "kubectl get pods -A -l app.kubernetes.io/name=perdure" in shown
+    assert "Steps" not in shown
+
+
+def test_ascii_and_clock_times_and_the_name_of_the_plugin() -> None:
+    flow = charged_after_two_refusals()
+    page = flow.page(36, glyphs=ASCII, iso=True, program="kubectl perdure", context="prod")
+    shown = plain(describe(flow.run(36), page))
+    assert shown.isascii()
+    assert "`- done            o Pending" in shown
+    assert "fires at 2026-01-01T12:00:56Z" in shown
+    assert "2026-01-01T12:00:26Z" in shown
+    assert "kubectl perdure wait --context prod -n shop order-42" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_tree_keeps_to_the_width_of_the_terminal(width: int) -> None:
+    names = [f"a-step-with-quite-a-long-name-{i}" for i in range(3)]
+    steps = "".join(f"- {{name: {name}, activity: {{name: an-activity-with-a-long-name}}}}\n" for name in names)
+    activity = "{name: an-activity-with-a-long-name, startToCloseTimeout: 5m, container: {image: shop}}"
+    flow = Flow(f"activities:\n- {activity}\nsteps:\n{steps}").failed(2, declined("far " * 50))
+    lines = tree(flow.run(), flow.page(width=width))
+    assert max(len(line.plain) for line in lines) <= width
+    assert any("…" in line.plain for line in lines)
+
+
+def test_what_a_program_printed_cannot_move_the_cursor() -> None:
+    flow = Flow().started(1).completed(10).failed(12, declined("\x1b[2Jgone\r\n\u202eevil", non_retryable=True))
+    shown = plain(describe(flow.run(), flow.page()))
+    assert "CardDeclined: ?[2Jgone ?evil" in shown
+    assert "\x1b" not in shown
+
+
+def test_data_uses_the_names_of_the_api_and_leaves_values_of_users_as_they_are() -> None:
+    flow = Flow(input={"items": [], "amount": None, "some_key": ""}).started(1).heartbeat(4, {"done_so_far": None})
+    data = as_data(flow.run(6), flow.page(6))
+    assert data["input"] == {"items": [], "amount": None, "some_key": ""}
+    assert data["durationSeconds"] == 6
+    assert data["steps"][0] == {
+        "name": "reserve",
+        "kind": "activity",
+        "target": "reserve-stock",
+        "state": "Running",
+        "attempt": 1,
+        "maximumAttempts": 0,
+        "startTime": "2026-01-01T12:00:00Z",
+        "lastAttemptStartTime": "2026-01-01T12:00:01Z",
+        "pods": ["order-42-2-1"],
+    }
+    (pending,) = data["pendingActivities"]
+    assert pending["heartbeatDetails"] == {"done_so_far": None}
+    assert pending["deadline"] == {"time": "2026-01-01T12:00:14Z", "timeout": "Heartbeat"}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Running", "state": {"memory": [], "activities": {"2": {"new": 1}}}, "history": {"events": [{}, 3]}},
+        {"phase": "Sleeping", "pendingActivities": [{"step": "a", "state": "Dreaming"}], "pendingTimers": [{}]},
+        {"phase": "Failed", "failure": {"cause": {"cause": 3}}, "startTime": "now", "conditions": None},
+    ],
+    ids=["another state", "unknown words", "odd values"],
+)
+def test_a_status_of_another_version_is_shown_as_far_as_it_is_understood(status: dict[str, object]) -> None:
+    flow = Flow()
+    run = read_run({**flow.object, "status": status}, now=at(1))
+    assert str(status["phase"]) in plain(describe(run, flow.page(1)))

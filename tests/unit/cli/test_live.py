@@ -1,0 +1,41 @@
+"""What pods and Leases tell of attempts."""
+
+from typing import Any
+
+from perdure.cli.live import see, selector
+from perdure.cli.view.facts import Sight
+from unit.cli.flow import UID, Flow, at
+
+NAME = "order-42-2-1"
+
+
+def pod(status: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": NAME, "uid": "p"}, "spec": {"nodeName": "node-1"}, "status": status}
+
+
+def test_a_running_pod_and_its_lease_tell_start_and_heartbeat() -> None:
+    running = {"name": "activity", "state": {"running": {"startedAt": "2026-01-01T12:00:02Z"}}}
+    lease = {
+        "metadata": {"name": NAME, "annotations": {"perdure.dev/heartbeat-details": '{"picked": 3}'}},
+        "spec": {"renewTime": "2026-01-01T12:00:05.000000Z"},
+    }
+    seen = see(Flow().object, [pod({"phase": "Running", "containerStatuses": [running]})], [lease])
+    assert seen.pods == {NAME}
+    assert seen.sights == {NAME: Sight(started=at(2), heartbeat=at(5), details={"picked": 3})}
+
+
+def test_a_pod_that_waits_says_for_what() -> None:
+    waiting = {"name": "activity", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    seen = see(Flow().object, [pod({"phase": "Pending", "containerStatuses": [waiting]})], [])
+    assert seen.sights[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
+
+
+def test_pods_of_other_attempts_are_only_known_to_exist() -> None:
+    other = {**pod({}), "metadata": {"name": "order-42-2-9", "uid": "p"}}
+    seen = see(Flow().object, [other], [])
+    assert seen.pods == {"order-42-2-9"}
+    assert seen.sights == {}
+
+
+def test_pods_are_found_by_the_id_of_the_run() -> None:
+    assert selector(Flow().object) == f"perdure.dev/run-id={UID}"

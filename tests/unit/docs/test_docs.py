@@ -1,0 +1,107 @@
+"""What the documentation shows is so: its manifests are valid, its links lead somewhere, its tables name what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from manuals import NOT_YET, REPOSITORY, Block, Json, blocks, blocks_in, example_files, links, pages
+from perdure.api.common import API_VERSION
+from perdure.api.crdgen import KINDS
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.api.workflow import Workflow
+from perdure.api.workflowrun import WorkflowRun
+from perdure.language.program import compile_program
+from perdure.observe import metrics
+
+OPERATING = REPOSITORY / "docs" / "operating.md"
+BY_NAME = {kind.__name__: kind for kind in KINDS}
+
+
+def check(manifest: Json, *, runs: bool = True) -> None:
+    """Read a manifest as the operator does; where this version is to run it, compile it."""
+    found = BY_NAME[manifest["kind"]].parse(manifest)
+    if runs and isinstance(found, Workflow):
+        compile_program(found.spec)
+    if runs and isinstance(found, WorkflowRun) and found.spec.inline is not None:
+        compile_program(found.spec.inline)
+
+
+def section(title: str) -> str:
+    """The part of operating.md below a heading, up to the next one."""
+    match = re.search(rf"^#+ {title}\n(.*?)(?=^#|\Z)", OPERATING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert match, f"operating.md has no section {title}"
+    return match[1]
+
+
+def first_column(text: str) -> set[str]:
+    """What stands as code in the first column of a section's tables."""
+    return {name for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=str)
+def test_a_manifest_in_the_documentation_can_be_run(block: Block) -> None:
+    for manifest in block.ours():
+        check(manifest, runs=not block.not_yet)
+
+
+@pytest.mark.parametrize("file", example_files(), ids=lambda file: str(file.relative_to(REPOSITORY)))
+def test_an_example_can_be_run(file: Path) -> None:
+    for manifest in yaml.safe_load_all(file.read_text(encoding="utf-8")):
+        if manifest["apiVersion"] == API_VERSION:
+            check(manifest)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    broken = [
+        target
+        for target in links(page.read_text(encoding="utf-8"))
+        if not (page.parent / target.partition("#")[0]).exists()
+    ]
+    assert broken == []
+
+
+def test_the_index_names_every_page() -> None:
+    folder = REPOSITORY / "docs"
+    index = links((folder / "README.md").read_text(encoding="utf-8"))
+    assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
+
+
+def test_every_metric_is_in_the_table_of_metrics_and_no_other() -> None:
+    exposed = {f"{m.name}_total" if m.type == "counter" else m.name for m in metrics.REGISTRY.collect()}
+    assert first_column(section("Metrics")) == exposed
+
+
+@pytest.mark.parametrize(("title", "words"), [("Conditions", ConditionReason), ("Events", EventReason)])
+def test_the_catalogue_names_reasons_that_exist(title: str, words: type[ConditionReason] | type[EventReason]) -> None:
+    named = first_column(section(title))
+    assert named
+    assert named <= set(words)
+
+
+def test_the_table_of_values_names_values_that_exist() -> None:
+    values = yaml.safe_load((REPOSITORY / "charts" / "perdure" / "values.yaml").read_text(encoding="utf-8"))
+    named = first_column(section("Installing"))
+    assert named
+    for path in named:
+        found = values
+        for key in path.split("."):
+            assert key in found, path
+            found = found[key]
+
+
+def test_blocks_are_found_with_their_line_and_mark() -> None:
+    text = (
+        f"# T\n\n```yaml\napiVersion: {API_VERSION}\nkind: Workflow\n```\n\n```yaml\na: 1\n```\n\n"
+        f"{NOT_YET}\n```yaml\napiVersion: v1\n---\napiVersion: {API_VERSION}\n```\n"
+    )
+    first, second = blocks_in(Path("page.md"), text)
+    assert (first.line, first.not_yet, len(first.ours())) == (3, False, 1)
+    assert (second.line, second.not_yet, len(second.manifests()), len(second.ours())) == (13, True, 2, 1)
+
+
+def test_links_are_told_from_code_and_from_other_places() -> None:
+    text = "[a](a.md#x) `[b](b.md)` [c](https://c) [d](#d) ![e](img/e.png)\n```\n[f](f.md)\n```\n"
+    assert links(text) == ["a.md#x", "img/e.png"]

@@ -96,7 +96,7 @@ def test_an_attempt_that_backs_off_tells_when_the_next_one_comes() -> None:
     seen = Seen(pods=frozenset({"order-42-5-1"}))
     shown = plain(describe(flow.run(13, seen), flow.page(13)))
     assert "├─ charge          ↻ BackingOff  activity charge-card    2/3    +10s   3s\n" in shown
-    assert "│    attempt 2 in 3s; attempt 1 failed: CardDeclined: no funds\n" in shown
+    assert "│    attempt 2 in 3s; attempt 1 failed: CardDeclined: no funds\n│    pod order-42-5-1\n" in shown
     assert shown[shown.index("Pending activities") :] == golden("""
         Pending activities
           charge (charge-card)  ↻ BackingOff

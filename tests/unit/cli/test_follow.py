@@ -7,7 +7,8 @@ from unit.cli.flow import Flow, charged_after_two_refusals, declined, golden, pl
 
 
 def test_each_change_is_a_line() -> None:
-    flow, before, told = Flow(), None, []
+    flow, before = Flow(), None
+    told: list[str] = []
 
     def look(offset: float) -> None:
         nonlocal before

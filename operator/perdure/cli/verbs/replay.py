@@ -39,7 +39,8 @@ def command(
         str | None, typer.Option("--name", help="Name of the run; by default its workflow id", show_default=False)
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace of the run", show_default="default")
+        str | None,
+        typer.Option("--namespace", "-n", help="Namespace of the run; `default` by default", show_default=False),
     ] = None,
     color: ColorOption = Color.AUTO,
 ) -> None:

@@ -43,7 +43,9 @@ def command(
     namespace: NamespaceOption = None,
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", help="How long to wait, such as 90s, 5m or 1h30m", show_default="without end"),
+        typer.Option(
+            "--timeout", help="How long to wait, such as 90s or 1h30m; without end by default", show_default=False
+        ),
     ] = None,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,

@@ -346,7 +346,8 @@ class _Reader:
             failure=told.failure if told else None,
             retry_state=told.retry_state if told else None,
             last_failure=activity.last_failure if activity else told.last_failure if told else None,
-            pods=self.pods(told, attempt),
+            # The pod of an attempt that is not due yet has not been made.
+            pods=self.pods(told, attempt - 1 if attempt and state == "BackingOff" else attempt),
             open=activity,
             timer=timer,
         )

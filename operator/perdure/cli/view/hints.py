@@ -73,7 +73,7 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
     pod = activity.pod
     if activity.state == "BackingOff":
         step = next((step for step in run.steps if step.name == activity.step), None)
-        failed = [name for name in (step.pods[:-1] if step else ()) if _exists(name, run)]
+        failed = [name for name in (step.pods if step else ()) if _exists(name, run)]
         if failed:
             yield f"why `{activity.step}` failed", page.kubectl(run.namespace, "logs", failed[-1])
     elif activity.state == "Running" and pod and _exists(pod, run):

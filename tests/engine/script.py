@@ -96,6 +96,16 @@ class Drive:
         return self.last.state
 
     @property
+    def result(self) -> Any:
+        """What the run completed with."""
+        return getattr(self.history[-1], "result", None)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the run failed, None if it did not."""
+        return ev.failure_of(self.history[-1])
+
+    @property
     def open(self) -> PendingActivity:
         (only,) = self.state.activities.values()
         return only

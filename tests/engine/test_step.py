@@ -211,8 +211,8 @@ def test_the_run_timeout_closes_the_run_and_retires_what_is_open() -> None:
     drive.started(1)
     drive.at(30)
     assert drive.state.status is RunStatus.TIMED_OUT
-    assert drive.state.failure is not None
-    assert drive.state.failure.kind is FailureKind.TIMEOUT
+    assert drive.failure is not None
+    assert drive.failure.kind is FailureKind.TIMEOUT
     assert drive.retired == [(2, 1)]
     assert drive.state.activities == {}
 

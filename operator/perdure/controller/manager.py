@@ -145,9 +145,13 @@ class Manager:
 
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
-        pod = self._orphans.pop(key, None)
+        pod = self._orphans.get(key)
         if pod is None:
             return
+        await self._release_orphan_pod(pod)
+        self._orphans.pop(key, None)
+
+    async def _release_orphan_pod(self, pod: api.Object) -> None:
         meta = pod["metadata"]
         uid = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
         name = (meta.get("annotations") or {}).get(labels.RUN_ANNOTATION, "")

@@ -489,7 +489,8 @@ class Run:
         if after.closed:
             outcome_name = after.status.value
             metrics.RUNS.labels(namespace=self.ref.namespace, outcome=outcome_name).inc()
-            note = after.failure.message if after.failure else f"Completed {self._status.get('progress', '')} steps"
+            failure = ev.failure_of(transition.events[-1])
+            note = failure.message if failure else f"Completed {self._status.get('progress', '')} steps"
             kind = "Normal" if after.status is RunStatus.COMPLETED else "Warning"
             self._record(kind, EventReason(outcome_name), note, "Close")
         for attempt in transition.retired:

@@ -12,7 +12,7 @@ from perdure.api.fields import format_time
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import history
-from perdure.engine.events import AnyEvent
+from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, failure_of
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunStatus, State
 
@@ -67,7 +67,9 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         now: the time of this write.
     """
     succeeded, reason = _SUCCEEDED[state.status]
-    message = state.failure.message if state.failure else ""
+    closing = new_events[-1] if state.closed else None
+    failure = failure_of(closing) if closing else None
+    message = failure.message if failure else ""
     if state.task:
         reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
     status: Status = {
@@ -88,10 +90,10 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         status["definition"] = facts.definition
     if state.close_time:
         status["completionTime"] = format_time(state.close_time)
-    if state.result is not None:
-        status["output"] = state.result
-    if state.failure:
-        status["failure"] = failure_as_json(state.failure)
+    if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
+        status["output"] = closing.result
+    if failure:
+        status["failure"] = failure_as_json(failure)
     return status
 
 
@@ -133,8 +135,9 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
         "attempt": activity.attempt,
         "state": "BackingOff" if backing_off else "Started" if activity.started_time else "Scheduled",
         "scheduledTime": format_time(activity.first_scheduled_time),
-        "pod": pod_name(run, activity.scheduled_event_id, activity.attempt),
     }
+    if not backing_off:
+        entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
     if activity.started_time:
         entry["startedTime"] = format_time(activity.started_time)
     if activity.last_heartbeat_time:

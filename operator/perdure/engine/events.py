@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.engine.failures import Failure, RetryState
+from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
 
 
@@ -156,3 +156,16 @@ CLOSING: tuple[type[Event], ...] = (
     WorkflowExecutionTimedOut,
 )
 """The events that end a history. Exactly one stands at the end of every closed run's."""
+
+
+def failure_of(event: Event) -> Failure | None:
+    """Why a run closed with this event; None if it completed, or if the event closes nothing."""
+    match event:
+        case WorkflowExecutionFailed():
+            return event.failure
+        case WorkflowExecutionTimedOut():
+            return Failure(
+                kind=FailureKind.TIMEOUT, message="workflow timeout", timeout_type=TimeoutType.START_TO_CLOSE
+            )
+        case _:
+            return None

@@ -30,8 +30,8 @@ class NondeterminismError(Exception):
 
 
 def encode(value: State | Sequence[ev.AnyEvent]) -> Any:
-    """Plain JSON data of a state or of events."""
-    return msgspec.to_builtins(value)
+    """Plain JSON data of a state or of events: what the API server would give back."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def decode_events(data: Any) -> tuple[ev.AnyEvent, ...]:

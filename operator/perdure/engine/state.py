@@ -127,8 +127,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """By timer id."""
     task: UndecidedTask | None = None
     """None unless the last attempt to decide failed."""
-    result: Any = None
-    failure: Failure | None = None
     memory: Any = None
     """The decider's own state, opaque to the engine."""
 
@@ -210,32 +208,20 @@ def _apply(state: State, event: ev.AnyEvent) -> State:
             )
             return msgspec.structs.replace(state, timers={**state.timers, event.timer_id: timer})
         case ev.WorkflowExecutionCompleted():
-            return _close(state, event, RunStatus.COMPLETED, result=event.result)
+            return _close(state, event, RunStatus.COMPLETED)
         case ev.WorkflowExecutionFailed():
-            return _close(state, event, RunStatus.FAILED, failure=event.failure)
+            return _close(state, event, RunStatus.FAILED)
         case ev.WorkflowExecutionTimedOut():
-            failure = Failure(
-                kind=FailureKind.TIMEOUT, message="workflow timeout", timeout_type=TimeoutType.START_TO_CLOSE
-            )
-            return _close(state, event, RunStatus.TIMED_OUT, failure=failure)
+            return _close(state, event, RunStatus.TIMED_OUT)
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case _:
             assert_never(event)
 
 
-def _close(
-    state: State, event: ev.AnyEvent, status: RunStatus, *, result: Any = None, failure: Failure | None = None
-) -> State:
+def _close(state: State, event: ev.AnyEvent, status: RunStatus) -> State:
     return msgspec.structs.replace(
-        state,
-        status=status,
-        close_time=event.event_time,
-        activities={},
-        timers={},
-        task=None,
-        result=result,
-        failure=failure,
+        state, status=status, close_time=event.event_time, activities={}, timers={}, task=None
     )
 
 

@@ -68,9 +68,10 @@ def find_access(*, context: str | None = None, host: str = "", port: str = "443"
     configuration = client.Configuration()
     try:
         config.load_kube_config(context=context, client_configuration=configuration)  # type: ignore[no-untyped-call]
-        _, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        known, current = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
     except config.ConfigException as error:
         raise NoAccessError(f"no access to a cluster: {error}; set KUBECONFIG, or run `make cluster`") from error
+    active = next((c for c in known if c["name"] == context), current)
     token = (configuration.api_key or {}).get("authorization") or (configuration.api_key or {}).get("BearerToken")
     return Access(
         server=configuration.host,

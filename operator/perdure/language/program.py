@@ -90,7 +90,9 @@ class _Compiler:
     def __init__(self, spec: WorkflowSpec) -> None:
         self.spec = spec
         self.findings: list[Finding] = []
-        self.templates: list[tuple[str, Template]] = []
+        self.templates: list[tuple[str, Template, list[str]]] = []
+        """Where it stands, what it is, and which steps have ended by the time it is evaluated."""
+        self.ended: list[str] = []
         self.activities = {activity.name: activity for activity in spec.activities}
 
     def compile(self) -> Program:
@@ -103,11 +105,14 @@ class _Compiler:
             self.found("spec.steps", "there is nothing to do: must have at least one step")
         for i, activity in enumerate(self.spec.activities):
             self.check_activity(f"spec.activities[{i}]", activity)
-        steps = tuple(self.compile_step(f"spec.steps[{i}]", step) for i, step in enumerate(self.spec.steps))
+        steps = []
+        for i, step in enumerate(self.spec.steps):
+            steps.append(self.compile_step(f"spec.steps[{i}]", step))
+            self.ended.append(step.name)
         output = self.template("spec.output", self.spec.output) if self.spec.output is not None else None
         names = [step.name for step in self.spec.steps]
         self.check_references(names)
-        return Program(self.spec, steps, output, self.activities, self.kept(names, output))
+        return Program(self.spec, tuple(steps), output, self.activities, self.kept(names, output))
 
     def found(self, path: str, message: str) -> None:
         self.findings.append(Finding(path, message))
@@ -156,21 +161,23 @@ class _Compiler:
         except ExpressionError as error:
             self.found(error.path or path, error.message)
             return compile_template(None)
-        self.templates.append((path, template))
+        self.templates.append((path, template, self.ended.copy()))
         return template
 
     def check_references(self, names: list[str]) -> None:
-        """Each `steps.<name>` must be a step of this workflow."""
-        for path, template in self.templates:
-            for name in sorted(template.references().steps - set(names)):
+        """Each `steps.<name>` must be a step of this workflow, and an earlier one."""
+        for path, template, ended in self.templates:
+            for name in sorted(template.references().steps - set(ended)):
                 source = next((source for source in template.sources if name in source), "")
-                self.found(
-                    path, f"there is no step `{name}`, which `{source}` refers to; there are: {', '.join(names)}"
-                )
+                if name in names:
+                    message = f"step `{name}`, which `{source}` refers to, has not run by then; move it before this one"
+                else:
+                    message = f"there is no step `{name}`, which `{source}` refers to; there are: {', '.join(names)}"
+                self.found(path, message)
 
     def kept(self, names: list[str], output: Template | None) -> frozenset[str]:
         asked: set[str] = set()
-        for _, template in self.templates:
+        for _, template, _ in self.templates:
             references = template.references()
             asked |= set(names) if references.every_step else references.steps
         if output is None and names:

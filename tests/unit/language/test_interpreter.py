@@ -1,6 +1,7 @@
 """What a run of a YAML workflow does, step by step, through the real engine; times are seconds since the start."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from perdure.language.interpreter import (
     progress,
     with_defaults,
 )
-from perdure.language.program import Program, compile_program
+from perdure.language.program import InvalidWorkflowError, Program, compile_program
 
 Json = dict[str, Any]
 
@@ -74,8 +75,8 @@ def memory(drive: Drive) -> Memory:
 
 def failure(drive: Drive) -> Failure:
     assert drive.state.status is RunStatus.FAILED
-    assert drive.state.failure is not None
-    return drive.state.failure
+    assert drive.failure is not None
+    return drive.failure
 
 
 # Activities
@@ -234,7 +235,7 @@ def test_a_sleep_takes_as_long_as_it_says(sleep: Json, want: float) -> None:
         assert next_wake(drive.state, drive.now) == T0 + seconds(want)
         drive.at(want)
     assert drive.state.status is RunStatus.COMPLETED
-    assert drive.state.result is None
+    assert drive.result is None
 
 
 @pytest.mark.parametrize(
@@ -302,20 +303,20 @@ def test_variables_are_set_one_over_the_other_and_are_the_output_of_their_step()
 
 def test_expressions_of_one_set_see_the_variables_as_they_were_before() -> None:
     drive = run(make({"name": "a", "set": {"x": 1}}, {"name": "b", "set": {"x": 2, "y": "${vars.x}"}}))
-    assert drive.state.result == {"x": 2, "y": 1}
+    assert drive.result == {"x": 2, "y": 1}
 
 
 def test_a_return_ends_the_run_and_skips_what_is_left() -> None:
     drive = run(make({"name": "out", "return": {"output": {"n": "${input}"}}}, do("never"), output="${input + 100}"), 4)
     assert drive.state.status is RunStatus.COMPLETED
-    assert drive.state.result == {"n": 4}
+    assert drive.result == {"n": 4}
     assert list(memory(drive).steps) == ["out"]
 
 
 def test_a_return_without_an_output_returns_nothing() -> None:
     drive = run(make({"name": "out", "return": {}}, do("never")))
     assert drive.state.status is RunStatus.COMPLETED
-    assert drive.state.result is None
+    assert drive.result is None
 
 
 def test_a_fail_fails_the_run_with_its_type_message_and_details() -> None:
@@ -376,14 +377,14 @@ def test_the_message_of_a_fail_is_text_whatever_its_expression_gives(given_input
 def test_the_output_of_a_run_is_what_is_asked_for_or_else_the_last_steps(
     steps: list[Json], spec: Json, want: Any
 ) -> None:
-    assert run(make(*steps, **spec)).state.result == want
+    assert run(make(*steps, **spec)).result == want
 
 
 def test_the_output_of_a_run_whose_last_step_is_an_activity_is_its_result() -> None:
     drive = run(make(do("a"), do("b")))
     drive.completed(1, "first")
     drive.completed(2, "second")
-    assert drive.state.result == "second"
+    assert drive.result == "second"
 
 
 def test_only_outputs_that_an_expression_may_still_ask_for_are_remembered() -> None:
@@ -393,14 +394,14 @@ def test_only_outputs_that_an_expression_may_still_ask_for_are_remembered() -> N
     kept = {name: step.output for name, step in memory(drive).steps.items()}
     assert kept == {"a": None, "b": "of b", "c": None, "d": None}
     drive.completed(4, "of d")
-    assert drive.state.result == "of d"
+    assert drive.result == "of d"
 
 
 def test_all_outputs_are_remembered_where_an_expression_reads_steps_as_a_whole() -> None:
     drive = run(make(do("a"), do("b"), output="${steps[input].output}"), "a")
     drive.completed(1, "of a")
     drive.completed(2, "of b")
-    assert drive.state.result == "of a"
+    assert drive.result == "of a"
 
 
 # What goes wrong
@@ -429,9 +430,9 @@ def test_an_expression_without_a_value_fails_the_run_and_names_the_step_and_the_
     assert "input has no field `x`; it has: y" in got.message
 
 
-def test_a_step_that_has_not_run_yet_is_not_there() -> None:
-    drive = run(make(do("a", input="${steps.b.output}"), do("b")))
-    assert "steps has no field `b`" in failure(drive).message
+def test_a_step_that_has_not_run_yet_cannot_be_referred_to() -> None:
+    with pytest.raises(InvalidWorkflowError, match=r"steps\[0\]\.activity\.input: step `b`.* has not run by then"):
+        make(do("a", input="${steps.b.output}"), do("b"))
 
 
 def test_an_event_that_it_does_not_know_cannot_be_decided() -> None:
@@ -554,10 +555,22 @@ bodies = st.one_of(
     st.builds(lambda value: {"return": {"output": value}}, templates),
     st.builds(lambda value: {"fail": {"message": "m ${vars}", "details": value}}, templates),
 )
+
+
+def looking_back(body: Json, index: int) -> Json:
+    """The body of the step at `index`, its references turned to steps before it; the first one refers to none."""
+
+    def earlier(match: re.Match[str]) -> str:
+        return f"steps.{match[1]}s{min(int(match[2]), index - 1)}{match[3]}" if index else "vars"
+
+    changed: Json = json.loads(re.sub(r"steps\.(\??)s(\d)(\.\w+)", earlier, json.dumps(body)))
+    return changed
+
+
 definitions = st.builds(
     lambda steps, output: {
         "activities": [work()],
-        "steps": [{"name": f"s{index}", **body} for index, body in enumerate(steps)],
+        "steps": [{"name": f"s{index}", **looking_back(body, index)} for index, body in enumerate(steps)],
         **({} if output is None else {"output": output}),
     },
     st.lists(bodies, min_size=4, max_size=7),

@@ -87,7 +87,7 @@ STORED = {
 def stored(kubectl: Cluster, namespace: str) -> str:
     """The namespace, with one object of each kind that is asked to change."""
     for kind, spec in STORED.items():
-        kubectl("create", "--namespace", namespace, "--filename=-", stdin=manifest(kind, {"spec": spec}))
+        kubectl("create", "--namespace", namespace, "--filename=-", stdin=json.dumps(manifest(kind, {"spec": spec})))
     return namespace
 
 

@@ -105,6 +105,22 @@ def test_what_goes_wrong_fails_the_run_and_says_what_and_where(
     assert message in status["failure"]["message"]
 
 
+def test_a_run_that_outgrows_its_object_is_terminated_and_one_with_too_large_an_input_does_not_begin(
+    namespace: Cluster,
+) -> None:
+    work = python("activity.main({'work': lambda _: 'x' * 250_000})", resultSize="Large")
+    steps = [{"name": f"step-{number}", "activity": {"name": "work"}} for number in range(6)]
+    namespace.start("grows", {"inline": {"activities": [work], "steps": steps}})
+    namespace.start("huge", {"inline": HELLO, "input": {"name": "x" * 300_000}})
+    grown = namespace.closed("grows")
+    assert grown["phase"] == "Terminated"
+    assert "1024 KiB" in grown["failure"]["message"]
+    namespace.wait("its pods to be gone", lambda: not namespace.list("pods"))
+    huge = namespace.closed("huge")
+    assert huge["phase"] == "Failed"
+    assert "spec.input" in huge["failure"]["message"]
+
+
 @pytest.mark.parametrize("field", ["runTimeout", "executionTimeout"])
 def test_a_run_that_takes_too_long_is_closed_and_its_pods_are_stopped(namespace: Cluster, field: str) -> None:
     work = python("import time; time.sleep(600)")

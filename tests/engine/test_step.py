@@ -2,13 +2,14 @@
 
 import pytest
 
-from engine.script import T0, Drive, activity, application, seconds, timer
+from engine.script import T0, Drive, Script, activity, application, seconds, timer
 from perdure.engine import events as ev
+from perdure.engine import history
 from perdure.engine.failures import FailureKind, RetryState, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunStatus
-from perdure.engine.step import next_wake
+from perdure.engine.state import RunStatus, beside_history_removed
+from perdure.engine.step import next_wake, terminate
 
 ONCE = RetryPolicy(maximum_attempts=1)
 
@@ -215,6 +216,18 @@ def test_the_run_timeout_closes_the_run_and_retires_what_is_open() -> None:
     assert drive.failure.kind is FailureKind.TIMEOUT
     assert drive.retired == [(2, 1)]
     assert drive.state.activities == {}
+
+
+def test_termination_closes_at_once_with_its_reason_and_retires_what_is_open() -> None:
+    drive = Drive.of(activity(), timer("t", 1))
+    drive.started(1)
+    drive.take(terminate(drive.state, "enough", T0 + seconds(2), drive.script))
+    assert drive.state.status is RunStatus.TERMINATED
+    assert drive.failure is not None
+    assert (drive.failure.kind, drive.failure.message) == (FailureKind.TERMINATED, "enough")
+    assert drive.retired == [(2, 1)]
+    replayed = history.replay(drive.history, Script(activity(), timer("t", 1)))
+    assert replayed == beside_history_removed(drive.state)
 
 
 def test_activity_timeouts_are_cut_to_the_run_timeout_and_heartbeat_to_start_to_close() -> None:

@@ -14,6 +14,8 @@ from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
 from perdure.kube import client as api
 from perdure.language.program import Finding, InvalidWorkflowError, Program, compile_program
 
+MAX_INPUT = 256 * 1024
+"""Bytes of JSON."""
 _CACHED_PROGRAMS = 500
 
 
@@ -113,5 +115,8 @@ def _check_options(spec: WorkflowRunSpec) -> None:
     }
     message = "is part of the API but not yet done by this version of the operator; see docs/limits.md"
     findings = [Finding(f"spec.{name}", message) for name, given in asked.items() if given]
+    size = len(orjson.dumps(spec.input))
+    if size > MAX_INPUT:
+        findings.append(Finding("spec.input", f"has {size:,} bytes of JSON; it may have {MAX_INPUT:,}"))
     if findings:
         raise InvalidWorkflowError(findings)

@@ -27,7 +27,7 @@ from perdure.engine import history, inputs
 from perdure.engine.decider import Decider
 from perdure.engine.failures import TimeoutType
 from perdure.engine.state import PendingActivity, RunStatus, State
-from perdure.engine.step import Transition, next_wake, start, step
+from perdure.engine.step import Transition, next_wake, start, step, terminate
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
@@ -178,7 +178,7 @@ class Run:
             observed = await self._gather(state, now)
             transition = step(state, observed, now, self._decider)
             if transition.durable:
-                await self._commit(transition, now)
+                transition = await self._commit(transition, now)
             self._state = state = transition.state
             self._retire(transition)
             if transition.more:
@@ -230,7 +230,7 @@ class Run:
             return False
         except InvalidWorkflowError as error:
             self._decider = Refuser(str(error))
-            workflow_type, run_input = self.ref.name, spec.input
+            workflow_type, run_input = self.ref.name, None
         else:
             self._decide_by(definition, spec, now)
             workflow_type, run_input = definition.workflow_type, with_defaults(definition.program, spec.input)
@@ -247,8 +247,7 @@ class Run:
             original_execution_run_id=self.ref.uid,
             first_execution_run_id=self.ref.uid,
         )
-        transition = start(started, self._decider_now())
-        await self._commit(transition, now)
+        transition = await self._commit(start(started, self._decider_now()), now)
         self._state = transition.state
         self._record("Normal", EventReason.STARTED, f"Started as workflow {self.ref.workflow_id}", "Start")
         return True
@@ -343,13 +342,24 @@ class Run:
 
     # The commit
 
-    async def _commit(self, transition: Transition, now: datetime) -> None:
-        """Record the transition: one write, refused if anyone has written since."""
-        status = run_status.compose(
-            self._status, self._facts(transition.state), transition.state, transition.events, now
-        )
+    async def _commit(self, transition: Transition, now: datetime) -> Transition:
+        """Record the transition: one write, refused if anyone has written since.
+
+        Returns:
+            What was recorded: the transition or, where that would not fit into an object, the end of the run.
+        """
+        status = self._composed(transition, now)
+        reason = run_status.too_large(status)
+        if reason is not None and self._state is not None:
+            transition = terminate(self._state, reason, now, self._decider_now())
+            status = self._composed(transition, now)
         await self._write(status)
         self._tell(transition)
+        return transition
+
+    def _composed(self, transition: Transition, now: datetime) -> run_status.Status:
+        facts = self._facts(transition.state)
+        return run_status.compose(self._status, facts, transition.state, transition.events, now)
 
     async def _write(self, status: run_status.Status) -> None:
         operations: list[Operation] = [{"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}]

@@ -23,6 +23,7 @@ _PHASES = {
     RunStatus.RUNNING: "Running",
     RunStatus.COMPLETED: "Completed",
     RunStatus.FAILED: "Failed",
+    RunStatus.TERMINATED: "Terminated",
     RunStatus.TIMED_OUT: "TimedOut",
 }
 
@@ -30,8 +31,13 @@ _SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
     RunStatus.RUNNING: (None, ConditionReason.RUNNING),
     RunStatus.COMPLETED: (True, ConditionReason.COMPLETED),
     RunStatus.FAILED: (False, ConditionReason.FAILED),
+    RunStatus.TERMINATED: (False, ConditionReason.TERMINATED),
     RunStatus.TIMED_OUT: (False, ConditionReason.TIMED_OUT),
 }
+
+
+MAX_STATUS = 1024 * 1024
+"""Bytes of JSON. etcd takes 1.5 MiB for an object as a whole, spec and metadata included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +101,17 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
     if failure:
         status["failure"] = failure_as_json(failure)
     return status
+
+
+def too_large(status: Status) -> str | None:
+    """Why a status cannot be stored, None if it can."""
+    size = len(msgspec.json.encode(status))
+    if size <= MAX_STATUS:
+        return None
+    return (
+        f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB; it may have "
+        f"{MAX_STATUS // 1024} KiB: let activities return less, or divide the work into several runs"
+    )
 
 
 def failure_as_json(failure: Failure) -> dict[str, Any]:

@@ -130,6 +130,12 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     attempt: int = 1
 
 
+class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
+    """The run was stopped from outside, unasked. A closing event: nothing follows it."""
+
+    reason: str
+
+
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """The run or execution timeout has passed. A closing event: nothing follows it."""
 
@@ -147,12 +153,14 @@ AnyEvent: TypeAlias = (
     | WorkflowExecutionCompleted
     | WorkflowExecutionFailed
     | WorkflowExecutionStarted
+    | WorkflowExecutionTerminated
     | WorkflowExecutionTimedOut
 )
 
 CLOSING: tuple[type[Event], ...] = (
     WorkflowExecutionCompleted,
     WorkflowExecutionFailed,
+    WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
 """The events that end a history. Exactly one stands at the end of every closed run's."""
@@ -163,6 +171,8 @@ def failure_of(event: Event) -> Failure | None:
     match event:
         case WorkflowExecutionFailed():
             return event.failure
+        case WorkflowExecutionTerminated():
+            return Failure(kind=FailureKind.TERMINATED, message=event.reason)
         case WorkflowExecutionTimedOut():
             return Failure(
                 kind=FailureKind.TIMEOUT, message="workflow timeout", timeout_type=TimeoutType.START_TO_CLOSE

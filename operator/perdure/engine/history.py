@@ -21,6 +21,7 @@ COMMAND_EVENTS: dict[type[ev.Event], type[Any]] = {
 _NOT_FOR_THE_DECIDER: tuple[type[ev.Event], ...] = (
     *COMMAND_EVENTS,
     ev.ActivityTaskStarted,
+    ev.WorkflowExecutionTerminated,
     ev.WorkflowExecutionTimedOut,
 )
 

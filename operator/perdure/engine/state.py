@@ -22,6 +22,7 @@ class RunStatus(StrEnum):
     RUNNING = "Running"
     COMPLETED = "Completed"
     FAILED = "Failed"
+    TERMINATED = "Terminated"
     TIMED_OUT = "TimedOut"
 
 
@@ -175,6 +176,14 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
     return _apply(msgspec.structs.replace(state, next_event_id=event.event_id + 1), event)
 
 
+_CLOSED_AS: dict[type[ev.Event], RunStatus] = {
+    ev.WorkflowExecutionCompleted: RunStatus.COMPLETED,
+    ev.WorkflowExecutionFailed: RunStatus.FAILED,
+    ev.WorkflowExecutionTerminated: RunStatus.TERMINATED,
+    ev.WorkflowExecutionTimedOut: RunStatus.TIMED_OUT,
+}
+
+
 def _apply(state: State, event: ev.AnyEvent) -> State:
     match event:
         case ev.ActivityTaskCompleted() | ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
@@ -207,22 +216,24 @@ def _apply(state: State, event: ev.AnyEvent) -> State:
                 fire_time=event.event_time + event.start_to_fire_timeout,
             )
             return msgspec.structs.replace(state, timers={**state.timers, event.timer_id: timer})
-        case ev.WorkflowExecutionCompleted():
-            return _close(state, event, RunStatus.COMPLETED)
-        case ev.WorkflowExecutionFailed():
-            return _close(state, event, RunStatus.FAILED)
-        case ev.WorkflowExecutionTimedOut():
-            return _close(state, event, RunStatus.TIMED_OUT)
+        case (
+            ev.WorkflowExecutionCompleted()
+            | ev.WorkflowExecutionFailed()
+            | ev.WorkflowExecutionTerminated()
+            | ev.WorkflowExecutionTimedOut()
+        ):
+            return msgspec.structs.replace(
+                state,
+                status=_CLOSED_AS[type(event)],
+                close_time=event.event_time,
+                activities={},
+                timers={},
+                task=None,
+            )
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case _:
             assert_never(event)
-
-
-def _close(state: State, event: ev.AnyEvent, status: RunStatus) -> State:
-    return msgspec.structs.replace(
-        state, status=status, close_time=event.event_time, activities={}, timers={}, task=None
-    )
 
 
 def beside_history_removed(state: State) -> State:

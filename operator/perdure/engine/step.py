@@ -73,6 +73,20 @@ def step(state: State, inputs: Sequence[inp.AttemptInput], now: datetime, decide
     return _Pass(state, now, decider).run(inputs, checked)
 
 
+def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Transition:
+    """Stop a run at once, without asking anyone: what is open is retired, nothing is decided any more.
+
+    Args:
+        state: where it stands; open.
+        reason: why, as a sentence.
+        now: the time, UTC.
+        decider: not asked.
+    """
+    last = _Pass(state, now, decider)
+    last.close(ev.WorkflowExecutionTerminated(reason=reason, **last.here))
+    return Transition(last.state, tuple(last.events), tuple(last.retired), durable=True, more=False)
+
+
 def next_wake(state: State, after: datetime) -> datetime | None:
     """When the run wants its next pass if nothing happens before.
 

@@ -121,6 +121,7 @@ class OwnDaemon:
         debian.require_packages(debian.DOCKER_PACKAGES, self.cache.logs / "apt.log")
         self.clear_stale()
         leftovers.HostState.observe().save(self.host_state)
+        leftovers.raise_limits()
         write_atomically(self.config, json.dumps(self.settings(capable=has_cap_sys_resource()), indent=2))
         install_runc_wrapper(self.cache.docker / "runc-wrapper")
         self.cache.docker_run.mkdir(parents=True, exist_ok=True)

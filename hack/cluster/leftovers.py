@@ -13,13 +13,18 @@ from cluster.store import write_atomically
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
+HOST_LIMITS = {"fs/inotify/max_user_instances": 1_024, "fs/inotify/max_user_watches": 524_288}
+"""What the nodes of several clusters need of the host, under /proc/sys. With Linux' default of 128 instances the kubelets of
+a second cluster do not start: ``inotify_init: too many open files``."""
+
 HOST_SETTINGS = (
     "net/ipv4/ip_forward",
     "vm/overcommit_memory",
     "kernel/panic",
     "kernel/panic_on_oops",
+    *HOST_LIMITS,
 )
-"""Settings under /proc/sys that Docker and kubelets change for the whole host."""
+"""Settings under /proc/sys that Docker, kubelets and these scripts change for the whole host."""
 
 IPTABLES = ("iptables", "ip6tables")
 
@@ -137,6 +142,15 @@ class HostState:
             with contextlib.suppress(OSError):
                 Path("/proc/sys", name).write_text(value)
         file.unlink()
+
+
+def raise_limits(proc_sys: Path = Path("/proc/sys")) -> None:
+    """Raise the host's limits to what several clusters need; higher ones stay."""
+    for name, least in HOST_LIMITS.items():
+        with contextlib.suppress(OSError):
+            file = proc_sys / name
+            if int(file.read_text()) < least:
+                file.write_text(str(least))
 
 
 def forward_policy(rules: str) -> str | None:

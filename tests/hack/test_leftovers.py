@@ -70,3 +70,13 @@ def test_settings_of_an_earlier_run_that_never_ended_are_not_overwritten(tmp_pat
     leftovers.HostState({"kernel/panic": "0"}, {}).save(file)
     leftovers.HostState({"kernel/panic": "10"}, {}).save(file)
     assert '"kernel/panic": "0"' in file.read_text()
+
+
+def test_limits_are_raised_to_what_is_needed_and_higher_ones_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "fs" / "inotify"
+    folder.mkdir(parents=True)
+    (folder / "max_user_instances").write_text("128\n")
+    (folder / "max_user_watches").write_text("1048576\n")
+    leftovers.raise_limits(tmp_path)
+    assert (folder / "max_user_instances").read_text() == "1024"
+    assert (folder / "max_user_watches").read_text() == "1048576\n"

@@ -127,6 +127,7 @@ def test_schedule_to_start_ends_what_never_gets_a_node(namespace: Cluster) -> No
     namespace.start("nowhere", one_step(work))
     status = namespace.closed("nowhere")
     assert status["failure"]["cause"]["timeoutType"] == "ScheduleToStart"
+    assert "node" in status["failure"]["cause"]["message"].partition("has not started:")[2]
     assert status["failure"]["retryState"] == "NonRetryableFailure"
 
 

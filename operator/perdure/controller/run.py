@@ -38,6 +38,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.leases import heartbeat
 from perdure.runtime.outcomes import look_again_at, outcome
+from perdure.runtime.waiting import waiting_reason
 
 _FIRST_CONFLICT_PAUSE = timedelta(milliseconds=5)
 _FIRST_REFUSAL = timedelta(seconds=1)
@@ -60,6 +61,7 @@ class _Blocked:
 
     tries: int
     until: datetime
+    message: str
 
 
 class Run:
@@ -249,7 +251,6 @@ class Run:
         )
         transition = await self._commit(start(started, self._decider_now()), now)
         self._state = transition.state
-        self._record("Normal", EventReason.STARTED, f"Started as workflow {self.ref.workflow_id}", "Start")
         return True
 
     async def _wait(self, error: NotReadyError, now: datetime) -> None:
@@ -331,6 +332,12 @@ class Run:
             self._pods[key] = pod
         if pod is not None or key in self._pods or activity.started_time:
             observed += await self._read(activity, pod, now)
+        blocked = self._blocked.get(key)
+        waits = waiting_reason(pod, self._activity(activity)) if pod is not None else blocked and blocked.message
+        if waits:
+            observed.append(
+                inputs.AttemptWaiting(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=waits)
+            )
         return observed
 
     def _attempt(self, activity: PendingActivity) -> Attempt:
@@ -483,7 +490,8 @@ class Run:
                 self._unread.add(key)  # adopted: it may have ended already
 
     def _block(self, key: PodKey, activity: PendingActivity, message: str, now: datetime) -> None:
-        blocked = self._blocked.setdefault(key, _Blocked(0, now))
+        blocked = self._blocked.setdefault(key, _Blocked(0, now, message))
+        blocked.message = message
         blocked.until = now + min(_FIRST_REFUSAL * 2 ** min(blocked.tries, 10), _LONGEST_REFUSAL)
         blocked.tries += 1
         if blocked.tries == 1:
@@ -496,6 +504,8 @@ class Run:
         """Events and metrics of what has just been committed."""
         before = self._state
         after = transition.state
+        if before is None:
+            self._record("Normal", EventReason.STARTED, f"Started as workflow {self.ref.workflow_id}", "Start")
         if after.closed:
             outcome_name = after.status.value
             metrics.RUNS.labels(namespace=self.ref.namespace, outcome=outcome_name).inc()

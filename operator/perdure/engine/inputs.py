@@ -21,6 +21,15 @@ class AttemptStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptWaiting:
+    """The attempt has not started, and this is why; told when a deadline is due, so that its failure can say so."""
+
+    scheduled_event_id: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRead:
     """The attempt's Lease was read just now: its last heartbeat, and the details that came with it.
 
@@ -64,4 +73,6 @@ class AttemptLost:
     started_time: datetime | None = None
 
 
-AttemptInput: TypeAlias = AttemptStarted | HeartbeatRead | AttemptCompleted | AttemptFailed | AttemptLost
+AttemptInput: TypeAlias = (
+    AttemptStarted | AttemptWaiting | HeartbeatRead | AttemptCompleted | AttemptFailed | AttemptLost
+)

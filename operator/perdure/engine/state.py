@@ -51,6 +51,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     last_heartbeat_time: datetime | None = None
     heartbeat_details: Any = None
     last_failure: Failure | None = None
+    waiting_reason: str | None = None
+    """Why the attempt had not started when it was last asked."""
 
     @property
     def expiration(self) -> datetime | None:
@@ -89,7 +91,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         """The failure of a timeout of this activity, with its last heartbeat's details and its last failure as the cause."""
         return Failure(
             kind=FailureKind.TIMEOUT,
-            message=message or f"activity {kind} timeout",
+            message=(message or f"activity {kind} timeout")
+            + (f": the attempt has not started: {self.waiting_reason}" if self.waiting_reason else ""),
             timeout_type=kind,
             last_heartbeat_details=self.heartbeat_details,
             cause=self.last_failure,
@@ -251,6 +254,7 @@ def beside_history_removed(state: State) -> State:
                 last_heartbeat_time=None,
                 heartbeat_details=None,
                 last_failure=None,
+                waiting_reason=None,
             )
             for k, a in state.activities.items()
         },

@@ -183,6 +183,9 @@ class _Pass:
         match item:
             case inp.AttemptStarted():
                 self.started(activity, item.time)
+            case inp.AttemptWaiting():
+                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason)
+                self.state = self.state.with_activity(waiting)
             case inp.HeartbeatRead():
                 self.heartbeat(activity, item)
             case inp.AttemptCompleted():
@@ -198,7 +201,7 @@ class _Pass:
         """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
         if activity.started_time is None and time is not None:
             time = max(activity.scheduled_time, min(time, self.now))
-            activity = msgspec.structs.replace(activity, started_time=time)
+            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None)
             self.state = self.state.with_activity(activity)
         return activity
 
@@ -266,6 +269,7 @@ class _Pass:
                 losses=losses,
                 started_time=None,
                 last_heartbeat_time=None,
+                waiting_reason=None,
                 last_failure=msgspec.structs.replace(failure, cause=None),
             )
         )

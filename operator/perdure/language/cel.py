@@ -152,6 +152,15 @@ class _Decoder:
         envelope = _message(serialized)
         body = _message(envelope[2][-1])
         checked = _text(envelope, 1).endswith("CheckedExpr")
+        self._forms: dict[int, Callable[[_Fields], _Node]] = {
+            3: self._constant,
+            4: self._name,
+            5: self._select,
+            6: self._call,
+            7: self._list,
+            8: self._map,
+            9: self._loop,
+        }
         self._references: dict[int, str] = {}
         for entry in body.get(2, []) if checked else []:
             pair = _message(entry)
@@ -160,40 +169,32 @@ class _Decoder:
 
     def _node(self, data: bytes) -> _Node:
         fields = _message(data)
+        form = max(fields)
         identity = fields.get(2, [0])[-1]
-        match max(fields):
-            case 3:
-                return self._constant(_message(fields[3][-1]))
-            case 4:
-                name = _text(_message(fields[4][-1]), 1)
-                return _Name(self._references.get(identity, name).lstrip("."))
-            case 5:
-                select = _message(fields[5][-1])
-                if identity in self._references:
-                    return _Name(self._references[identity].lstrip("."))
-                return _Select(self._node(select[1][-1]), _text(select, 2), bool(select.get(3, [0])[-1]))
-            case 6:
-                part = _message(fields[6][-1])
-                target = self._node(part[1][-1]) if 1 in part else None
-                return _Call(_text(part, 2), target, tuple(map(self._node, part.get(3, []))))
-            case 7:
-                part = _message(fields[7][-1])
-                return _List(tuple(map(self._node, part.get(1, []))), frozenset(_packed(part.get(2, []))))
-            case 8:
-                return self._map(_message(fields[8][-1]))
-            case 9:
-                loop = _message(fields[9][-1])
-                return _Loop(
-                    variable=_text(loop, 1),
-                    over=self._node(loop[2][-1]),
-                    result=_text(loop, 3),
-                    start=self._node(loop[4][-1]),
-                    condition=self._node(loop[5][-1]),
-                    step=self._node(loop[6][-1]),
-                    outcome=self._node(loop[7][-1]),
-                )
-            case _:
-                raise CompileError("this form of expression is not supported")
+        if form in {4, 5} and identity in self._references:
+            return _Name(self._references[identity].lstrip("."))
+        read = self._forms.get(form)
+        if read is None:
+            raise CompileError("this form of expression is not supported")
+        return read(_message(fields[form][-1]))
+
+    @staticmethod
+    def _name(fields: _Fields) -> _Node:
+        return _Name(_text(fields, 1).lstrip("."))
+
+    def _select(self, fields: _Fields) -> _Node:
+        return _Select(self._node(fields[1][-1]), _text(fields, 2), bool(fields.get(3, [0])[-1]))
+
+    def _call(self, fields: _Fields) -> _Node:
+        target = self._node(fields[1][-1]) if 1 in fields else None
+        return _Call(_text(fields, 2), target, tuple(map(self._node, fields.get(3, []))))
+
+    def _list(self, fields: _Fields) -> _Node:
+        return _List(tuple(map(self._node, fields.get(1, []))), frozenset(_packed(fields.get(2, []))))
+
+    def _loop(self, fields: _Fields) -> _Node:
+        over, start, condition, step, outcome = (self._node(fields[number][-1]) for number in (2, 4, 5, 6, 7))
+        return _Loop(_text(fields, 1), over, _text(fields, 3), start, condition, step, outcome)
 
     def _map(self, fields: _Fields) -> _Node:
         if 1 in fields:
@@ -272,35 +273,38 @@ class _Reader:
         if step is not None:
             self.names.add("steps")
             self.steps.add(step)
-            return
-        match node:
-            case _Constant():
-                pass
-            case _Name(name):
-                if name not in bound:
-                    self.names.add(name)
-                    self.every_step |= name == "steps"
-            case _Select(operand, _, _):
-                self._visit(operand, bound)
-            case _Call(function, target, arguments):
-                if target is not None and not _is_namespace(target, function):
-                    self._visit(target, bound)
-                for argument in arguments:
-                    self._visit(argument, bound)
-            case _List(items, _):
-                for item in items:
-                    self._visit(item, bound)
-            case _Map(entries):
-                for key, item, _ in entries:
-                    self._visit(key, bound)
-                    self._visit(item, bound)
-            case _Loop():
-                self._visit(node.over, bound)
-                self._visit(node.start, bound)
-                inside = bound | {node.variable, node.result}
-                self._visit(node.condition, inside)
-                self._visit(node.step, inside)
-                self._visit(node.outcome, bound | {node.result})
+        elif isinstance(node, _Name):
+            if node.name not in bound:
+                self.names.add(node.name)
+                self.every_step |= node.name == "steps"
+        elif isinstance(node, _Loop):
+            inside = bound | {node.variable, node.result}
+            for part, seen in (
+                (node.over, bound),
+                (node.start, bound),
+                (node.condition, inside),
+                (node.step, inside),
+                (node.outcome, bound | {node.result}),
+            ):
+                self._visit(part, seen)
+        else:
+            for part in _parts(node):
+                self._visit(part, bound)
+
+
+def _parts(node: _Node) -> "tuple[_Node, ...]":
+    """The nodes right below one that binds no names."""
+    match node:
+        case _Select(operand, _, _):
+            return (operand,)
+        case _Call(function, target, arguments):
+            return arguments if target is None or _is_namespace(target, function) else (target, *arguments)
+        case _List(items, _):
+            return items
+        case _Map(entries):
+            return tuple(part for key, item, _ in entries for part in (key, item))
+        case _:
+            return ()
 
 
 def _is_namespace(target: _Node, function: str) -> bool:
@@ -313,6 +317,8 @@ def _is_namespace(target: _Node, function: str) -> bool:
 _Frame = list[Any]
 _Run = Callable[[_Frame], Any]
 _MISSING: Final = object()
+_ABSORBED: Final = 40
+"""What raising and catching an error costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,34 +419,28 @@ class _Builder:
     def build(self, node: _Node) -> _Run:
         """The closure of a node; `cost` grows by what one run of it costs."""
         self.cost += 1
-        match node:
-            case _Constant(value):
-                return lambda _frame: value
-            case _Name(name):
-                return self._name(name)
-            case _Select(operand, field, True):
-                return self._has(operand, field)
-            case _Select(operand, field, _):
-                return self._select(operand, field)
-            case _Call(function, target, arguments):
-                given = arguments if target is None else (target, *arguments)
-                special = getattr(self, _SPECIAL.get(function, ""), None)
-                return special(*given) if special else self._function(function, given)
-            case _List():
-                return self._list(node)
-            case _Map():
-                return self._map(node)
-            case _Loop():
-                return self._loop(node)
+        make: Callable[[Any], _Run] = getattr(self, _MAKERS[type(node)])
+        return make(node)
 
-    def _name(self, name: str) -> _Run:
+    @staticmethod
+    def _constant(node: _Constant) -> _Run:
+        value = node.value
+        return lambda _frame: value
+
+    def _call(self, node: _Call) -> _Run:
+        given = node.arguments if node.target is None else (node.target, *node.arguments)
+        special = getattr(self, _SPECIAL.get(node.function, ""), None)
+        return special(*given) if special else self._function(node.function, given)
+
+    def _name(self, node: _Name) -> _Run:
+        name = node.name
         if name in self._bound:
             slot = self._bound[name]
 
             def bound(frame: _Frame) -> Any:
                 value = frame[slot]
                 if type(value) is _Raised:
-                    raise value.error
+                    raise value.error.with_traceback(None)
                 return value
 
             return bound
@@ -459,8 +459,11 @@ class _Builder:
 
         return root
 
-    def _select(self, operand: _Node, field: str) -> _Run:
-        inner, spelled = self.build(operand), _spell(operand)
+    def _select(self, node: _Select) -> _Run:
+        field = node.field
+        inner, spelled = self.build(node.operand), _spell(node.operand)
+        if node.test:
+            return self._has(inner, spelled, field)
 
         def select(frame: _Frame) -> Any:
             value = inner(frame)
@@ -475,9 +478,8 @@ class _Builder:
 
         return select
 
-    def _has(self, operand: _Node, field: str) -> _Run:
-        inner, spelled = self.build(operand), _spell(operand)
-
+    @staticmethod
+    def _has(inner: _Run, spelled: str, field: str) -> _Run:
         def has(frame: _Frame) -> bool:
             value = inner(frame)
             if type(value) is Optional:
@@ -537,12 +539,16 @@ class _Builder:
             try:
                 if _truth(first(frame), operator) is decides:
                     return decides
-            except EvaluationError:
-                frame[0].charge(4)
-                if _truth(second(frame), operator) is decides:
-                    return decides
-                raise
-            return _truth(second(frame), operator)
+                failed = None
+            except EvaluationError as error:
+                failed = error
+            if failed is None:
+                return _truth(second(frame), operator)
+            # Outside of the handler, or each error would hold the one before it, and raising would walk them all.
+            frame[0].charge(_ABSORBED)
+            if _truth(second(frame), operator) is decides:
+                return decides
+            raise failed.with_traceback(None)
 
         return logic
 
@@ -557,6 +563,7 @@ class _Builder:
             try:
                 return inner(frame) is not False
             except EvaluationError:
+                frame[0].charge(_ABSORBED)
                 return True
 
         return holds
@@ -659,13 +666,13 @@ class _Builder:
         self._bound = {**outside, node.variable: item, node.result: result}
         self.cost = 2
         match node:
-            case _Loop(start=_List(()), step=_Call("_?_:_", None, (keep, _Call("_+_", None, (_, _List((made,))))))):
-                run = self._collect(over, item, result, self.build(keep), self.build(made), self.cost)
+            case _Loop(start=_List(()), step=_Call("_?_:_", None, (keep, _Call("_+_", None, (_, _List((made,)))), _))):
+                run = self._collect(over, (item, result), self.build(keep), self.build(made))
             case _Loop(start=_List(()), step=_Call("_+_", None, (_, _List((made,))))):
-                run = self._collect(over, item, result, None, self.build(made), self.cost)
+                run = self._collect(over, (item, result), None, self.build(made))
             case _:
                 steps = (self.build(node.condition), self.build(node.step))
-                run = self._fold(over, item, result, steps, self.cost, absorbs=not _is_true(node.condition))
+                run = self._fold(over, (item, result), steps, absorbs=not _is_true(node.condition))
         self.cost = before
         self._bound = {**outside, node.result: result}
         outcome = self.build(node.outcome)
@@ -678,9 +685,9 @@ class _Builder:
 
         return loop
 
-    @staticmethod
-    def _collect(over: _Run, item: int, result: int, keep: _Run | None, make: _Run, cost: int) -> _Run:
+    def _collect(self, over: _Run, slots: tuple[int, int], keep: _Run | None, make: _Run) -> _Run:
         """`map` and `filter`: what they make is appended, where CEL's own definition copies the list each time."""
+        (item, result), cost = slots, self.cost
 
         def collect(frame: _Frame) -> None:
             charge = frame[0].charge
@@ -694,9 +701,9 @@ class _Builder:
 
         return collect
 
-    @staticmethod
-    def _fold(over: _Run, item: int, result: int, steps: tuple[_Run, _Run], cost: int, *, absorbs: bool) -> _Run:
+    def _fold(self, over: _Run, slots: tuple[int, int], steps: tuple[_Run, _Run], *, absorbs: bool) -> _Run:
         """`all`, `exists`, `exists_one` and `cel.bind`, by CEL's definition."""
+        (item, result), cost = slots, self.cost
         condition, step = steps
 
         def fold(frame: _Frame) -> None:
@@ -711,11 +718,21 @@ class _Builder:
                 except EvaluationError as error:
                     if not absorbs:
                         raise
-                    charge(4)
+                    charge(_ABSORBED)
                     frame[result] = _Raised(error)
 
         return fold
 
+
+_MAKERS: Final[dict[type, str]] = {
+    _Constant: "_constant",
+    _Name: "_name",
+    _Select: "_select",
+    _Call: "_call",
+    _List: "_list",
+    _Map: "_map",
+    _Loop: "_loop",
+}
 
 _SPECIAL: Final = {
     "_[_]": "_index",
@@ -759,7 +776,7 @@ def _items(meter: Meter, value: Any) -> list[Any]:
 # --- regular expressions ---------------------------------------------------------------------------------------------
 
 _REPEAT = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
-_CLASS_WEIGHT: Final = 100
+_CLASS_WEIGHT: Final = 1_000
 
 
 def _weight(pattern: str) -> int:
@@ -807,7 +824,7 @@ def _match(meter: Meter, text: Any, pattern: Any) -> bool:
     if len(pattern) > MAX_PATTERN:
         raise LimitError(f"a regular expression may have {MAX_PATTERN} characters, and this one has {len(pattern)}")
     weight = _weight(pattern)
-    meter.charge((len(text) + 64) * (weight + 1) // 64 + 40)
+    meter.charge((len(text) + 64) * (weight + 1) // 16 + 150)
     try:
         result = _matcher().eval(data={"text": text, "pattern": pattern})
     except (RuntimeError, ValueError) as error:
@@ -843,7 +860,11 @@ class Program:
         frame[0] = meter
         for name, slot in self._roots:
             frame[slot] = scope.get(name, _MISSING)
-        return self._run(frame)
+        try:
+            return self._run(frame)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            # A number beyond 64 bits in the input, a time without a zone: not JSON as CEL knows it, but no crash either.
+            raise EvaluationError(f"it cannot be computed: {error}") from None
 
 
 _CONFIG: Final = "stdlib:\n  exclude_functions:\n" + "".join(
@@ -893,6 +914,8 @@ _RECURSION = re.compile(r"recursion (?:depth|limit)")
 def _explain(error: Exception) -> CompileError:
     """The library's first complaint, in a sentence."""
     text = str(error)
+    if not isinstance(error, RuntimeError):
+        return CompileError("it holds characters that are not Unicode text")
     if _RECURSION.search(text):
         return CompileError(
             "it is nested too deep (32 levels, and every + in a chain is one); join a list of texts, or use steps of kind `set`"
@@ -902,6 +925,8 @@ def _explain(error: Exception) -> CompileError:
     at = f" at column {column}" if line == 1 else f" at line {line}, column {column}" if line > 1 else ""
     if found := _OVERLOAD.search(message):
         message = f"`{plain_name(found[1])}` does not work on {found[2]}"
+    elif message.startswith("Syntax error"):
+        message = message.split(" expecting ")[0].replace("Syntax error: ", "it does not parse: ")
     elif found := _UNDECLARED.search(message):
         message = f"there is no function or name `{found[1]}`"
     return CompileError(f"{message[:300]}{at}")
@@ -921,9 +946,9 @@ def _refuse_unknown(found: frozenset[str], known: frozenset[str], source: str) -
         if re.search(rf"[\w\]]-{re.escape(name)}\b", source):
             hint = "; a name with a dash is written in brackets: steps['cool-off']"
         elif near := get_close_matches(name, sorted(known), 1):
-            hint = f"; did you mean `{near[0]}`?"
+            hint = f", did you mean `{near[0]}`"
         listed = ", ".join(sorted(known))
-        raise CompileError(f"unknown name `{name}`{hint}{' ' if hint else '; '}known: {listed or 'none'}")
+        raise CompileError(f"unknown name `{name}`{hint}; the names here are: {listed or 'none'}")
 
 
 @functools.lru_cache(maxsize=_CACHED_PROGRAMS)
@@ -937,6 +962,8 @@ def compile_source(source: str, names: frozenset[str] | None) -> Program:
         # The macro copies what stands before it, so that a chain of them doubles with each.
         raise CompileError(f"more than {_MAX_OPT_MAPS} optMap() in one expression; split it into several steps")
     parsed = _Reader(_translate(source, frozenset(), check=False))
+    for name in sorted(parsed.names & (names or frozenset()) & TYPES.keys()):
+        raise CompileError(f"`{name}` is a type in CEL, so it cannot be the name of a variable; give it another name")
     free = frozenset(name for name in parsed.names if name not in _RESERVED or (names and name in names))
     if names is not None:
         _refuse_unknown(free, names, source)

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final, NoReturn
 
-BUDGET: Final = 200_000
-"""Units of work of one template; a unit is about a quarter of a microsecond."""
+BUDGET: Final = 600_000
+"""Units of work of one template; a unit is about a tenth of a microsecond, and at most a fifth."""
 MAX_TEXT: Final = 262_144
 """Characters of a string that an expression makes."""
 MAX_ITEMS: Final = 131_072
@@ -68,14 +68,15 @@ class Meter:
         self.left -= units
         if self.left < 0:
             raise LimitError(
-                "it needs more work than an expression may do; make the lists or texts it goes through smaller, or do this in an activity"
+                "it needs more work than an expression may do; make the lists or texts it goes through smaller, "
+                "or do this in an activity"
             )
 
     def text(self, length: int) -> None:
         """Charge for making or copying a string of `length` characters, and refuse one that is too long."""
         if length > MAX_TEXT:
             raise LimitError(f"it makes a text of more than {MAX_TEXT} characters; keep large data out of expressions")
-        self.charge((length >> 6) + 1)
+        self.charge((length >> 5) + 1)
 
     def items(self, length: int) -> None:
         """Charge for making a list of `length` items, and refuse one that is too long."""
@@ -170,20 +171,26 @@ def span(value: timedelta) -> timedelta:
 # --- text forms ------------------------------------------------------------------------------------------------------
 
 
+def _fraction(micros: int) -> str:
+    """The part below a second, as CEL writes it: nothing, three digits or six."""
+    if not micros:
+        return ""
+    return f".{micros:06d}" if micros % 1_000 else f".{micros // 1_000:03d}"
+
+
 def format_timestamp(value: datetime) -> str:
     """RFC 3339 in UTC, with as much of a fraction as there is."""
     if value.tzinfo is None:
         raise EvaluationError("a time without a zone is not a timestamp")
-    text = value.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return (text.rstrip("0") if "." in text else text) + "Z"
+    wall = value.astimezone(UTC).replace(tzinfo=None)
+    return f"{wall.replace(microsecond=0).isoformat()}{_fraction(wall.microsecond)}Z"
 
 
 def format_duration(value: timedelta) -> str:
-    """Seconds, as CEL writes them: ``90s``, ``-1.5s``."""
+    """Seconds, as CEL writes them: ``90s``, ``-1.500s``."""
     micros = value // _MICROSECOND
     seconds, fraction = divmod(abs(micros), 1_000_000)
-    tail = f".{fraction:06d}".rstrip("0") if fraction else ""
-    return f"{'-' if micros < 0 else ''}{seconds}{tail}s"
+    return f"{'-' if micros < 0 else ''}{seconds}{_fraction(fraction)}s"
 
 
 def format_double(value: float) -> str:
@@ -260,19 +267,24 @@ def equal(meter: Meter, left: Any, right: Any, depth: int = 0) -> bool:
     first, second = kind(left), kind(right)
     if first != second:
         return {first, second} == {"int", "double"} and bool(left == right)
+    if first in {"list", "map", "optional"}:
+        return _equal_inside(meter, first, left, right, depth)
     if first in {"string", "bytes"}:
         meter.charge((min(len(left), len(right)) >> 8) + 1)
-        return bool(left == right)
-    if first not in {"list", "map", "optional"}:
-        return bool(left == right)
+    return bool(left == right)
+
+
+def _equal_inside(meter: Meter, what: str, left: Any, right: Any, depth: int) -> bool:
+    """Equality of two lists, two maps or two optionals."""
     if depth >= MAX_DEPTH:
         raise LimitError(f"it compares values nested more than {MAX_DEPTH} deep")
-    if first == "optional":
+    if what == "optional":
         return left.present == right.present and equal(meter, left.value, right.value, depth + 1)
+    meter.charge(8)
     if len(left) != len(right):
         return False
-    meter.charge(len(left) * 2 + 1)
-    if first == "list":
+    meter.charge(len(left) * 4)
+    if what == "list":
         return all(equal(meter, a, b, depth + 1) for a, b in zip(left, right, strict=True))
     return all(key in right and equal(meter, item, right[key], depth + 1) for key, item in left.items())
 
@@ -301,7 +313,7 @@ def contains(meter: Meter, item: Any, where: Any) -> bool:
     if type(item) is str:
         meter.charge((len(where) >> 3) + (len(where) * len(item) >> 11) + 1)
         return item in where
-    meter.charge(len(where) * 2)
+    meter.charge(len(where) * 4)
     return any(equal(meter, item, other) for other in where)
 
 
@@ -330,7 +342,7 @@ def has_key(where: dict[Any, Any], key: Any) -> bool:
 
 def sorted_keys(meter: Meter, value: dict[Any, Any]) -> list[Any]:
     """The keys of a map in one order on every machine, however the map was built or stored."""
-    meter.charge(len(value) * 2)
+    meter.charge(len(value) * 4)
     return sorted(value, key=lambda key: (not isinstance(key, str), key))
 
 
@@ -341,7 +353,7 @@ Implementation = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One overload as the type checker is told it. `declare` is false for what the library declares itself."""
+    """One overload, as the type checker is told of it."""
 
     name: str
     takes: tuple[str, ...]
@@ -460,7 +472,8 @@ def _chain(meter: Meter, left: Sequence[Any], right: Sequence[Any]) -> list[Any]
 
 
 @_known("_+_", "timestamp duration", "duration timestamp")
-def _later(_meter: Meter, left: Any, right: Any) -> datetime:
+def _later(meter: Meter, left: Any, right: Any) -> datetime:
+    meter.charge(8)
     try:
         moved: datetime = left + right
         return moved.astimezone(UTC)
@@ -469,7 +482,8 @@ def _later(_meter: Meter, left: Any, right: Any) -> datetime:
 
 
 @_known("_+_", "duration duration")
-def _add_durations(_meter: Meter, left: timedelta, right: timedelta) -> timedelta:
+def _add_durations(meter: Meter, left: timedelta, right: timedelta) -> timedelta:
+    meter.charge(4)
     return span(left + right)
 
 
@@ -484,7 +498,8 @@ def _earlier(meter: Meter, left: datetime, right: timedelta) -> datetime:
 
 
 @_known("_-_", "timestamp timestamp", "duration duration")
-def _difference(_meter: Meter, left: Any, right: Any) -> timedelta:
+def _difference(meter: Meter, left: Any, right: Any) -> timedelta:
+    meter.charge(4)
     return span(left - right)
 
 
@@ -550,7 +565,8 @@ def _same(_meter: Meter, value: Any) -> Any:
 
 
 @_known("string", "int", "double", "bool", "timestamp", "duration")
-def _string(_meter: Meter, value: Any) -> str:
+def _string(meter: Meter, value: Any) -> str:
+    meter.charge(10)
     match kind(value):
         case "int":
             return str(number(value))
@@ -586,7 +602,8 @@ _DOUBLE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 
 
 @_known("int", "string")
-def _parse_int(_meter: Meter, text: str) -> float:
+def _parse_int(meter: Meter, text: str) -> float:
+    meter.charge(8)
     if len(text) > _SHORT or not _INT.fullmatch(text):
         raise EvaluationError(f"{short(text)} is not a whole number")
     return number(int(text))
@@ -610,7 +627,8 @@ def _double(_meter: Meter, value: int) -> float:
 
 
 @_known("double", "string")
-def _parse_double(_meter: Meter, text: str) -> float:
+def _parse_double(meter: Meter, text: str) -> float:
+    meter.charge(8)
     if len(text) > _SHORT or not _DOUBLE.fullmatch(text):
         raise EvaluationError(f"{short(text)} is not a number")
     return float(text)
@@ -626,12 +644,14 @@ def _parse_bool(_meter: Meter, text: str) -> bool:
 
 
 @_known("timestamp", "string")
-def _timestamp(_meter: Meter, text: str) -> datetime:
+def _timestamp(meter: Meter, text: str) -> datetime:
+    meter.charge(30)
     return parse_timestamp(text)
 
 
 @_known("timestamp", "int")
-def _timestamp_of_seconds(_meter: Meter, seconds: int) -> datetime:
+def _timestamp_of_seconds(meter: Meter, seconds: int) -> datetime:
+    meter.charge(8)
     try:
         return _EPOCH + timedelta(seconds=seconds)
     except OverflowError:
@@ -639,7 +659,8 @@ def _timestamp_of_seconds(_meter: Meter, seconds: int) -> datetime:
 
 
 @_known("duration", "string")
-def _duration(_meter: Meter, text: str) -> timedelta:
+def _duration(meter: Meter, text: str) -> timedelta:
+    meter.charge(20)
     return parse_duration(text)
 
 
@@ -875,7 +896,7 @@ _MAX_PRECISION: Final = 100
 
 def spoken(meter: Meter, value: Any, depth: int = 0) -> str:
     """A value as `%s` writes it."""
-    meter.charge(1)
+    meter.charge(8)
     match kind(value):
         case "string":
             meter.text(len(value))
@@ -893,7 +914,7 @@ def spoken(meter: Meter, value: Any, depth: int = 0) -> str:
             ]
             return f"{{{_joined(meter, parts)}}}"
         case "type":
-            return str(value.name)
+            return f"{value.name}"
         case "optional":
             raise EvaluationError("an optional has no text; take its value with orValue()")
         case _:
@@ -907,6 +928,7 @@ def _joined(meter: Meter, parts: Sequence[str]) -> str:
 
 def _clause(meter: Meter, letter: str, precision: str | None, value: Any) -> str:
     """One `%` clause of `format`."""
+    meter.charge(20)
     found = kind(value)
     if letter == "s":
         return spoken(meter, value)
@@ -923,7 +945,7 @@ def _clause(meter: Meter, letter: str, precision: str | None, value: Any) -> str
         return "1" if value else "0"
     if letter in "xX" and found in {"string", "bytes"}:
         meter.text(len(value) * 8)
-        text = (value.encode("utf-8", "surrogatepass") if found == "string" else value).hex()
+        text: str = (value.encode("utf-8", "surrogatepass") if found == "string" else value).hex()
         return text.upper() if letter == "X" else text
     raise EvaluationError(f"`format` cannot write {article(found)} as %{letter}; use %s")
 
@@ -1028,7 +1050,7 @@ def _distinct(meter: Meter, items: Sequence[Any]) -> list[Any]:
     deep: list[Any] = []
     kept: list[Any] = []
     for item in items:
-        meter.charge(2 + (len(item) >> 6 if isinstance(item, str | bytes) else 0))
+        meter.charge(4 + (len(item) >> 6 if isinstance(item, str | bytes) else 0))
         if kind(item) in {"list", "map", "optional"}:
             if not any(equal(meter, item, other) for other in deep):
                 deep.append(item)
@@ -1155,19 +1177,20 @@ def _bit_not(_meter: Meter, value: int) -> int:
 
 
 _BITS: Final = 64
+_WORD: Final = 1 << _BITS
 
 
 @_known("math.bitShiftLeft", "int int")
 def _shift_left(_meter: Meter, value: int, places: int) -> int:
     if _count(places) >= _BITS:
         return 0
-    shifted = (value << places) & (2**_BITS - 1)
-    return shifted - 2**_BITS if shifted > INT_MAX else shifted
+    shifted = (value << places) & (_WORD - 1)
+    return shifted - _WORD if shifted > INT_MAX else shifted
 
 
 @_known("math.bitShiftRight", "int int")
 def _shift_right(_meter: Meter, value: int, places: int) -> int:
-    return 0 if _count(places) >= _BITS else (value & (2**_BITS - 1)) >> places
+    return 0 if _count(places) >= _BITS else (value & (_WORD - 1)) >> places
 
 
 # Optionals.

@@ -9,6 +9,7 @@ machine, and never more than `cel_values.BUDGET` units of work for the template 
 """
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -125,8 +126,11 @@ class Template:
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
         """The value, in JSON, with every expression replaced by what it gives; raises ExpressionError."""
         made = _Maker(scope, Meter())
-        value = made.part(self._part)
-        made.finish(value, self._path)
+        try:
+            value = made.part(self._part)
+            made.finish(value)
+        except _TooLargeError:
+            raise ExpressionError("", self._path, _TOO_LARGE) from None
         if self._condition and not isinstance(value, bool):
             raise ExpressionError(
                 self.sources[0],
@@ -330,17 +334,20 @@ class _Maker:
             case _Expression():
                 return self._value(part)
             case _Text(parts, _):
+                self._grow(sum(len(piece) for piece in parts if isinstance(piece, str)) + 2)
                 return "".join(piece if isinstance(piece, str) else self._text(piece) for piece in parts)
             case _ListOf(items):
+                self._grow(len(items) + 1)
                 return [self.part(item) for item in items]
             case _MapOf(entries):
+                self._grow(sum(len(key) + 4 for key, _ in entries) + 1)
                 return {key: self.part(item) for key, item in entries}
 
-    def finish(self, value: Any, path: str) -> None:
+    def finish(self, value: Any) -> None:
         """Refuse a result whose JSON is too large; only one that may be is written out to know."""
         escaped = 6  # a character of text takes at most six bytes of JSON
         if self._size * escaped > MAX_RESULT and len(_json(value).encode("utf-8", "surrogatepass")) > MAX_RESULT:
-            raise ExpressionError("", path, _TOO_LARGE)
+            raise _TooLargeError
 
     def _value(self, expression: _Expression) -> Any:
         program = expression.program
@@ -369,38 +376,56 @@ class _Maker:
 
     def _plain(self, value: Any, depth: int) -> Any:
         """A value of CEL as fresh JSON."""
-        self._meter.charge(1)
-        match kind(value):
-            case "null" | "bool":
-                self._grow(4)
-                return value
-            case "string":
-                self._grow(len(value) + 2)
-                return str(value)
-            case "int":
-                self._grow(1)
-                return value
-            case "double":
-                if value != value or value in (_INFINITY, -_INFINITY):  # noqa: PLR0124 -- NaN
-                    raise EvaluationError(
-                        "the result is not a finite number, which JSON cannot say; test for it with math.isFinite()"
-                    )
+        found = kind(value)
+        if found in _SCALAR_SIZES:
+            self._meter.charge(2)
+            self._grow(_SCALAR_SIZES[found] + (len(value) if found == "string" else 0))
+            return value
+        if found not in {"list", "map"}:
+            return self._other(found, value)
+        if depth >= MAX_DEPTH:
+            raise LimitError(f"the result is nested more than {MAX_DEPTH} deep")
+        if found == "list":
+            self._meter.charge(4 + len(value))
+            self._grow(max(len(value) + 1, 2))
+            return self._items(value, depth + 1)
+        self._meter.charge(4 + 4 * len(value))
+        self._grow(max(len(value) * 2 + 1, 2))
+        if len(value) == 1:
+            ((key, item),) = value.items()
+            return {self._key(key): self._plain(item, depth + 1)}
+        keys = [self._key(key) for key in value]
+        return dict(zip(keys, self._items(value.values(), depth + 1), strict=True))
+
+    def _items(self, values: Collection[Any], depth: int) -> list[Any]:
+        """Fresh JSON of what a list or map holds; the commonest scalars are looked at here, which halves the time."""
+        made: list[Any] = []
+        size = 0
+        for value in values:
+            if type(value) is str:
+                size += len(value) + 2
+                made.append(value)
+            elif value is None or type(value) in {int, bool}:
+                size += 1
+                made.append(value)
+            else:
+                made.append(self._plain(value, depth))
+        self._grow(size)
+        return made
+
+    def _other(self, found: str, value: Any) -> Any:
+        """What JSON has no type for, in the form it takes there; or why it has none."""
+        self._meter.charge(20)
+        match found:
+            case "double" if math.isfinite(value):
                 self._grow(3)
                 return value
-            case "timestamp":
-                return format_timestamp(value)
-            case "duration":
-                return format_duration(value)
-            case "list" | "map" if depth >= MAX_DEPTH:
-                raise LimitError(f"the result is nested more than {MAX_DEPTH} deep")
-            case "list":
-                self._grow(len(value) + 1)
-                return [self._plain(item, depth + 1) for item in value]
-            case "map":
-                self._grow(len(value) * 2 + 1)
-                return {self._key(key): self._plain(item, depth + 1) for key, item in value.items()}
-            case other:
-                raise EvaluationError(_REMEDIES[other])
+            case "timestamp" | "duration":
+                text = format_timestamp(value) if found == "timestamp" else format_duration(value)
+                self._grow(len(text) + 2)
+                return text
+            case _:
+                raise EvaluationError(_REMEDIES[found])
 
     def _key(self, key: Any) -> str:
         if not isinstance(key, str):
@@ -411,11 +436,13 @@ class _Maker:
         return str(key)
 
 
-_INFINITY: Final = float("inf")
+_SCALAR_SIZES: Final = {"null": 4, "bool": 4, "int": 1, "string": 2}
+"""The least that a scalar takes in JSON; a string takes its characters on top."""
 _TOO_LARGE: Final = (
     f"the result is more than {MAX_RESULT} bytes of JSON; keep large data elsewhere and pass a reference to it"
 )
 _REMEDIES: Final = {
+    "double": "the result is not a finite number, which JSON cannot say; test for it with math.isFinite()",
     "bytes": "the result is bytes, which JSON has not; use string() for text, base64.encode() for anything else",
     "type": "the result is a type, which JSON has not; compare it instead: type(input.x) == string",
     "optional": "the result is an optional; say what to use when it is empty: input.?name.orValue('nobody')",

@@ -1,4 +1,4 @@
-"""Metrics, for Prometheus. No label grows without bound."""
+"""Metrics, for Prometheus. Labels are namespaces and outcomes, never single runs."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 

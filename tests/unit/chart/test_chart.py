@@ -30,7 +30,6 @@ EVERYTHING = (
     'affinity={"podAntiAffinity": {}}',
     'imagePullSecrets=[{"name": "pull"}]',
     'priorityClassName="high"',
-    'extraArgs=["--verbose"]',
     'extraEnv=[{"name": "A", "value": "b"}]',
 )
 NAMESPACED = 'watchNamespaces=["team-a", "team-b"]'

@@ -1,11 +1,9 @@
 """CEL, compiled once and evaluated under a budget.
 
-The library cel-expr-python (cel-cpp) parses, expands macros and checks types, in 16 us where cel-python takes 130 us; the
-evaluator is ours. cel-cpp's own is quick (3 us) but visits maps in a different order in every process, and does not bound
-what one step costs (2,000 regular expressions over a 256 KiB text held the interpreter for 0.8 s, 200 replacements for
-1.9 s); the Rust library also visits maps at random and has neither type check nor budget, cel-python no budget either.
+The library cel-expr-python (cel-cpp) parses, expands macros and checks types; why the evaluator is ours, and what was
+measured, is told in `perdure.language.expressions`.
 
-So: source -> cel-cpp -> checked syntax tree (`_decode`) -> closures (`_Builder`) -> a value, with every step counted.
+So: source -> cel-cpp -> checked syntax tree (`_Decoder`) -> closures (`_Builder`) -> a value, with every step counted.
 """
 
 import functools
@@ -541,14 +539,17 @@ class _Builder:
                     return decides
                 failed = None
             except EvaluationError as error:
-                failed = error
+                failed = error.with_traceback(None)
             if failed is None:
                 return _truth(second(frame), operator)
             # Outside of the handler, or each error would hold the one before it, and raising would walk them all.
             frame[0].charge(_ABSORBED)
-            if _truth(second(frame), operator) is decides:
-                return decides
-            raise failed.with_traceback(None)
+            try:
+                if _truth(second(frame), operator) is decides:
+                    return decides
+                raise failed
+            finally:
+                failed = None  # an error that is held by a frame it has passed keeps both for the garbage collector
 
         return logic
 
@@ -719,7 +720,7 @@ class _Builder:
                     if not absorbs:
                         raise
                     charge(_ABSORBED)
-                    frame[result] = _Raised(error)
+                    frame[result] = _Raised(error.with_traceback(None))
 
         return fold
 

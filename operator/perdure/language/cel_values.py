@@ -280,7 +280,7 @@ def _equal_inside(meter: Meter, what: str, left: Any, right: Any, depth: int) ->
         raise LimitError(f"it compares values nested more than {MAX_DEPTH} deep")
     if what == "optional":
         return left.present == right.present and equal(meter, left.value, right.value, depth + 1)
-    meter.charge(8)
+    meter.charge(14)
     if len(left) != len(right):
         return False
     meter.charge(len(left) * 4)

@@ -200,6 +200,35 @@ def names(namespace: Cluster) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in namespace.list("pods"))
 
 
+def test_a_pod_that_only_pretends_to_be_an_attempt_is_not_believed(namespace: Cluster) -> None:
+    namespace.start("real", one_step(python("import time; time.sleep(4); activity.complete('real')")))
+    mine = namespace.pod("real-2-1", "Running")["metadata"]
+    forged = python("activity.complete('forged')")["container"]
+    forged |= {
+        "name": "activity",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    namespace.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "forged",
+                "labels": mine["labels"],
+                "annotations": mine["annotations"],
+                "ownerReferences": mine["ownerReferences"],
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [forged],
+                "securityContext": {"runAsNonRoot": True, "runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"}},
+            },
+        }
+    )
+    namespace.pod("forged", "Succeeded")
+    assert namespace.closed("real")["output"] == "real"
+
+
 def test_describe_shows_events_of_the_run(namespace: Cluster) -> None:
     namespace.start(
         "told", one_step(python("raise SystemExit(3)", retryPolicy={"exponential": {"maximumAttempts": 2}}))

@@ -44,6 +44,16 @@ def key_of(pod: api.Object) -> PodKey | None:
         return None
 
 
+def is_of(pod: api.Object, run: RunRef) -> bool:
+    """Whether a pod is an attempt of the run: owned by it, and of the name that only the attempt's own pod can have.
+
+    Labels and annotations are not enough: whoever may create pods may write them.
+    """
+    meta, key = pod["metadata"], key_of(pod)
+    owned = any(owner.get("uid") == run.uid for owner in meta.get("ownerReferences") or ())
+    return owned and key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
+
+
 def has_ended(pod: api.Object) -> bool:
     """Whether no container of the pod runs any more; the phase follows only a little later."""
     status = pod.get("status") or {}
@@ -154,7 +164,7 @@ class Pods:
             pod = await self._client.get(api.path(api.CORE, run.namespace, "pods", name))
         except api.NotFoundError:
             return None
-        return pod if (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL) == run.uid else None
+        return pod if is_of(pod, run) else None
 
     async def read_lease(self, run: RunRef, key: PodKey) -> api.Object | None:
         """The attempt's Lease as it is now."""
@@ -167,12 +177,13 @@ class Pods:
     async def release(self, pod: api.Object, *, keep: bool) -> None:
         """Let a pod go: its outcome is recorded, or nobody waits for it any more.
 
-        A pod that still runs is stopped. One that has ended is deleted too, unless `keep` asks for it to stay readable until
-        its run is deleted.
+        A pod that still runs is stopped, and one that succeeded is deleted. One that failed stays readable until its run is
+        deleted, if `keep` asks for it.
         """
         meta = pod["metadata"]
         url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
-        if not meta.get("deletionTimestamp") and not (keep and has_ended(pod)):
+        failed = has_ended(pod) and (pod.get("status") or {}).get("phase") != "Succeeded"
+        if not meta.get("deletionTimestamp") and not (keep and failed):
             await self._client.delete(url, uid=meta["uid"])
         if held(pod):
             await self._drop_finalizer(url, meta)

@@ -126,7 +126,7 @@ class Run:
     def observe_pod(self, pod: api.Object) -> None:
         """A watch shows one of the run's pods."""
         key, uid = attempts.key_of(pod), pod["metadata"]["uid"]
-        if key is not None and uid not in self._leaving and uid not in self._left:
+        if key is not None and attempts.is_of(pod, self.ref) and uid not in self._leaving and uid not in self._left:
             self._pods[key] = pod
             self._unread.add(key)
 
@@ -135,7 +135,8 @@ class Run:
         key = attempts.key_of(pod)
         self._leaving.pop(pod["metadata"]["uid"], None)
         self._left.discard(pod["metadata"]["uid"])
-        if key is not None and key in self._pods:
+        known = self._pods.get(key) if key is not None else None
+        if key is not None and known is not None and known["metadata"]["uid"] == pod["metadata"]["uid"]:
             self._pods[key] = None
             self._unread.add(key)
 

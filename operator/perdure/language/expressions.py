@@ -7,7 +7,7 @@ on a payload held the interpreter for 1.9 s): the figures stand in docs/expressi
 on ours takes 75 ms.
 
 A template is compiled once. Evaluating it is a function of the scope alone: no clock, no I/O, the same value on every
-machine, and never more than `cel_values.BUDGET` units of work for the template as a whole.
+machine, and never more than `cel.limits.BUDGET` units of work for the template as a whole.
 """
 
 import json
@@ -16,13 +16,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perdure.language.cel import CompileError, Program, compile_source
-from perdure.language.cel_values import (
+from perdure.language.cel import (
     MAX_DEPTH,
+    CompileError,
     EvaluationError,
     LimitError,
     Meter,
+    Program,
     article,
+    compile_source,
     format_duration,
     format_timestamp,
     kind,

@@ -11,7 +11,7 @@ from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_option
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.language.cel_values import format_duration, parse_duration
+from perdure.language.cel import format_duration, parse_duration
 from perdure.language.expressions import (
     MAX_RESULT,
     ExpressionError,

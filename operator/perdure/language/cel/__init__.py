@@ -1,0 +1,31 @@
+"""CEL, compiled once and evaluated under a budget.
+
+The library cel-expr-python (cel-cpp) parses, expands macros and checks types; why the evaluator is ours, and what was
+measured, is told in `perdure.language.expressions`.
+
+So `compile` takes a source through `environment` (cel-cpp, the type checker) and `decode` to a syntax `tree`, asks
+`references` which names it reads, and has `build` turn it into closures. Those look into values with `lookup`,
+`comparison` and `patterns`, call the `functions`, and charge the meter of `limits` for every step. What a value is, and how
+it is written as text, is said in `values` and `formats`.
+"""
+
+from perdure.language.cel.compile import Program, compile_source
+from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
+from perdure.language.cel.formats import format_duration, format_timestamp, parse_duration
+from perdure.language.cel.limits import MAX_DEPTH, Meter
+from perdure.language.cel.values import article, kind
+
+__all__ = [
+    "MAX_DEPTH",
+    "CompileError",
+    "EvaluationError",
+    "LimitError",
+    "Meter",
+    "Program",
+    "article",
+    "compile_source",
+    "format_duration",
+    "format_timestamp",
+    "kind",
+    "parse_duration",
+]

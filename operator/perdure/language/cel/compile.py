@@ -1,0 +1,93 @@
+"""Source to program, cached."""
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from perdure.language.cel.build import MISSING, Builder, Frame, Run
+from perdure.language.cel.environment import translate
+from perdure.language.cel.errors import CompileError, EvaluationError
+from perdure.language.cel.limits import MAX_SOURCE, Meter
+from perdure.language.cel.references import RESERVED, Reader
+from perdure.language.cel.values import TYPES
+
+_MAX_OPT_MAPS: Final = 4
+_CACHED_PROGRAMS: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression: immutable, and free of anything that belongs to one evaluation."""
+
+    source: str
+    names: frozenset[str]
+    """The names of the scope that it reads."""
+    steps: frozenset[str]
+    """The fields of `steps` that it reads by name."""
+    every_step: bool
+    """It reads `steps` in a way that does not tell which."""
+    _roots: tuple[tuple[str, int], ...]
+    _slots: int
+    _cost: int
+    _run: Run
+
+    def evaluate(self, scope: Mapping[str, Any], meter: Meter) -> Any:
+        """The value, in the terms of `values`; raises EvaluationError or LimitError."""
+        meter.charge(self._cost)
+        frame: Frame = [MISSING] * self._slots
+        frame[0] = meter
+        for name, slot in self._roots:
+            frame[slot] = scope.get(name, MISSING)
+        try:
+            return self._run(frame)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            # A number beyond 64 bits in the input, a time without a zone: not JSON as CEL knows it, but no crash either.
+            raise EvaluationError(f"it cannot be computed: {error}") from None
+
+
+def _refuse_unknown(found: frozenset[str], known: frozenset[str], source: str) -> None:
+    """Say which name is not known, and what the user may have meant."""
+    for name in sorted(found - known):
+        hint = ""
+        if re.search(rf"[\w\]]-{re.escape(name)}\b", source):
+            hint = "; a name with a dash is written in brackets: steps['cool-off']"
+        elif near := get_close_matches(name, sorted(known), 1):
+            hint = f", did you mean `{near[0]}`"
+        listed = ", ".join(sorted(known))
+        raise CompileError(f"unknown name `{name}`{hint}; the names here are: {listed or 'none'}")
+
+
+@functools.lru_cache(maxsize=_CACHED_PROGRAMS)
+def compile_source(source: str, names: frozenset[str] | None) -> Program:
+    """Compile one expression; `names` are the names it may read, None for any."""
+    if len(source) > MAX_SOURCE:
+        raise CompileError(
+            f"it has {len(source)} characters, and {MAX_SOURCE} are allowed; split it into several steps"
+        )
+    if len(re.findall(r"\bopt(?:Flat)?Map\b", source)) > _MAX_OPT_MAPS:
+        # The macro copies what stands before it, so that a chain of them doubles with each.
+        raise CompileError(f"more than {_MAX_OPT_MAPS} optMap() in one expression; split it into several steps")
+    parsed = Reader(translate(source, frozenset(), check=False))
+    for name in sorted(parsed.names & (names or frozenset()) & TYPES.keys()):
+        raise CompileError(f"`{name}` is a type in CEL, so it cannot be the name of a variable; give it another name")
+    free = frozenset(name for name in parsed.names if name not in RESERVED or (names and name in names))
+    if names is not None:
+        _refuse_unknown(free, names, source)
+    tree = translate(source, free, check=True)
+    builder = Builder()
+    for name in sorted(free):
+        builder.roots[name] = builder.slot()
+    run = builder.build(tree)
+    return Program(
+        source=source,
+        names=free,
+        steps=frozenset(parsed.steps),
+        every_step=parsed.every_step,
+        _roots=tuple(builder.roots.items()),
+        _slots=builder.slots,
+        _cost=builder.cost,
+        _run=run,
+    )

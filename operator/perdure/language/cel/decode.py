@@ -1,0 +1,146 @@
+"""What cel-cpp's compiler wrote, in protobuf's wire format, as a syntax tree."""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from perdure.language.cel.errors import CompileError
+from perdure.language.cel.tree import Call, Constant, List, Loop, Map, Name, Node, Select
+
+_Fields = dict[int, list[Any]]
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_SIGN_BIT: Final = 1 << 63
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit of the wire format
+            return value, at
+        shift += 7
+
+
+def _message(data: bytes) -> _Fields:
+    """The fields of one protobuf message, by number, each with all its values."""
+    fields: _Fields = {}
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        value: Any
+        match tag & 7:
+            case 0:
+                value, at = _varint(data, at)
+            case 1:
+                value, at = data[at : at + 8], at + 8
+            case 2:
+                length, at = _varint(data, at)
+                value, at = data[at : at + length], at + length
+            case other:
+                raise CompileError(f"the compiler wrote an unknown wire type {other}")
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def _text(fields: _Fields, number: int) -> str:
+    found: bytes = fields.get(number, [b""])[-1]
+    return found.decode("utf-8", "surrogatepass")
+
+
+class Decoder:
+    """Reads `cel.expr.ParsedExpr` and `cel.expr.CheckedExpr` (cel-spec, proto/cel/expr/{syntax,checked}.proto)."""
+
+    def __init__(self, serialized: bytes) -> None:
+        envelope = _message(serialized)
+        body = _message(envelope[2][-1])
+        checked = _text(envelope, 1).endswith("CheckedExpr")
+        self._forms: dict[int, Callable[[_Fields], Node]] = {
+            3: self._constant,
+            4: self._name,
+            5: self._select,
+            6: self._call,
+            7: self._list,
+            8: self._map,
+            9: self._loop,
+        }
+        self._references: dict[int, str] = {}
+        for entry in body.get(2, []) if checked else []:
+            pair = _message(entry)
+            self._references[pair.get(1, [0])[-1]] = _text(_message(pair[2][-1]), 1)
+        self.root = self._node(body[4 if checked else 2][-1])
+
+    def _node(self, data: bytes) -> Node:
+        fields = _message(data)
+        form = max(fields)
+        identity = fields.get(2, [0])[-1]
+        if form in {4, 5} and identity in self._references:
+            return Name(self._references[identity].lstrip("."))
+        read = self._forms.get(form)
+        if read is None:
+            raise CompileError("this form of expression is not supported")
+        return read(_message(fields[form][-1]))
+
+    @staticmethod
+    def _name(fields: _Fields) -> Node:
+        return Name(_text(fields, 1).lstrip("."))
+
+    def _select(self, fields: _Fields) -> Node:
+        return Select(self._node(fields[1][-1]), _text(fields, 2), bool(fields.get(3, [0])[-1]))
+
+    def _call(self, fields: _Fields) -> Node:
+        target = self._node(fields[1][-1]) if 1 in fields else None
+        return Call(_text(fields, 2), target, tuple(map(self._node, fields.get(3, []))))
+
+    def _list(self, fields: _Fields) -> Node:
+        return List(tuple(map(self._node, fields.get(1, []))), frozenset(_packed(fields.get(2, []))))
+
+    def _loop(self, fields: _Fields) -> Node:
+        over, start, condition, step, outcome = (self._node(fields[number][-1]) for number in (2, 4, 5, 6, 7))
+        return Loop(_text(fields, 1), over, _text(fields, 3), start, condition, step, outcome)
+
+    def _map(self, fields: _Fields) -> Node:
+        if 1 in fields:
+            raise CompileError(f"`{_text(fields, 1)}{{…}}` makes a protobuf message; write a map: {{'key': value}}")
+        entries = []
+        for data in fields.get(2, []):
+            entry = _message(data)
+            key, item = self._node(entry[3][-1]), self._node(entry[4][-1])
+            entries.append((key, item, bool(entry.get(5, [0])[-1])))
+        return Map(tuple(entries))
+
+    @staticmethod
+    def _constant(fields: _Fields) -> Constant:
+        (number, values), *_ = fields.items()
+        raw = values[-1]
+        match number:
+            case 1:
+                return Constant(None)
+            case 2:
+                return Constant(bool(raw))
+            case 3:
+                return Constant(raw - (_SIGN_BIT << 1) if raw >= _SIGN_BIT else raw)
+            case 4:
+                raise CompileError(f"JSON has no unsigned numbers; write {raw} for {raw}u")
+            case 5:
+                return Constant(struct.unpack("<d", raw)[0])
+            case 6:
+                return Constant(raw.decode("utf-8", "surrogatepass"))
+            case 7:
+                return Constant(raw)
+            case _:
+                raise CompileError("this form of constant is not supported")
+
+
+def _packed(values: list[Any]) -> Iterator[int]:
+    """A repeated integer, packed or not."""
+    for value in values:
+        if isinstance(value, int):
+            yield value
+            continue
+        at = 0
+        while at < len(value):
+            number, at = _varint(value, at)
+            yield number

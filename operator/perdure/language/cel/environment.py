@@ -1,0 +1,86 @@
+"""cel-cpp's type checker, told of our names and functions, and its complaints in sentences."""
+
+import functools
+import re
+from typing import Any, Final
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_bindings, ext_math, ext_optional
+
+from perdure.language.cel.decode import Decoder
+from perdure.language.cel.errors import CompileError
+from perdure.language.cel.functions import SIGNATURES, plain_name
+from perdure.language.cel.tree import Node
+
+_CACHED_ENVIRONMENTS: Final = 32
+_CONFIG: Final = "stdlib:\n  exclude_functions:\n" + "".join(
+    f'    - name: "{name}"\n' for name in ("_+_", "_-_", "_*_", "_/_", "uint")
+)
+
+
+def _type_of(name: str) -> Any:
+    """The library's type for a kind."""
+    if name == "optional":
+        return cel.Type.AbstractType("optional_type", [cel.Type.DYN])
+    return cel.Type.List(cel.Type.DYN) if name == "list" else getattr(cel.Type, name.upper())
+
+
+def _declarations() -> list[Any]:
+    """Our functions, as the type checker wants to hear of them."""
+    overloads: dict[str, list[Any]] = {}
+    for signature in SIGNATURES:
+        overloads.setdefault(signature.name, []).append(
+            cel.Overload(
+                f"{signature.name}({','.join(signature.takes)})",
+                return_type=_type_of(signature.gives),
+                parameters=[_type_of(each) for each in signature.takes],
+                is_member=signature.member,
+            )
+        )
+    return [cel.FunctionDecl(name, each) for name, each in overloads.items()]
+
+
+@functools.lru_cache(maxsize=_CACHED_ENVIRONMENTS)
+def _environment(names: frozenset[str]) -> Any:
+    """A checker in which these names, and no others, are known."""
+    return cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml(_CONFIG),
+        variables=dict.fromkeys(sorted(names), cel.Type.DYN),
+        extensions=[ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+        functions=_declarations(),
+    )
+
+
+_PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)")
+_OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '([^']*)'")
+_UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
+_RECURSION = re.compile(r"recursion (?:depth|limit)")
+
+
+def _explain(error: Exception) -> CompileError:
+    """The library's first complaint, in a sentence."""
+    text = str(error)
+    if not isinstance(error, RuntimeError):
+        return CompileError("it holds characters that are not Unicode text")
+    if _RECURSION.search(text):
+        return CompileError(
+            "it is nested too deep (32 levels, and every + in a chain is one); join a list of texts, or use steps of kind `set`"
+        )
+    place = _PLACE.search(text)
+    line, column, message = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, text.splitlines()[0])
+    at = f" at column {column}" if line == 1 else f" at line {line}, column {column}" if line > 1 else ""
+    if found := _OVERLOAD.search(message):
+        message = f"`{plain_name(found[1])}` does not work on {found[2]}"
+    elif message.startswith("Syntax error"):
+        message = message.split(" expecting ")[0].replace("Syntax error: ", "it does not parse: ")
+    elif found := _UNDECLARED.search(message):
+        message = f"there is no function or name `{found[1]}`"
+    return CompileError(f"{message[:300]}{at}")
+
+
+def translate(source: str, names: frozenset[str], *, check: bool) -> Node:
+    """The tree of a source in which these names are known; its types are checked if `check` says so."""
+    try:
+        return Decoder(_environment(names).compile(source, disable_check=not check).serialize()).root
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise _explain(error) from None

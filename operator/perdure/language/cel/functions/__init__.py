@@ -1,0 +1,32 @@
+"""The functions of expressions, by what they work on; importing this package fills the table of `registry`.
+
+Every function is registered once, with its signature: `environment` declares it to the type checker from the same entry
+it is called by. A function charges the meter for what it is about to do *before* it does it.
+"""
+
+from perdure.language.cel.functions import (
+    arithmetic,
+    conversions,
+    formatting,
+    lists,
+    mathematics,
+    optionals,
+    strings,
+    times,
+)
+from perdure.language.cel.functions.registry import FUNCTIONS, SIGNATURES, call, plain_name
+
+__all__ = [
+    "FUNCTIONS",
+    "SIGNATURES",
+    "arithmetic",
+    "call",
+    "conversions",
+    "formatting",
+    "lists",
+    "mathematics",
+    "optionals",
+    "plain_name",
+    "strings",
+    "times",
+]

@@ -1,0 +1,86 @@
+"""The table of functions: how they are registered, and how they are called."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.limits import Meter
+from perdure.language.cel.values import article, kind
+
+Implementation = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One overload, as the type checker is told of it."""
+
+    name: str
+    takes: tuple[str, ...]
+    gives: str
+    member: bool
+
+
+SIGNATURES: Final[list[Signature]] = []
+"""What the type checker must be told, because the library does not know it."""
+FUNCTIONS: Final[dict[str, dict[tuple[str, ...], Implementation]]] = {}
+"""By name, then by the kinds of the arguments. The kind ``dyn`` stands for any."""
+
+
+def implement(name: str, *overloads: str) -> Callable[[Implementation], Implementation]:
+    """Register the implementation of a function that the library declares."""
+
+    def register(implementation: Implementation) -> Implementation:
+        for overload in overloads:
+            FUNCTIONS.setdefault(name, {})[tuple(overload.split())] = implementation
+        return implementation
+
+    return register
+
+
+def declare_member(name: str, takes: str, gives: str) -> Callable[[Implementation], Implementation]:
+    """Declare and register `receiver.name(…)`."""
+
+    def register(implementation: Implementation) -> Implementation:
+        SIGNATURES.append(Signature(name, tuple(takes.split()), gives, member=True))
+        return implement(name, takes)(implementation)
+
+    return register
+
+
+def declare_function(name: str, takes: str, gives: str) -> Callable[[Implementation], Implementation]:
+    """Declare and register `name(…)`."""
+
+    def register(implementation: Implementation) -> Implementation:
+        SIGNATURES.append(Signature(name, tuple(takes.split()), gives, member=False))
+        return implement(name, takes)(implementation)
+
+    return register
+
+
+def call(meter: Meter, name: str, arguments: Sequence[Any]) -> Any:
+    """Call a function by the kinds of its arguments."""
+    overloads = FUNCTIONS[name]
+    kinds = tuple(map(kind, arguments))
+    found = overloads.get(kinds)
+    if found is None:
+        for takes, implementation in overloads.items():
+            if len(takes) == len(kinds) and all(a in ("dyn", b) for a, b in zip(takes, kinds, strict=True)):
+                found = implementation
+                break
+        else:
+            refuse(name, kinds)
+    return found(meter, *arguments)
+
+
+def plain_name(name: str) -> str:
+    """How a user writes an operator or function that CEL calls `_+_` or `math.@max`."""
+    special = {"-_": "-", "_[_]": "[…]", "_?_:_": "? :", "math.@max": "math.greatest", "math.@min": "math.least"}
+    return special.get(name) or name.replace("@", "").strip("_") or name
+
+
+def refuse(name: str, kinds: Iterable[str]) -> NoReturn:
+    """No overload of the function takes these kinds."""
+    shown = [article(each) for each in kinds]
+    what = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else "".join(shown)
+    raise EvaluationError(f"`{plain_name(name)}` does not work on {what}")

@@ -1,0 +1,178 @@
+"""Functions over text, but for `format`."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Final
+
+from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.formats import short
+from perdure.language.cel.functions.registry import declare_function, declare_member, implement
+from perdure.language.cel.limits import Meter
+from perdure.language.cel.values import article, kind
+
+
+def _scan(meter: Meter, text: str, part: str) -> None:
+    """Charge for looking for a part in a text, at the worst such a search can do."""
+    meter.charge((len(text) >> 5) + (len(text) * min(len(part), len(text) - len(part) + 1 if part else 0) >> 6) + 1)
+
+
+@implement("contains", "string string")
+def _has_text(meter: Meter, text: str, part: str) -> bool:
+    _scan(meter, text, part)
+    return part in text
+
+
+@implement("startsWith", "string string")
+def _starts(meter: Meter, text: str, part: str) -> bool:
+    meter.charge((len(part) >> 8) + 1)
+    return text.startswith(part)
+
+
+@implement("endsWith", "string string")
+def _ends(meter: Meter, text: str, part: str) -> bool:
+    meter.charge((len(part) >> 8) + 1)
+    return text.endswith(part)
+
+
+def _position(index: int, length: int) -> int:
+    if not 0 <= index <= length:
+        raise EvaluationError(f"the text has {length} characters, so position {index} does not exist")
+    return index
+
+
+@declare_member("charAt", "string int", "string")
+def _char_at(_meter: Meter, text: str, index: int) -> str:
+    return text[_position(index, len(text)) : index + 1]
+
+
+@declare_member("indexOf", "string string", "int")
+@declare_member("indexOf", "string string int", "int")
+def _index_of(meter: Meter, text: str, part: str, start: int = 0) -> int:
+    _scan(meter, text, part)
+    return text.find(part, _position(start, len(text)))
+
+
+@declare_member("lastIndexOf", "string string", "int")
+@declare_member("lastIndexOf", "string string int", "int")
+def _last_index_of(meter: Meter, text: str, part: str, start: int | None = None) -> int:
+    _scan(meter, text, part)
+    if start is None:
+        return text.rfind(part)
+    return text.rfind(part, 0, _position(start, len(text)) + len(part))
+
+
+def _texts(items: Sequence[Any]) -> int:
+    """How many characters the strings of a list have together; refuse anything but strings."""
+    total = 0
+    for item in items:
+        if not isinstance(item, str):
+            raise EvaluationError(
+                f"`join` needs a list of strings, and there is {article(kind(item))} in it; map it with string()"
+            )
+        total += len(item)
+    return total
+
+
+@declare_member("join", "list", "string")
+@declare_member("join", "list string", "string")
+def _join(meter: Meter, items: Sequence[Any], between: str = "") -> str:
+    meter.charge(len(items) + 1)
+    meter.text(_texts(items) + len(between) * max(len(items) - 1, 0))
+    return between.join(items)
+
+
+@declare_member("lowerAscii", "string", "string")
+def _lower(meter: Meter, text: str) -> str:
+    meter.text(len(text))
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+
+
+@declare_member("upperAscii", "string", "string")
+def _upper(meter: Meter, text: str) -> str:
+    meter.text(len(text))
+    return text.encode("utf-8", "surrogatepass").upper().decode("utf-8", "surrogatepass")
+
+
+@declare_member("replace", "string string string", "string")
+@declare_member("replace", "string string string int", "string")
+def _replace(meter: Meter, text: str, old: str, new: str, limit: int = -1) -> str:
+    _scan(meter, text, old)
+    count = text.count(old) if limit < 0 else min(text.count(old), limit)
+    meter.charge(count >> 3)
+    meter.text(len(text) + count * (len(new) - len(old)))
+    return text.replace(old, new, limit)
+
+
+@declare_member("split", "string string", "list")
+@declare_member("split", "string string int", "list")
+def _split(meter: Meter, text: str, between: str, limit: int = -1) -> list[str]:
+    if limit == 0:
+        return []
+    _scan(meter, text, between)
+    meter.charge(len(text) >> 6)
+    count = text.count(between) + 1 if limit < 0 else min(text.count(between) + 1, limit)
+    meter.items(count)
+    meter.charge(count >> 1)
+    if between:
+        return text.split(between, limit - 1 if limit > 0 else -1)
+    return list(text) if limit < 0 or limit >= len(text) else [*text[: limit - 1], text[limit - 1 :]]
+
+
+@declare_member("substring", "string int", "string")
+@declare_member("substring", "string int int", "string")
+def _substring(meter: Meter, text: str, start: int, end: int | None = None) -> str:
+    stop = len(text) if end is None else _position(end, len(text))
+    if _position(start, len(text)) > stop:
+        raise EvaluationError(f"the end {stop} of the substring lies before its start {start}")
+    meter.text(stop - start)
+    return text[start:stop]
+
+
+@declare_member("trim", "string", "string")
+def _trim(meter: Meter, text: str) -> str:
+    meter.text(len(text))
+    return text.strip()
+
+
+@declare_member("reverse", "string", "string")
+def _reverse(meter: Meter, text: str) -> str:
+    meter.text(len(text))
+    return text[::-1]
+
+
+_QUOTED: Final = str.maketrans(
+    {
+        "\\": "\\\\",
+        '"': '\\"',
+        "\a": "\\a",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+    }
+)
+
+
+@declare_function("strings.quote", "string", "string")
+def _quote(meter: Meter, text: str) -> str:
+    meter.text(2 * len(text) + 2)
+    meter.charge(len(text) >> 1)
+    return f'"{text.translate(_QUOTED)}"'
+
+
+@declare_function("base64.encode", "bytes", "string")
+def _base64(meter: Meter, value: bytes) -> str:
+    meter.text(len(value) * 4 // 3 + 4)
+    return base64.b64encode(value).decode()
+
+
+@declare_function("base64.decode", "string", "bytes")
+def _unbase64(meter: Meter, text: str) -> bytes:
+    meter.text(len(text))
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise EvaluationError(f"{short(text)} is not base64") from None

@@ -1,0 +1,70 @@
+"""Fields and items of values: found, or an error that says what is there instead."""
+
+from typing import Any, Final
+
+from perdure.language.cel.comparison import map_key, sorted_keys
+from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.formats import short
+from perdure.language.cel.limits import Meter
+from perdure.language.cel.values import NONE, Optional, article, kind
+
+_LISTED: Final = 20
+
+
+def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError:
+    """A missing key, with the keys that are there."""
+
+    def describe() -> str:
+        names = sorted(str(key) for key in where)
+        shown = ", ".join(short(name)[1:-1] for name in names[:_LISTED])
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        tail = f"it has: {shown}{more}" if names else "it is empty"
+        return f"{spelled or 'the value'} has no field `{short(str(field))[1:-1]}`; {tail}"
+
+    return EvaluationError(describe)
+
+
+def get_item(value: Any, key: Any, spelled: str) -> Any:
+    """`value.key` or `value[key]`; `MISSING` never leaves: a missing key or index is an EvaluationError."""
+    found = kind(value)
+    if found == "map":
+        try:
+            return value[map_key(key)]
+        except KeyError:
+            raise no_field(value, spelled, key) from None
+    if found == "list":
+        if isinstance(key, bool) or not isinstance(key, int | float) or key != int(key):
+            raise EvaluationError(
+                f"{spelled or 'the value'} is a list, and its items go by number, not by {short(str(key))}"
+            )
+        index = int(key)
+        if 0 <= index < len(value):
+            return value[index]
+        raise EvaluationError(f"{spelled or 'the list'} has {len(value)} items, so item {index} does not exist")
+    what = found if found == "null" else article(found)
+    raise EvaluationError(f"{spelled or 'the value'} is {what}, so it has no field {short(str(key))}")
+
+
+def find_item(value: Any, key: Any) -> Optional:
+    """`value.?key` or `value[?key]`: an optional, also of an optional."""
+    if type(value) is Optional:
+        return find_item(value.value, key) if value.present else NONE
+    found = kind(value)
+    if found == "map":
+        try:
+            return Optional(present=True, value=value[map_key(key)])
+        except (KeyError, EvaluationError):
+            return NONE
+    if found == "list" and type(key) is int:
+        return Optional(present=True, value=value[key]) if 0 <= key < len(value) else NONE
+    raise EvaluationError(f"{article(found) if found != 'null' else found} has no fields to look for")
+
+
+def loop_items(meter: Meter, value: Any) -> list[Any]:
+    """What a loop goes through: the items of a list, or the keys of a map in order."""
+    found = kind(value)
+    if found == "list":
+        return value  # type: ignore[no-any-return]
+    if found == "map":
+        return sorted_keys(meter, value)
+    raise EvaluationError(f"{article(found) if found != 'null' else found} cannot be gone through; a list or a map can")

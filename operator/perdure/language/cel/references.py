@@ -1,0 +1,73 @@
+"""What an expression reads: the free names of its tree."""
+
+from typing import Final
+
+from perdure.language.cel.functions import FUNCTIONS
+from perdure.language.cel.tree import Call, Constant, List, Loop, Map, Name, Node, Select
+from perdure.language.cel.values import TYPES
+
+_NAMESPACES: Final = frozenset(name.split(".")[0] for name in FUNCTIONS if "." in name) | {"cel", "google"}
+RESERVED: Final = _NAMESPACES | {name for name in TYPES if "." not in name}
+
+
+class Reader:
+    """Collects the free names of a tree, and which of the fields of `steps` it reads."""
+
+    def __init__(self, tree: Node) -> None:
+        self.names: set[str] = set()
+        self.steps: set[str] = set()
+        self.every_step = False
+        self._visit(tree, frozenset())
+
+    def _step(self, node: Node, bound: frozenset[str]) -> str | None:
+        """The step that a node like `steps.hotel` or `steps['hotel']` names."""
+        match node:
+            case Select(Name("steps"), field, _) if "steps" not in bound:
+                return field
+            case Call("_[_]" | "_[?_]" | "_?._", None, (Name("steps"), Constant(str(field)))) if "steps" not in bound:
+                return field
+            case _:
+                return None
+
+    def _visit(self, node: Node, bound: frozenset[str]) -> None:
+        step = self._step(node, bound)
+        if step is not None:
+            self.names.add("steps")
+            self.steps.add(step)
+        elif isinstance(node, Name):
+            if node.name not in bound:
+                self.names.add(node.name)
+                self.every_step |= node.name == "steps"
+        elif isinstance(node, Loop):
+            inside = bound | {node.variable, node.result}
+            for part, seen in (
+                (node.over, bound),
+                (node.start, bound),
+                (node.condition, inside),
+                (node.step, inside),
+                (node.outcome, bound | {node.result}),
+            ):
+                self._visit(part, seen)
+        else:
+            for part in _parts(node):
+                self._visit(part, bound)
+
+
+def _parts(node: Node) -> "tuple[Node, ...]":
+    """The nodes right below one that binds no names."""
+    match node:
+        case Select(operand, _, _):
+            return (operand,)
+        case Call(function, target, arguments):
+            return arguments if target is None or _is_namespace(target, function) else (target, *arguments)
+        case List(items, _):
+            return items
+        case Map(entries):
+            return tuple(part for key, item, _ in entries for part in (key, item))
+        case _:
+            return ()
+
+
+def _is_namespace(target: Node, function: str) -> bool:
+    """Whether the target of a call is only the first half of a name such as `lists.range`."""
+    return isinstance(target, Name) and (target.name in _NAMESPACES or f"{target.name}.{function}" in FUNCTIONS)

@@ -1,0 +1,80 @@
+"""The syntax tree of an expression."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal, as its value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable or a type; `a.b` too, where the checker knows it as one name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`operand.field`, or `has(operand.field)` when it is a test."""
+
+    operand: "Node"
+    field: str
+    test: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, an operator (`_+_`) or a method, which has a target."""
+
+    function: str
+    target: "Node | None"
+    arguments: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """`[…]`; `optional` are the places of items written with a `?`."""
+
+    items: "tuple[Node, ...]"
+    optional: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """`{…}`: key, value, and whether a `?` stands before the key."""
+
+    entries: "tuple[tuple[Node, Node, bool], ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What the macros (`all`, `map`, `cel.bind`, …) become: a result that each item of `over` takes one step further."""
+
+    variable: str
+    over: "Node"
+    result: str
+    start: "Node"
+    condition: "Node"
+    step: "Node"
+    outcome: "Node"
+
+
+Node = Constant | Name | Select | Call | List | Map | Loop
+
+
+def spell(node: Node) -> str:
+    """The node as the user wrote it, if it is a path; else nothing."""
+    match node:
+        case Name(name):
+            return name if not name.startswith(("@", "__")) else ""
+        case Select(operand, field, False) if spelled := spell(operand):
+            return f"{spelled}.{field}"
+        case Call("_[_]", None, (operand, Constant(int() | str() as index))) if spelled := spell(operand):
+            return f"{spelled}[{index!r}]"
+        case _:
+            return ""

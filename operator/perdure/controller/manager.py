@@ -92,7 +92,7 @@ class Manager:
         if run is not None:
             run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
             self._queue.wake(("run", run.ref.uid))
-        elif not deleted and attempts.held(obj):
+        elif not deleted and attempts.held(obj) and _owning_run(obj) is not None:
             key = ("pod", meta["namespace"], meta["name"], meta["uid"])
             self._orphans[key] = obj
             self._queue.wake(key)
@@ -153,14 +153,13 @@ class Manager:
 
     async def _release_orphan_pod(self, pod: api.Object) -> None:
         meta = pod["metadata"]
-        uid = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
-        name = (meta.get("annotations") or {}).get(labels.RUN_ANNOTATION, "")
+        name, uid = _owning_run(pod) or ("", "")
         if uid in self._runs:
             self._take_pod(pod, deleted=False)
             return
         try:
             run = await self._tools.client.get(api.path(api.PERDURE, meta["namespace"], "workflowruns", name))
-        except api.NotFoundError:
+        except (api.NotFoundError, ValueError):
             run = None
         if run is not None and run["metadata"]["uid"] != uid:
             run = None
@@ -235,6 +234,15 @@ class Manager:
             if sweeps >= _DEAD_AFTER_SWEEPS:
                 return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
         return None
+
+
+def _owning_run(pod: api.Object) -> tuple[str, str] | None:
+    """Name and uid of the WorkflowRun that a pod belongs to; None for one that only wears our labels."""
+    uid = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL)
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner["kind"] == "WorkflowRun" and owner["uid"] == uid:
+            return owner["name"], owner["uid"]
+    return None
 
 
 def _expiry(run: api.Object) -> datetime | None:

@@ -11,6 +11,7 @@ Errors of this module::
 Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -62,10 +63,20 @@ class InvalidError(ApiError):
     """The object will never be accepted as it is."""
 
 
+_NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
+
+
 def path(
     group: str, namespace: str | None, plural: str, name: str | None = None, subresource: str | None = None
 ) -> str:
-    """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``."""
+    """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``.
+
+    Raises:
+        ValueError: a namespace or name that no object can have: put into a path, it would lead somewhere else.
+    """
+    for part in (namespace, name):
+        if part is not None and not _NAME.fullmatch(part):
+            raise ValueError(f"{part!r} is not the name of an object")
     scope = f"/namespaces/{namespace}" if namespace else ""
     return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))
 

@@ -346,3 +346,9 @@ async def test_no_request_waits_without_end(server: Server) -> None:
     async with Client.open(Access(server=server.address), user_agent="u") as opened:
         assert opened._session.timeout.total
         assert opened._session.timeout.sock_connect
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../secrets/x", "a%2fb", "a?b"])
+def test_a_name_that_no_object_can_have_leads_nowhere(name: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of an object"):
+        path(CORE, "default", "pods", name)

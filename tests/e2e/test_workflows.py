@@ -1,5 +1,7 @@
 """Workflows on a real cluster: definitions found and pinned, steps, failure, timeouts, and what kubectl shows."""
 
+import json
+
 import pytest
 
 from kube import REPOSITORY, Cluster, check_history, python, recorded
@@ -146,6 +148,20 @@ def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: 
     assert namespace.closed("kept")["phase"] == "Completed"
     namespace("patch", "wfr", "kept", "--type=merge", "-p", '{"spec": {"ttlSecondsAfterFinished": 0}}')
     namespace.wait("the other one to be removed", lambda: namespace.get("workflowrun", "kept") is None)
+
+
+def test_a_value_that_nests_very_deep_fails_its_own_run_and_hurts_no_other(namespace: Cluster) -> None:
+    depth = 4_000
+    spec = json.dumps({"inline": HELLO, "input": "deep"}).replace('"deep"', "[" * depth + "]" * depth)
+    body = (
+        '{"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkflowRun", "metadata": {"name": "deep"}, "spec": %s}' % spec
+    )
+    url = f"/apis/perdure.dev/v1alpha1/namespaces/{namespace.namespace}/workflowruns"
+    namespace("create", "--raw", url, "-f", "-", stdin=body)
+    namespace.wait("it to fail", lambda: namespace("get", "wfr", "deep", "-o", "jsonpath={.status.phase}") == "Failed")
+    assert "spec.input" in namespace("get", "wfr", "deep", "-o", "jsonpath={.status.failure.message}")
+    namespace.start("other", {"inline": HELLO, "input": {"name": "Ada"}})
+    assert namespace.closed("other")["output"] == "hello Ada"
 
 
 def test_kubectl_is_useful_to_a_person(namespace: Cluster) -> None:

@@ -88,7 +88,11 @@ class Definitions:
         Raises:
             InvalidWorkflowError: it cannot be run.
         """
-        key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        try:
+            key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError as error:
+            message = f"cannot be passed on as JSON: {error}; make its values less deep"
+            raise InvalidWorkflowError([Finding("spec", message)]) from error
         program = self._programs.get(key)
         if program is None:
             try:
@@ -115,7 +119,11 @@ def _check_options(spec: WorkflowRunSpec) -> None:
     }
     message = "is part of the API but not yet done by this version of the operator; see docs/limits.md"
     findings = [Finding(f"spec.{name}", message) for name, given in asked.items() if given]
-    size = len(orjson.dumps(spec.input))
+    try:
+        size = len(orjson.dumps(spec.input))
+    except orjson.JSONEncodeError as error:
+        findings.append(Finding("spec.input", f"cannot be passed on as JSON: {error}; make it less deep"))
+        size = 0
     if size > MAX_INPUT:
         findings.append(Finding("spec.input", f"has {size:,} bytes of JSON; it may have {MAX_INPUT:,}"))
     if findings:

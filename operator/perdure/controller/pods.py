@@ -51,7 +51,10 @@ def is_of(pod: api.Object, run: RunRef) -> bool:
     """
     meta, key = pod["metadata"], key_of(pod)
     owned = any(owner.get("uid") == run.uid for owner in meta.get("ownerReferences") or ())
-    return owned and key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
+    here = meta["namespace"] == run.namespace
+    return (
+        here and owned and key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
+    )
 
 
 def has_ended(pod: api.Object) -> bool:

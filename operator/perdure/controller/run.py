@@ -168,6 +168,8 @@ class Run:
         return wake
 
     async def _advance(self, now: datetime) -> datetime | None:
+        # What was committed in an earlier pass may be old by now: this process may have stood still meanwhile.
+        self._committed_here = False
         if self._outdated:
             await self._read_again()
             if self.gone:

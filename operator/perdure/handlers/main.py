@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,10 @@ from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.observe import health, logs
 from perdure.runtime.attempts import PodSettings
+
+_DEEPEST = 60_000
+"""Python's recursion limit for this process. The API server takes values that nest 10,000 deep; with the usual limit of 1,000,
+one such object would end kopf's watch, and so the operator, again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,7 @@ async def _main(options: Options, access: Access) -> None:
 
 def main() -> None:
     """Entry point of `perdure-operator`."""
+    sys.setrecursionlimit(_DEEPEST)
     options = Options.from_environment(os.environ)
     logs.configure(options.log_level)
     access = find_access(

@@ -11,6 +11,7 @@ Errors of this module::
 Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -190,11 +191,19 @@ class Client:
             if response.status >= 400:  # noqa: PLR2004
                 raise _error(response.status, raw)
             try:
-                answer: Object = orjson.loads(raw)
-            except orjson.JSONDecodeError as error:
+                answer: Object = _decode(raw)
+            except json.JSONDecodeError as error:
                 # A proxy in between, or half an answer: the API server was not reached.
                 raise aiohttp.ClientPayloadError(f"{method} {url}: the answer is not JSON: {error}") from error
             return answer
+
+
+def _decode(raw: bytes) -> Any:
+    """JSON from the API server; orjson gives up at a depth of 1,024, which one user's value must not make others' trouble."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return json.loads(raw)
 
 
 def _error(status: int, raw: bytes) -> ApiError:

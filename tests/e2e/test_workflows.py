@@ -153,9 +153,8 @@ def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: 
 def test_a_value_that_nests_very_deep_fails_its_own_run_and_hurts_no_other(namespace: Cluster) -> None:
     depth = 4_000
     spec = json.dumps({"inline": HELLO, "input": "deep"}).replace('"deep"', "[" * depth + "]" * depth)
-    body = (
-        '{"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkflowRun", "metadata": {"name": "deep"}, "spec": %s}' % spec
-    )
+    head = '{"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkflowRun", "metadata": {"name": "deep"}, "spec": '
+    body = head + spec + "}"
     url = f"/apis/perdure.dev/v1alpha1/namespaces/{namespace.namespace}/workflowruns"
     namespace("create", "--raw", url, "-f", "-", stdin=body)
     namespace.wait("it to fail", lambda: namespace("get", "wfr", "deep", "-o", "jsonpath={.status.phase}") == "Failed")

@@ -24,6 +24,7 @@ for a closed run that is removed when its time is over."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
+_OPEN = "Running"
 _DEFAULT_TTL = 86_400
 """Seconds; the API server fills it in, so only an object from before that knows it not."""
 
@@ -92,7 +93,7 @@ class Manager:
         if run is not None:
             run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
             self._queue.wake(("run", run.ref.uid))
-        elif not deleted and attempts.held(obj) and _owning_run(obj) is not None:
+        elif not deleted and attempts.held(obj):
             key = ("pod", meta["namespace"], meta["name"], meta["uid"])
             self._orphans[key] = obj
             self._queue.wake(key)
@@ -153,7 +154,11 @@ class Manager:
 
     async def _release_orphan_pod(self, pod: api.Object) -> None:
         meta = pod["metadata"]
-        name, uid = _owning_run(pod) or ("", "")
+        owner = _owning_run(pod)
+        if owner is None:  # orphaned on purpose, or a stranger's: only our finalizer is ours to take away
+            await self._tools.pods.drop_finalizer(pod)
+            return
+        name, uid = owner
         if uid in self._runs:
             self._take_pod(pod, deleted=False)
             return
@@ -247,8 +252,9 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
 
 def _expiry(run: api.Object) -> datetime | None:
     """When a run is to be removed; None while it is open."""
-    closed = (run.get("status") or {}).get("completionTime")
-    if not closed:
+    status = run.get("status") or {}
+    closed = status.get("completionTime")
+    if not closed or (status.get("state") or {}).get("status", _OPEN) == _OPEN:
         return None
     return datetime.fromisoformat(closed) + timedelta(seconds=run["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))
 

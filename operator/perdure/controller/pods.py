@@ -23,6 +23,10 @@ class PodKey:
     attempt: int
 
 
+_LOOKS = 3
+"""How often a pod is looked at again when its finalizers have moved."""
+
+
 class AttemptBlockedError(Exception):
     """The attempt cannot have its pod for now; trying again may help."""
 
@@ -127,6 +131,8 @@ class Pods:
                 raise AttemptBlockedError(conflict.message) from None
             return pod
         except api.InvalidError as error:
+            if "denied request" in error.message:  # an admission policy, which may be changed, or a quota of one
+                raise AttemptBlockedError(error.message) from error
             message = f"activity `{attempt.activity_type}`: the API server refuses its pod: {error.message}"
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
             raise AttemptImpossibleError(failure) from error
@@ -189,7 +195,7 @@ class Pods:
         if not meta.get("deletionTimestamp") and not (keep and failed):
             await self._client.delete(url, uid=meta["uid"])
         if held(pod):
-            await self._drop_finalizer(url, meta)
+            await self.drop_finalizer(pod)
 
     async def release_by_name(self, seen: api.Object, *, keep: bool) -> None:
         """Let a pod go that was seen a while ago: as it is now, if it is still there."""
@@ -201,9 +207,15 @@ class Pods:
         if pod["metadata"]["uid"] == meta["uid"] and (held(pod) or not has_ended(pod)):
             await self.release(pod, keep=keep)
 
-    async def _drop_finalizer(self, url: str, meta: api.Object) -> None:
-        """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again."""
-        while True:
+    async def drop_finalizer(self, pod: api.Object) -> None:
+        """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again.
+
+        Raises:
+            AttemptBlockedError: somebody else keeps changing the pod, or a policy refuses the change; to be tried later.
+        """
+        meta = pod["metadata"]
+        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
+        for _ in range(_LOOKS):
             finalizers = meta.get("finalizers") or []
             if labels.FINALIZER not in finalizers:
                 return
@@ -228,3 +240,4 @@ class Pods:
                 meta = fresh["metadata"]
             else:
                 return
+        raise AttemptBlockedError(f"pod {meta['name']} could not be let go")

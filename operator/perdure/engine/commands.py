@@ -1,4 +1,5 @@
-"""Commands: what a decider asks the engine to do, under Temporal's names. Each becomes exactly one event."""
+"""Commands: what a decider asks the engine to do, under Temporal's names. Each becomes exactly one event, but for those that
+ask for what is no longer there, such as to cancel an activity that has closed: they become none."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -6,20 +7,7 @@ from typing import Any, TypeAlias
 
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteWorkflowExecution:
-    """End the run well."""
-
-    result: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailWorkflowExecution:
-    """End the run with a failure."""
-
-    failure: Failure
+from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +25,13 @@ class ScheduleActivityTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCancelActivityTask:
+    """Ask an activity to stop. One that has not started is cancelled at once; one that runs answers when it has stopped."""
+
+    activity_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartTimer:
     """Wake the decider after a while. `timer_id` is unique among the run's open timers."""
 
@@ -44,4 +39,94 @@ class StartTimer:
     start_to_fire_timeout: timedelta
 
 
-Command: TypeAlias = CompleteWorkflowExecution | FailWorkflowExecution | ScheduleActivityTask | StartTimer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTimer:
+    """Do not wake the decider after all."""
+
+    timer_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartChildWorkflowExecution:
+    """Start another run that belongs to this one. `child_id` is unique among the run's open children."""
+
+    child_id: str
+    start: WorkflowStart
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalExternalWorkflowExecution:
+    """Tell another run something. `signal_id` is the decider's own name for it."""
+
+    signal_id: str
+    workflow_id: str
+    run_id: str = ""
+    signal_name: str
+    input: Any = None
+    child_workflow_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCancelExternalWorkflowExecution:
+    """Ask another run to cancel itself."""
+
+    workflow_id: str
+    run_id: str = ""
+    child_workflow_only: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMarker:
+    """Note something in the history."""
+
+    marker_name: str
+    details: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteWorkflowExecution:
+    """End the run well."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailWorkflowExecution:
+    """End the run with a failure; its retry policy, if it has one, may start the next."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelWorkflowExecution:
+    """End the run as cancelled, as it was asked to."""
+
+    details: Any = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinueAsNewWorkflowExecution:
+    """End the run, and go on in a new one of the same workflow id with a history of its own."""
+
+    input: Any = None
+    signals: tuple[CarriedSignal, ...] = ()
+    """Signals that the decider has heard of and not consumed."""
+
+
+ClosingCommand: TypeAlias = (
+    CompleteWorkflowExecution | FailWorkflowExecution | CancelWorkflowExecution | ContinueAsNewWorkflowExecution
+)
+Command: TypeAlias = (
+    ScheduleActivityTask
+    | RequestCancelActivityTask
+    | StartTimer
+    | CancelTimer
+    | StartChildWorkflowExecution
+    | SignalExternalWorkflowExecution
+    | RequestCancelExternalWorkflowExecution
+    | RecordMarker
+    | ClosingCommand
+)

@@ -1,6 +1,5 @@
 """The seam between the engine and whatever decides: the YAML interpreter here, Temporal SDK workers later."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +13,10 @@ class Decision:
 
     commands: tuple[Command, ...]
     memory: Any
+    work: int = 0
+    """What the decision has cost, in units of about 0.1 us; how much one pass may do goes by it."""
+    more: bool = False
+    """The decider has stopped to let others have their turn, and is to be asked to go on."""
 
 
 class UndecidableError(Exception):
@@ -24,17 +27,16 @@ class UndecidableError(Exception):
 
 
 class Decider(Protocol):
-    """Decides what a run does next. Deterministic: the same memory and events give the same decision, always and everywhere.
+    """Decides what a run does next. Deterministic: the same memory and event give the same decision, always and everywhere."""
 
-    It must take events one by one: deciding ``[a, b]`` at once gives the commands of ``[a]`` followed by those of ``[b]``.
-    """
-
-    def decide(self, memory: Any, events: Sequence[AnyEvent]) -> Decision:
-        """Decide what follows `events`, none of which comes from a command.
+    def decide(self, memory: Any, event: AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
+        """Decide what follows an event that no command has caused.
 
         Args:
-            memory: what the last decision left, None at first; as plain JSON after a restart.
-            events: what has happened since, in order.
+            memory: what the last decision left, None at first; as plain JSON after a restart, and then with the keys of its
+                objects in any order.
+            event: what has happened; None to go on where the last decision has stopped with `more`.
+            continue_as_new_suggested: the history was long when the event was recorded.
 
         Raises:
             UndecidableError: it cannot decide now.

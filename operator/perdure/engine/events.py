@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, WorkflowStart
 
 
 class Event(
@@ -35,25 +36,7 @@ class Event(
     """When it was recorded (UTC); for ActivityTaskStarted, when the attempt started."""
 
 
-class ActivityTaskCompleted(Event, frozen=True, kw_only=True):
-    """An activity's last attempt succeeded."""
-
-    scheduled_event_id: int
-    started_event_id: int
-    activity_id: str
-    attempt: int
-    result: Any = None
-
-
-class ActivityTaskFailed(Event, frozen=True, kw_only=True):
-    """An activity failed for good; `retry_state` says why it is not retried."""
-
-    scheduled_event_id: int
-    started_event_id: int
-    activity_id: str
-    attempt: int
-    failure: Failure
-    retry_state: RetryState
+# Activities
 
 
 class ActivityTaskScheduled(Event, frozen=True, kw_only=True):
@@ -77,15 +60,55 @@ class ActivityTaskStarted(Event, frozen=True, kw_only=True):
     last_failure: Failure | None = None
 
 
-class ActivityTaskTimedOut(Event, frozen=True, kw_only=True):
-    """An activity ran into a timeout for good."""
+class ActivityTaskCancelRequested(Event, frozen=True, kw_only=True):
+    """A decider asked an activity to stop."""
 
     scheduled_event_id: int
+    activity_id: str
+
+
+class _ActivityClosed(Event, frozen=True, kw_only=True):
+    scheduled_event_id: int
     started_event_id: int
+    """0 where the last attempt never started."""
     activity_id: str
     attempt: int
+
+
+class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
+    """An activity's last attempt succeeded."""
+
+    result: Any = None
+
+
+class ActivityTaskFailed(_ActivityClosed, frozen=True, kw_only=True):
+    """An activity failed for good; `retry_state` says why it is not retried."""
+
     failure: Failure
     retry_state: RetryState
+
+
+class ActivityTaskTimedOut(_ActivityClosed, frozen=True, kw_only=True):
+    """An activity ran into a timeout for good."""
+
+    failure: Failure
+    retry_state: RetryState
+
+
+class ActivityTaskCanceled(_ActivityClosed, frozen=True, kw_only=True):
+    """An activity was asked to stop, and has stopped or had not started."""
+
+    details: Any = None
+
+
+# Timers
+
+
+class TimerStarted(Event, frozen=True, kw_only=True):
+    """A decider asked to be woken."""
+
+    timer_id: str
+    start_to_fire_timeout: timedelta
 
 
 class TimerFired(Event, frozen=True, kw_only=True):
@@ -95,11 +118,206 @@ class TimerFired(Event, frozen=True, kw_only=True):
     started_event_id: int
 
 
-class TimerStarted(Event, frozen=True, kw_only=True):
-    """A decider asked to be woken."""
+class TimerCanceled(Event, frozen=True, kw_only=True):
+    """A decider no longer wants to be woken."""
 
     timer_id: str
-    start_to_fire_timeout: timedelta
+    started_event_id: int
+
+
+# Child workflows
+
+
+class StartChildWorkflowExecutionInitiated(Event, frozen=True, kw_only=True):
+    """A decider asked for a child. The run that is to be made for it follows after the commit."""
+
+    child_id: str
+    """The decider's own name for it, unique among the run's open children: the step."""
+    start: WorkflowStart
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+
+
+class StartChildWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
+    """The child was not started; `failure` says why, its type is for example WorkflowExecutionAlreadyStarted."""
+
+    initiated_event_id: int
+    child_id: str
+    workflow_id: str
+    failure: Failure
+
+
+class ChildWorkflowExecutionStarted(Event, frozen=True, kw_only=True):
+    """The child has started."""
+
+    initiated_event_id: int
+    child_id: str
+    workflow_id: str
+    run_id: str
+
+
+class _ChildClosed(Event, frozen=True, kw_only=True):
+    initiated_event_id: int
+    started_event_id: int
+    child_id: str
+    workflow_id: str
+    run_id: str
+    """The run of the child's chain that closed last."""
+
+
+class ChildWorkflowExecutionCompleted(_ChildClosed, frozen=True, kw_only=True):
+    """The child has ended well."""
+
+    result: Any = None
+
+
+class ChildWorkflowExecutionFailed(_ChildClosed, frozen=True, kw_only=True):
+    """The child has failed for good."""
+
+    failure: Failure
+    retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET
+
+
+class ChildWorkflowExecutionCanceled(_ChildClosed, frozen=True, kw_only=True):
+    """The child was cancelled."""
+
+    details: Any = None
+
+
+class ChildWorkflowExecutionTimedOut(_ChildClosed, frozen=True, kw_only=True):
+    """The child ran into its timeout."""
+
+    retry_state: RetryState = RetryState.TIMEOUT
+
+
+class ChildWorkflowExecutionTerminated(_ChildClosed, frozen=True, kw_only=True):
+    """The child was stopped from outside, or its resource was deleted."""
+
+    reason: str = ""
+
+
+# Other workflows
+
+
+class SignalExternalWorkflowExecutionInitiated(Event, frozen=True, kw_only=True):
+    """A decider asked to signal another run."""
+
+    signal_id: str
+    """The decider's own name for it: the step."""
+    workflow_id: str
+    run_id: str = ""
+    """Empty: whichever run of that workflow id is open."""
+    signal_name: str
+    input: Any = None
+    child_workflow_only: bool = False
+
+
+class ExternalWorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
+    """The other run has recorded the signal."""
+
+    initiated_event_id: int
+    signal_id: str
+    workflow_id: str
+
+
+class SignalExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
+    """The signal could not be given: no such run is open."""
+
+    initiated_event_id: int
+    signal_id: str
+    workflow_id: str
+    failure: Failure
+
+
+class RequestCancelExternalWorkflowExecutionInitiated(Event, frozen=True, kw_only=True):
+    """A decider asked to cancel another run, for the most part a child of its own."""
+
+    workflow_id: str
+    run_id: str = ""
+    child_workflow_only: bool = False
+    reason: str = ""
+
+
+class ExternalWorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
+    """The other run has recorded the request."""
+
+    initiated_event_id: int
+    workflow_id: str
+
+
+class RequestCancelExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
+    """The other run could not be asked: none is open."""
+
+    initiated_event_id: int
+    workflow_id: str
+    failure: Failure
+
+
+# The run itself
+
+
+class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
+    """The first event of every history."""
+
+    workflow_type: str
+    workflow_id: str
+    input: Any = None
+    task_queue: str | None = None
+    workflow_execution_timeout: timedelta | None = None
+    workflow_run_timeout: timedelta | None = None
+    workflow_task_timeout: timedelta | None = None
+    workflow_execution_expiration_time: datetime | None = None
+    first_workflow_task_backoff: timedelta | None = None
+    """How long the first decision waits: a start delay, or the wait before a retry."""
+    retry_policy: RetryPolicy | None = None
+    """None: a failed run is not retried."""
+    original_execution_run_id: str
+    first_execution_run_id: str
+    continued_execution_run_id: str | None = None
+    """The run before in the chain: this one continues or retries it."""
+    continued_failure: Failure | None = None
+    """Why the run before failed, where this one is its retry."""
+    attempt: int = 1
+    parent: ParentReference | None = None
+    search_attributes: dict[str, Any] = {}
+    successor: str = ""
+    """Name that the WorkflowRun which continues or retries this one is to have."""
+
+
+class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
+    """Somebody has told the run something."""
+
+    signal_name: str
+    input: Any = None
+    identity: str = ""
+    """Who: an Operation, or another run."""
+
+
+class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
+    """Somebody has asked the run to cancel itself. The first time counts, there is no second event."""
+
+    cause: str = ""
+    identity: str = ""
+
+
+class WorkflowExecutionPaused(Event, frozen=True, kw_only=True):
+    """Nothing is decided, and no attempt is started, until the run is unpaused."""
+
+    reason: str = ""
+    identity: str = ""
+
+
+class WorkflowExecutionUnpaused(Event, frozen=True, kw_only=True):
+    """A pause has ended."""
+
+    reason: str = ""
+    identity: str = ""
+
+
+class MarkerRecorded(Event, frozen=True, kw_only=True):
+    """A decider noted something for itself or for whoever reads the history."""
+
+    marker_name: str
+    details: Any = None
 
 
 class WorkflowExecutionCompleted(Event, frozen=True, kw_only=True):
@@ -113,52 +331,95 @@ class WorkflowExecutionFailed(Event, frozen=True, kw_only=True):
 
     failure: Failure
     retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET
+    new_workflow_run: str = ""
+    """Name of the WorkflowRun that retries it; empty where none does."""
 
 
-class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
-    """The first event of every history."""
+class WorkflowExecutionCanceled(Event, frozen=True, kw_only=True):
+    """The run was asked to cancel itself, and has. A closing event: nothing follows it."""
 
-    workflow_type: str
-    workflow_id: str
+    details: Any = None
+    failure: Failure | None = None
+    """What went wrong while it cancelled itself: handlers and compensations that failed."""
+
+
+class WorkflowExecutionContinuedAsNew(Event, frozen=True, kw_only=True):
+    """The run goes on as another run of the same workflow id. A closing event: nothing follows it."""
+
     input: Any = None
-    task_queue: str | None = None
-    workflow_execution_timeout: timedelta | None = None
-    workflow_run_timeout: timedelta | None = None
-    workflow_execution_expiration_time: datetime | None = None
-    original_execution_run_id: str
-    first_execution_run_id: str
-    attempt: int = 1
+    signals: tuple[CarriedSignal, ...] = ()
+    """Signals that were received and not consumed, in order: the next run begins with them."""
+    new_workflow_run: str
+    """Name of the WorkflowRun that continues it."""
 
 
 class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
     """The run was stopped from outside, unasked. A closing event: nothing follows it."""
 
     reason: str
+    details: Any = None
+    identity: str = ""
 
 
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """The run or execution timeout has passed. A closing event: nothing follows it."""
 
     retry_state: RetryState = RetryState.TIMEOUT
+    new_workflow_run: str = ""
+    """Name of the WorkflowRun that retries it; empty where none does."""
 
 
 AnyEvent: TypeAlias = (
-    ActivityTaskCompleted
+    ActivityTaskCancelRequested
+    | ActivityTaskCanceled
+    | ActivityTaskCompleted
     | ActivityTaskFailed
     | ActivityTaskScheduled
     | ActivityTaskStarted
     | ActivityTaskTimedOut
+    | ChildWorkflowExecutionCanceled
+    | ChildWorkflowExecutionCompleted
+    | ChildWorkflowExecutionFailed
+    | ChildWorkflowExecutionStarted
+    | ChildWorkflowExecutionTerminated
+    | ChildWorkflowExecutionTimedOut
+    | ExternalWorkflowExecutionCancelRequested
+    | ExternalWorkflowExecutionSignaled
+    | MarkerRecorded
+    | RequestCancelExternalWorkflowExecutionFailed
+    | RequestCancelExternalWorkflowExecutionInitiated
+    | SignalExternalWorkflowExecutionFailed
+    | SignalExternalWorkflowExecutionInitiated
+    | StartChildWorkflowExecutionFailed
+    | StartChildWorkflowExecutionInitiated
+    | TimerCanceled
     | TimerFired
     | TimerStarted
+    | WorkflowExecutionCancelRequested
+    | WorkflowExecutionCanceled
     | WorkflowExecutionCompleted
+    | WorkflowExecutionContinuedAsNew
     | WorkflowExecutionFailed
+    | WorkflowExecutionPaused
+    | WorkflowExecutionSignaled
     | WorkflowExecutionStarted
     | WorkflowExecutionTerminated
     | WorkflowExecutionTimedOut
+    | WorkflowExecutionUnpaused
 )
 
+ClosingEvent: TypeAlias = (
+    WorkflowExecutionCanceled
+    | WorkflowExecutionCompleted
+    | WorkflowExecutionContinuedAsNew
+    | WorkflowExecutionFailed
+    | WorkflowExecutionTerminated
+    | WorkflowExecutionTimedOut
+)
 CLOSING: tuple[type[Event], ...] = (
+    WorkflowExecutionCanceled,
     WorkflowExecutionCompleted,
+    WorkflowExecutionContinuedAsNew,
     WorkflowExecutionFailed,
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
@@ -170,6 +431,8 @@ def failure_of(event: Event) -> Failure | None:
     """Why a run closed with this event; None if it completed, or if the event closes nothing."""
     match event:
         case WorkflowExecutionFailed():
+            return event.failure
+        case WorkflowExecutionCanceled():
             return event.failure
         case WorkflowExecutionTerminated():
             return Failure(kind=FailureKind.TERMINATED, message=event.reason)

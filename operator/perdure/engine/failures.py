@@ -17,6 +17,8 @@ class FailureKind(StrEnum):
     """The user's code failed, with a type and a message of its own."""
     ACTIVITY = "Activity"
     """An activity failed for good; the cause says how its last attempt ended."""
+    CHILD_WORKFLOW = "ChildWorkflow"
+    """A child workflow did not complete; the cause says why."""
     TIMEOUT = "Timeout"
     """One of the timeouts fired; `timeout_type` says which."""
     CANCELLED = "Cancelled"
@@ -70,7 +72,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     retry_state: RetryState | None = None
     source: str | None = None
     stack_trace: str | None = None
+    workflow_type: str | None = None
+    workflow_id: str | None = None
+    run_id: str | None = None
     cause: "Failure | None" = None
+    suppressed: "tuple[Failure, ...]" = ()
+    """Failures of the compensations and handlers that ran because of this one."""
 
     def chain(self) -> "list[Failure]":
         """This failure and its causes, outermost first."""

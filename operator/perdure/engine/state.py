@@ -7,13 +7,14 @@ started, its last failure and heartbeat, and the workflow task that could not be
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import ParentClosePolicy, WorkflowStart
 
 
 class RunStatus(StrEnum):
@@ -22,6 +23,8 @@ class RunStatus(StrEnum):
     RUNNING = "Running"
     COMPLETED = "Completed"
     FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    CONTINUED_AS_NEW = "ContinuedAsNew"
     TERMINATED = "Terminated"
     TIMED_OUT = "TimedOut"
 
@@ -53,6 +56,11 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     last_failure: Failure | None = None
     waiting_reason: str | None = None
     """Why the attempt had not started when it was last asked."""
+    paused: bool = False
+    """No further attempt is started."""
+
+    cancel_requested: bool = False
+    """The decider has asked it to stop; it is not retried any more."""
 
     @property
     def expiration(self) -> datetime | None:
@@ -107,13 +115,50 @@ class PendingTimer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     fire_time: datetime
 
 
-class UndecidedTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Events that a decider could not decide; it is asked again at `next_attempt_time`."""
+class PendingChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A child that has not closed; in a closed run, one whose parent close policy has not been applied yet.
+
+    It holds what is needed to start the child until that is done; then only what names it.
+    """
+
+    initiated_event_id: int
+    child_id: str
+    workflow_id: str
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+    start: WorkflowStart | None = None
+    """None once the child has started."""
+    started_event_id: int = 0
+    run_id: str = ""
+    """Of the child's first run; empty until it has started."""
+
+
+class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A signal to another run, or a request that it cancel itself, which that run has not recorded yet."""
+
+    initiated_event_id: int
+    workflow_id: str
+    run_id: str = ""
+    child_workflow_only: bool = False
+    signal_id: str | None = None
+    """None: it is a request to cancel."""
+    signal_name: str = ""
+    input: Any = None
+    reason: str = ""
+
+
+class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The decider could not decide the first of the undecided events; it is asked again at `next_attempt_time`."""
 
     attempt: int
     message: str
     next_attempt_time: datetime
-    events: tuple[ev.AnyEvent, ...]
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """That a run is paused, and why."""
+
+    reason: str = ""
+    identity: str = ""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -121,23 +166,60 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
     status: RunStatus = RunStatus.RUNNING
     next_event_id: int = 1
+    history_size: int = 0
+    """Bytes of all events so far, as JSON."""
+    suggested_event_id: int = 0
+    """From this event on, continue-as-new is suggested; 0: not yet."""
     start_time: datetime
     close_time: datetime | None = None
     run_deadline: datetime | None = None
     """The earlier of run timeout and execution timeout."""
+    expiration: datetime | None = None
+    """When the execution timeout of the whole chain ends."""
+    first_decision_time: datetime | None = None
+    """Nothing is decided before: the end of a start delay, or of the wait before a retry."""
+    attempt: int = 1
+    retry_policy: RetryPolicy | None = None
+    successor: str = ""
+    """Name of the WorkflowRun that would continue or retry this one."""
+    cancel_requested: bool = False
+    signals: int = 0
+    """How many were received."""
+    paused: Pause | None = None
     activities: dict[str, PendingActivity] = {}
     """By scheduled event id (decimal: the keys of a JSON object are strings)."""
     timers: dict[str, PendingTimer] = {}
     """By timer id."""
-    task: UndecidedTask | None = None
-    """None unless the last attempt to decide failed."""
+    children: dict[str, PendingChild] = {}
+    """By initiated event id."""
+    externals: dict[str, PendingExternal] = {}
+    """By initiated event id."""
+    markers: dict[str, ev.MarkerRecorded] = {}
+    """Markers somebody still has to act on, by event id: dead letters that are to be written."""
+    start_successor: bool = False
+    """In a closed run: the next run of the chain is still to be made."""
     memory: Any = None
     """The decider's own state, opaque to the engine."""
+
+    # Kept beside the history:
+    undecided: tuple[ev.AnyEvent, ...] = ()
+    """Events that the decider has not been asked about yet: while the run is paused, or nobody could decide."""
+    unfinished: bool = False
+    """The decider has stopped in the middle of a decision, and is to go on."""
+    task: TaskFailure | None = None
+    """None unless the last attempt to decide failed."""
+    requests: tuple[str, ...] = ()
+    """Requests that were recorded, and whose askers may not know it yet."""
 
     @property
     def closed(self) -> bool:
         """Whether the run has ended."""
         return self.status is not RunStatus.RUNNING
+
+    @property
+    def has_chores(self) -> bool:
+        """Whether something is left to be done after the run has closed."""
+        return self.closed and bool(self.children or self.externals or self.markers or self.start_successor)
 
     def activity(self, scheduled_event_id: int) -> PendingActivity | None:
         """The open activity of that event, or None."""
@@ -146,6 +228,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     def with_activity(self, activity: PendingActivity) -> "State":
         """This state with `activity` added or replaced."""
         return msgspec.structs.replace(self, activities={**self.activities, str(activity.scheduled_event_id): activity})
+
+
+DEAD_LETTER = "DeadLetter"
+"""Name of a marker whose details are to become a DeadLetter; it is kept in the state until that is written."""
+SUGGEST_EVENTS = 10_000
+"""Events from which on continue-as-new is suggested."""
+SUGGEST_BYTES = 8 * 1024 * 1024
+"""Bytes of history from which on continue-as-new is suggested."""
 
 
 def apply(state: State | None, event: ev.AnyEvent) -> State:
@@ -157,93 +247,198 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
     expected = state.next_event_id if state else 1
     if event.event_id != expected:
         raise ValueError(f"history is out of order: expected event {expected}, got {event.event_id}")
+    size = len(_encode(event))
     if isinstance(event, ev.WorkflowExecutionStarted):
         return State(
             next_event_id=2,
+            history_size=size,
             start_time=event.event_time,
             run_deadline=min(
                 filter(
                     None,
                     (
-                        _after(event.event_time, event.workflow_run_timeout),
+                        _after(
+                            event.event_time + (event.first_workflow_task_backoff or timedelta(0)),
+                            event.workflow_run_timeout,
+                        ),
                         event.workflow_execution_expiration_time,
                     ),
                 ),
                 default=None,
             ),
+            expiration=event.workflow_execution_expiration_time,
+            first_decision_time=_after(event.event_time, event.first_workflow_task_backoff),
+            attempt=event.attempt,
+            retry_policy=event.retry_policy,
+            successor=event.successor,
         )
     if state is None:
         raise ValueError("a history begins with WorkflowExecutionStarted")
     if state.closed:
         raise ValueError(f"event {event.event_id} follows the closing event")
-    return _apply(msgspec.structs.replace(state, next_event_id=event.event_id + 1), event)
+    grown = msgspec.structs.replace(state, next_event_id=event.event_id + 1, history_size=state.history_size + size)
+    if not state.suggested_event_id and (event.event_id > SUGGEST_EVENTS or grown.history_size > SUGGEST_BYTES):
+        grown = msgspec.structs.replace(grown, suggested_event_id=event.event_id)
+    return _apply(grown, event)
 
+
+_encode = msgspec.json.Encoder().encode
 
 _CLOSED_AS: dict[type[ev.Event], RunStatus] = {
+    ev.WorkflowExecutionCanceled: RunStatus.CANCELLED,
     ev.WorkflowExecutionCompleted: RunStatus.COMPLETED,
+    ev.WorkflowExecutionContinuedAsNew: RunStatus.CONTINUED_AS_NEW,
     ev.WorkflowExecutionFailed: RunStatus.FAILED,
     ev.WorkflowExecutionTerminated: RunStatus.TERMINATED,
     ev.WorkflowExecutionTimedOut: RunStatus.TIMED_OUT,
 }
 
 
+_Entry = TypeVar("_Entry")
+
+
+def _without(entries: dict[str, _Entry], key: Any) -> dict[str, _Entry]:
+    return {k: entry for k, entry in entries.items() if k != str(key)}
+
+
 def _apply(state: State, event: ev.AnyEvent) -> State:
+    change = msgspec.structs.replace
     match event:
-        case ev.ActivityTaskCompleted() | ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
-            closed = str(event.scheduled_event_id)
-            return msgspec.structs.replace(state, activities={k: a for k, a in state.activities.items() if k != closed})
         case ev.ActivityTaskScheduled():
-            return state.with_activity(
-                PendingActivity(
-                    scheduled_event_id=event.event_id,
-                    activity_id=event.activity_id,
-                    activity_type=event.activity_type,
-                    input=event.input,
-                    schedule_to_close_timeout=event.schedule_to_close_timeout,
-                    schedule_to_start_timeout=event.schedule_to_start_timeout,
-                    start_to_close_timeout=event.start_to_close_timeout,
-                    heartbeat_timeout=event.heartbeat_timeout,
-                    retry_policy=event.retry_policy,
-                    first_scheduled_time=event.event_time,
-                    scheduled_time=event.event_time,
-                )
-            )
-        case ev.ActivityTaskStarted():
-            return state
-        case ev.TimerFired():
-            return msgspec.structs.replace(state, timers={k: t for k, t in state.timers.items() if k != event.timer_id})
+            return state.with_activity(_pending_activity(event))
+        case (
+            ev.ActivityTaskCompleted() | ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled()
+        ):
+            return change(state, activities=_without(state.activities, event.scheduled_event_id))
+        case ev.ActivityTaskCancelRequested():
+            activity = state.activities[str(event.scheduled_event_id)]
+            return state.with_activity(change(activity, cancel_requested=True))
         case ev.TimerStarted():
             timer = PendingTimer(
                 started_event_id=event.event_id,
                 timer_id=event.timer_id,
                 fire_time=event.event_time + event.start_to_fire_timeout,
             )
-            return msgspec.structs.replace(state, timers={**state.timers, event.timer_id: timer})
-        case (
-            ev.WorkflowExecutionCompleted()
-            | ev.WorkflowExecutionFailed()
-            | ev.WorkflowExecutionTerminated()
-            | ev.WorkflowExecutionTimedOut()
-        ):
-            return msgspec.structs.replace(
+            return change(state, timers={**state.timers, event.timer_id: timer})
+        case ev.TimerFired() | ev.TimerCanceled():
+            return change(state, timers=_without(state.timers, event.timer_id))
+        case ev.StartChildWorkflowExecutionInitiated():
+            return _with_child(
                 state,
-                status=_CLOSED_AS[type(event)],
-                close_time=event.event_time,
-                activities={},
-                timers={},
-                task=None,
+                PendingChild(
+                    initiated_event_id=event.event_id,
+                    child_id=event.child_id,
+                    workflow_id=event.start.workflow_id,
+                    parent_close_policy=event.parent_close_policy,
+                    start=event.start,
+                ),
             )
+        case ev.ChildWorkflowExecutionStarted():
+            child = state.children[str(event.initiated_event_id)]
+            return _with_child(state, change(child, start=None, started_event_id=event.event_id, run_id=event.run_id))
+        case (
+            ev.StartChildWorkflowExecutionFailed()
+            | ev.ChildWorkflowExecutionCompleted()
+            | ev.ChildWorkflowExecutionFailed()
+            | ev.ChildWorkflowExecutionCanceled()
+            | ev.ChildWorkflowExecutionTimedOut()
+            | ev.ChildWorkflowExecutionTerminated()
+        ):
+            return change(state, children=_without(state.children, event.initiated_event_id))
+        case ev.SignalExternalWorkflowExecutionInitiated() | ev.RequestCancelExternalWorkflowExecutionInitiated():
+            return change(state, externals={**state.externals, str(event.event_id): _pending_external(event)})
+        case (
+            ev.ExternalWorkflowExecutionSignaled()
+            | ev.SignalExternalWorkflowExecutionFailed()
+            | ev.ExternalWorkflowExecutionCancelRequested()
+            | ev.RequestCancelExternalWorkflowExecutionFailed()
+        ):
+            return change(state, externals=_without(state.externals, event.initiated_event_id))
+        case ev.MarkerRecorded():
+            if event.marker_name != DEAD_LETTER:
+                return state
+            return change(state, markers={**state.markers, str(event.event_id): event})
+        case ev.WorkflowExecutionSignaled():
+            return change(state, signals=state.signals + 1)
+        case ev.WorkflowExecutionCancelRequested():
+            return change(state, cancel_requested=True)
+        case ev.WorkflowExecutionPaused():
+            return change(state, paused=Pause(reason=event.reason, identity=event.identity))
+        case ev.WorkflowExecutionUnpaused():
+            return change(state, paused=None)
+        case ev.ActivityTaskStarted():
+            return state
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case _:
-            assert_never(event)
+            return _closed(state, event)
+
+
+def _closed(state: State, event: ev.ClosingEvent) -> State:
+    """What is open ends with the run; what others still have to hear of stays, until they have."""
+    return msgspec.structs.replace(
+        state,
+        status=_CLOSED_AS[type(event)],
+        close_time=event.event_time,
+        activities={},
+        timers={},
+        children={
+            key: child
+            for key, child in state.children.items()
+            if child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None
+        },
+        start_successor=bool(getattr(event, "new_workflow_run", "")),
+        paused=None,
+        undecided=(),
+        unfinished=False,
+        task=None,
+    )
+
+
+def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
+    return PendingActivity(
+        scheduled_event_id=event.event_id,
+        activity_id=event.activity_id,
+        activity_type=event.activity_type,
+        input=event.input,
+        schedule_to_close_timeout=event.schedule_to_close_timeout,
+        schedule_to_start_timeout=event.schedule_to_start_timeout,
+        start_to_close_timeout=event.start_to_close_timeout,
+        heartbeat_timeout=event.heartbeat_timeout,
+        retry_policy=event.retry_policy,
+        first_scheduled_time=event.event_time,
+        scheduled_time=event.event_time,
+    )
+
+
+def _with_child(state: State, child: PendingChild) -> State:
+    return msgspec.structs.replace(state, children={**state.children, str(child.initiated_event_id): child})
+
+
+def _pending_external(
+    event: ev.SignalExternalWorkflowExecutionInitiated | ev.RequestCancelExternalWorkflowExecutionInitiated,
+) -> PendingExternal:
+    whom = PendingExternal(
+        initiated_event_id=event.event_id,
+        workflow_id=event.workflow_id,
+        run_id=event.run_id,
+        child_workflow_only=event.child_workflow_only,
+    )
+    if isinstance(event, ev.RequestCancelExternalWorkflowExecutionInitiated):
+        return msgspec.structs.replace(whom, reason=event.reason)
+    return msgspec.structs.replace(whom, signal_id=event.signal_id, signal_name=event.signal_name, input=event.input)
 
 
 def beside_history_removed(state: State) -> State:
     """The state without what is kept beside the history: what a fold over all events must equal."""
     return msgspec.structs.replace(
         state,
+        undecided=(),
+        unfinished=False,
         task=None,
+        requests=(),
+        **({"children": {}, "externals": {}, "start_successor": False} if state.closed else {}),
+        markers={},
         activities={
             k: msgspec.structs.replace(
                 a,
@@ -255,6 +450,7 @@ def beside_history_removed(state: State) -> State:
                 heartbeat_details=None,
                 last_failure=None,
                 waiting_reason=None,
+                paused=False,
             )
             for k, a in state.activities.items()
         },

@@ -1,0 +1,52 @@
+"""Starting workflows from workflows: what to start, and what ties runs together."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from perdure.engine.retry import RetryPolicy
+
+
+class ParentClosePolicy(StrEnum):
+    """What becomes of an open child when its parent closes, in whatever way."""
+
+    TERMINATE = "Terminate"
+    REQUEST_CANCEL = "RequestCancel"
+    ABANDON = "Abandon"
+
+
+class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a start says of the run that it wants."""
+
+    workflow_type: str
+    """Name of a Workflow, or the type of a workflow that SDK workers run."""
+    task_queue: str = ""
+    """Of the SDK workers; empty for a Workflow."""
+    workflow_id: str
+    workflow_id_reuse_policy: str = "AllowDuplicateFailedOnly"
+    input: Any = None
+    workflow_execution_timeout: timedelta | None = None
+    workflow_run_timeout: timedelta | None = None
+    workflow_task_timeout: timedelta | None = None
+    retry_policy: RetryPolicy | None = None
+    search_attributes: dict[str, Any] = {}
+
+
+class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The run that a child belongs to."""
+
+    name: str
+    """Of the WorkflowRun, in the same namespace."""
+    workflow_id: str
+    run_id: str
+    initiated_event_id: int
+
+
+class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A signal that goes on from one run to the next."""
+
+    signal_name: str
+    input: Any = None
+    identity: str = ""

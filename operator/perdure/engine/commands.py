@@ -69,9 +69,10 @@ class SignalExternalWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelExternalWorkflowExecution:
-    """Ask another run to cancel itself."""
+    """Ask another run to cancel itself: the one of a workflow id, or an open child by the name the decider gave it."""
 
-    workflow_id: str
+    child_id: str = ""
+    workflow_id: str = ""
     run_id: str = ""
     child_workflow_only: bool = False
     reason: str = ""

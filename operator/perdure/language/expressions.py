@@ -63,6 +63,8 @@ class References:
     """The steps that it reads by name."""
     every_step: bool = False
     """It reads `steps` in a way that does not tell which steps; any may matter."""
+    signals: frozenset[str] = frozenset()
+    """The signals that it reads by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +106,35 @@ _Part = _Expression | _Text | _Literal | _ListOf | _MapOf
 class Template:
     """A JSON value whose strings may contain ``${…}``: compiled once, immutable."""
 
-    __slots__ = ("_condition", "_part", "_path", "_programs", "sources")
+    __slots__ = ("_condition", "_part", "_path", "references", "sources")
 
     sources: tuple[str, ...]
     """The CEL sources in it, in order."""
+    references: References
+    """Which names it reads."""
 
     def __init__(self, part: _Part, path: str, *, condition: bool = False) -> None:
         self._part = part
         self._path = path
         self._condition = condition
-        self._programs = tuple(_programs(part))
-        self.sources = tuple(program.source for program in self._programs)
+        programs = tuple(_programs(part))
+        self.sources = tuple(program.source for program in programs)
+        self.references = References(
+            roots=frozenset[str]().union(*(program.names for program in programs)),
+            steps=frozenset[str]().union(*(program.steps for program in programs)),
+            every_step=any(program.every_step for program in programs),
+            signals=frozenset[str]().union(*(program.signals for program in programs)),
+        )
 
     def __repr__(self) -> str:
         return f"Template(sources={self.sources!r})"
 
-    def references(self) -> References:
-        """Which names it reads."""
-        return References(
-            roots=frozenset[str]().union(*(program.names for program in self._programs)),
-            steps=frozenset[str]().union(*(program.steps for program in self._programs)),
-            every_step=any(program.every_step for program in self._programs),
-        )
+    def evaluate(self, scope: Mapping[str, Any], meter: Meter | None = None) -> Any:
+        """The value, in JSON, with every expression replaced by what it gives; raises ExpressionError.
 
-    def evaluate(self, scope: Mapping[str, Any]) -> Any:
-        """The value, in JSON, with every expression replaced by what it gives; raises ExpressionError."""
-        made = _Maker(scope, Meter())
+        `meter` is charged for the work; without one, the template has the whole `cel.limits.BUDGET`.
+        """
+        made = _Maker(scope, meter or Meter())
         try:
             value = made.part(self._part)
             made.finish(value)

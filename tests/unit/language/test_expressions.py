@@ -88,7 +88,7 @@ def test_templates(value: Any, want: Any) -> None:
 def test_sources_and_references_are_told() -> None:
     template = compile_template({"a": "${input.x + steps.hotel.output}", "b": "-${steps['cool-off'].output}-${now}"})
     assert template.sources == ("input.x + steps.hotel.output", "steps['cool-off'].output", "now")
-    assert template.references() == References(
+    assert template.references == References(
         roots=frozenset({"input", "steps", "now"}), steps=frozenset({"hotel", "cool-off"}), every_step=False
     )
 
@@ -112,7 +112,7 @@ def test_sources_and_references_are_told() -> None:
     ],
 )
 def test_references(expression: str, want: References) -> None:
-    assert compile_template(f"${{{expression}}}").references() == want
+    assert compile_template(f"${{{expression}}}").references == want
 
 
 def test_a_type_cannot_be_the_name_of_a_variable() -> None:
@@ -131,7 +131,7 @@ def test_the_result_shares_nothing_with_the_scope() -> None:
 
 def test_compiling_twice_gives_the_same_program() -> None:
     first, second = (compile_template("${input.nights * 7}", names=["input", "now"]) for _ in range(2))
-    assert first._programs[0] is second._programs[0]
+    assert first._part.program is second._part.program
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ class Program:
     """The fields of `steps` that it reads by name."""
     every_step: bool
     """It reads `steps` in a way that does not tell which."""
+    signals: frozenset[str]
+    """The fields of `signals` that it reads by name."""
     _roots: tuple[tuple[str, int], ...]
     _slots: int
     _cost: int
@@ -86,6 +88,7 @@ def compile_source(source: str, names: frozenset[str] | None) -> Program:
         names=free,
         steps=frozenset(parsed.steps),
         every_step=parsed.every_step,
+        signals=frozenset(parsed.signals),
         _roots=tuple(builder.roots.items()),
         _slots=builder.slots,
         _cost=builder.cost,

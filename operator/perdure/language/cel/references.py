@@ -11,29 +11,31 @@ RESERVED: Final = _NAMESPACES | {name for name in TYPES if "." not in name}
 
 
 class Reader:
-    """Collects the free names of a tree, and which of the fields of `steps` it reads."""
+    """Collects the free names of a tree, and which of the fields of `steps` and `signals` it reads."""
 
     def __init__(self, tree: Node) -> None:
         self.names: set[str] = set()
         self.steps: set[str] = set()
+        self.signals: set[str] = set()
         self.every_step = False
         self._visit(tree, frozenset())
 
-    def _step(self, node: Node, bound: frozenset[str]) -> str | None:
-        """The step that a node like `steps.hotel` or `steps['hotel']` names."""
+    @staticmethod
+    def _field(node: Node, bound: frozenset[str]) -> tuple[str, str] | None:
+        """What a node like `steps.hotel` or `signals['approved']` names."""
         match node:
-            case Select(Name("steps"), field, _) if "steps" not in bound:
-                return field
-            case Call("_[_]" | "_[?_]" | "_?._", None, (Name("steps"), Constant(str(field)))) if "steps" not in bound:
-                return field
+            case Select(Name("steps" | "signals" as root), field, _) if root not in bound:
+                return root, field
+            case Call("_[_]" | "_[?_]" | "_?._", None, (Name("steps" | "signals" as root), Constant(str(field)))):
+                return None if root in bound else (root, field)
             case _:
                 return None
 
     def _visit(self, node: Node, bound: frozenset[str]) -> None:
-        step = self._step(node, bound)
-        if step is not None:
-            self.names.add("steps")
-            self.steps.add(step)
+        found = self._field(node, bound)
+        if found is not None:
+            self.names.add(found[0])
+            (self.steps if found[0] == "steps" else self.signals).add(found[1])
         elif isinstance(node, Name):
             if node.name not in bound:
                 self.names.add(node.name)

@@ -1,0 +1,453 @@
+"""What each kind of step does: how it begins, how it stops, how its events end it. One class for each kind.
+
+``begin`` gives the ending where there is nothing to wait for, None where something was begun. ``stop`` gives the ending
+where it can stop at once, None where it has to be waited for.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.steps import ActivityCall, CancellationType, Compensate
+from perdure.engine import commands as cmd
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.language.failures import EXPRESSION_ERROR, StepError, application, timeout
+from perdure.language.memory import CANCELLED, Ending, Status, Undo, failed, parse_path, succeeded
+from perdure.language.program import Program, retry_policy
+from perdure.language.values import as_length, as_moment, as_text
+
+if TYPE_CHECKING:
+    from perdure.language.walk import At, Walk
+
+MAX_WORKFLOW_ID = 1_000
+
+
+class Body(Protocol):
+    """A kind of step."""
+
+    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+        """Begin; raises StepError."""
+        ...
+
+    def stop(self, walk: "Walk", at: "At") -> Ending | None:
+        """Stop what was begun."""
+        ...
+
+
+class Instant:
+    """A kind that ends as it begins: there is never anything to stop."""
+
+    def stop(self, walk: "Walk", at: "At") -> Ending | None:  # noqa: ARG002 (the protocol)
+        """Nothing is open."""
+        return CANCELLED
+
+
+class ActivityBody:
+    """Has an activity done."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Schedule it."""
+        call = at.compiled.step.activity
+        assert call is not None
+        value = walk.evaluate(at, "input")
+        size = len(msgspec.json.encode(value))
+        walk.work += size >> 3
+        walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
+        walk.commands.append(schedule(walk.program, call, at.path, value))
+
+    def stop(self, walk: "Walk", at: "At") -> Ending | None:
+        """Ask it to stop, or leave it to itself."""
+        call = at.compiled.step.activity
+        assert call is not None
+        if call.cancellation_type is not CancellationType.ABANDON:
+            walk.commands.append(cmd.RequestCancelActivityTask(activity_id=at.path))
+        return None if call.cancellation_type is CancellationType.WAIT_CANCELLATION_COMPLETED else CANCELLED
+
+
+class SleepBody:
+    """Waits for some time."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Start the timer."""
+        sleep = at.compiled.step.sleep
+        assert sleep is not None
+        try:
+            if sleep.duration is not None:
+                given = walk.evaluate(at, "duration") if isinstance(sleep.duration, str) else sleep.duration
+                length = as_length(given)
+            else:
+                until = walk.evaluate(at, "until") if isinstance(sleep.until, str) else sleep.until
+                length = as_moment(until) - walk.now
+        except ValueError as error:
+            raise StepError(application(EXPRESSION_ERROR, f"{at.where}: `sleep`: {error}")) from error
+        walk.start_timer(at.path, length)
+
+    def stop(self, walk: "Walk", at: "At") -> Ending:
+        """Cancel the timer."""
+        walk.commands.append(cmd.CancelTimer(timer_id=at.path))
+        return CANCELLED
+
+
+class WaitForSignalBody:
+    """Takes a signal, also one that came before."""
+
+    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+        """Take the oldest of that name, or wait."""
+        wait = at.compiled.step.wait_for_signal
+        assert wait is not None
+        signals = walk.memory.signals
+        for i, signal in enumerate(signals):
+            if signal.name == wait.name:
+                walk.set(signals=(*signals[:i], *signals[i + 1 :]))
+                walk.dirty = True
+                return succeeded(signal.input)
+        walk.set(listeners=(*walk.memory.listeners, at.path))
+        _limit(walk, at, wait.timeout)
+        return None
+
+    def stop(self, walk: "Walk", at: "At") -> Ending:
+        """No longer wait."""
+        unwait(walk, at)
+        return CANCELLED
+
+
+class WaitUntilBody:
+    """Waits until a condition holds."""
+
+    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+        """Ask, and if it does not hold, ask again whenever something happened."""
+        wait = at.compiled.step.wait_until
+        assert wait is not None
+        if walk.evaluate(at, "condition"):
+            return succeeded()
+        walk.set(watchers=(*walk.memory.watchers, at.path))
+        _limit(walk, at, wait.timeout)
+        return None
+
+    def stop(self, walk: "Walk", at: "At") -> Ending:
+        """No longer wait."""
+        unwait(walk, at)
+        return CANCELLED
+
+
+def _limit(walk: "Walk", at: "At", limit: timedelta | None) -> None:
+    if limit is not None:
+        walk.start_timer(at.path, limit)
+
+
+def unwait(walk: "Walk", at: "At") -> None:
+    """Forget that a task waits for a signal or a condition, and its time limit."""
+    memory = walk.memory
+    walk.set(
+        listeners=tuple(path for path in memory.listeners if path != at.path),
+        watchers=tuple(path for path in memory.watchers if path != at.path),
+    )
+    wait = at.compiled.step.wait_for_signal or at.compiled.step.wait_until
+    if wait is not None and wait.timeout is not None:
+        walk.commands.append(cmd.CancelTimer(timer_id=at.path))
+
+
+def time_is_up(walk: "Walk", at: "At") -> Ending:
+    """The timer of a sleep or of a wait has fired."""
+    step = at.compiled.step
+    if step.sleep:
+        return succeeded()
+    unwait(walk, at)
+    if step.wait_for_signal:
+        signal = step.wait_for_signal
+        return failed(timeout(f"{at.where}: no signal `{signal.name}` came within {signal.timeout}"))
+    assert step.wait_until is not None
+    return failed(timeout(f"{at.where}: the condition did not hold within {step.wait_until.timeout}"))
+
+
+class ChildWorkflowBody:
+    """Starts another run and waits for it."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Ask for the child."""
+        child = at.compiled.step.child_workflow
+        assert child is not None
+        value = walk.evaluate(at, "input")
+        size = len(msgspec.json.encode(value))
+        walk.work += size >> 3
+        walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
+        run = walk.scope["run"]
+        workflow_id = as_text(walk.evaluate(at, "workflowId")) or f"{run['workflowId']}/{run['runId']}/{at.path}"
+        if len(workflow_id) > MAX_WORKFLOW_ID:
+            message = f"{at.where}: `workflowId` has {len(workflow_id)} characters; it may have {MAX_WORKFLOW_ID}"
+            raise StepError(application(EXPRESSION_ERROR, message))
+        attributes = walk.evaluate(at, "searchAttributes") or {}
+        walk.commands.append(
+            cmd.StartChildWorkflowExecution(
+                child_id=at.path,
+                start=WorkflowStart(
+                    workflow_type=child.workflow.name or child.workflow.type or "",
+                    task_queue=child.workflow.task_queue or "",
+                    workflow_id=workflow_id,
+                    workflow_id_reuse_policy=child.workflow_id_reuse_policy.value,
+                    input=value,
+                    workflow_execution_timeout=child.execution_timeout or None,
+                    workflow_run_timeout=child.run_timeout or None,
+                    workflow_task_timeout=child.task_timeout,
+                    retry_policy=_optional(child.retry_policy),
+                    search_attributes=attributes,
+                ),
+                parent_close_policy=ParentClosePolicy(child.parent_close_policy.value),
+            )
+        )
+
+    def stop(self, walk: "Walk", at: "At") -> Ending | None:
+        """Ask it to cancel itself, or leave it to itself."""
+        child = at.compiled.step.child_workflow
+        assert child is not None
+        if child.cancellation_type is not CancellationType.ABANDON:
+            walk.commands.append(
+                cmd.RequestCancelExternalWorkflowExecution(child_id=at.path, reason="the step was cancelled")
+            )
+        return None if child.cancellation_type is CancellationType.WAIT_CANCELLATION_COMPLETED else CANCELLED
+
+
+def _optional(choice: RetryPolicyChoice | None) -> RetryPolicy | None:
+    return None if choice is None else retry_policy(choice)
+
+
+class CallBody:
+    """Runs a block."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Open its frame."""
+        call = at.compiled.step.call
+        assert call is not None
+        walk.open_frame(at.path, call.block, walk.evaluate(at, "input"), outer=at.frame)
+
+    def stop(self, walk: "Walk", at: "At") -> None:
+        """Stop its frame."""
+        walk.stop_frame(at.path, CANCELLED)
+
+
+class SwitchBody:
+    """Runs one of several blocks, or none."""
+
+    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+        """Ask the cases in order."""
+        switch = at.compiled.step.switch
+        assert switch is not None
+        for i, case in enumerate(switch.cases):
+            if walk.evaluate(at, f"case/{i}"):
+                walk.open_frame(at.path, case.call.block, walk.evaluate(at, f"input/{i}"), outer=at.frame)
+                return None
+        if switch.default:
+            walk.open_frame(at.path, switch.default.call.block, walk.evaluate(at, "input/default"), outer=at.frame)
+            return None
+        return succeeded()
+
+    def stop(self, walk: "Walk", at: "At") -> None:
+        """Stop the block."""
+        walk.stop_frame(at.path, CANCELLED)
+
+
+class ParallelBody:
+    """Runs blocks at the same time, until as many as are wanted have succeeded, or too many have failed."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Open a frame for each branch."""
+        parallel = at.compiled.step.parallel
+        assert parallel is not None
+        opened: list[str] = []
+        for branch in parallel.branches:
+            try:
+                params = walk.evaluate(at, f"branch/{branch.name}")
+                walk.open_frame(f"{at.path}.{branch.name}", branch.block, params, branch=branch.name, outer=at.frame)
+            except StepError:
+                for name in opened:
+                    walk.put_frame(f"{at.path}.{name}", None)  # nothing in it has begun
+                raise
+            opened.append(branch.name)
+
+    def stop(self, walk: "Walk", at: "At") -> None:
+        """Stop the branches that are open; the last of them to end ends the step."""
+        parallel = at.compiled.step.parallel
+        assert parallel is not None
+        for branch in parallel.branches:
+            walk.stop_frame(f"{at.path}.{branch.name}", CANCELLED)
+
+
+def branch_ended(walk: "Walk", path: str, branch: str, ending: Ending) -> None:
+    """One branch of a parallel step has ended: stop the others when the step is decided, and end it with the last."""
+    at = walk.at(path)
+    parallel = at.compiled.step.parallel
+    assert parallel is not None
+    task = walk.memory.tasks[path]
+    task = msgspec.structs.replace(task, branches={**task.branches, branch: ending})
+    walk.put_task(path, task)
+    names = [b.name for b in parallel.branches]
+    ended = [task.branches[name] for name in names if name in task.branches]
+    wanted = len(names) if parallel.wait == "All" else 1 if parallel.wait == "Any" else int(parallel.wait)
+    good = sum(e.status is Status.SUCCEEDED for e in ended)
+    bad = [e for e in ended if e.status is Status.FAILED]
+    decided = good >= wanted or len(names) - len(bad) < wanted
+    if decided and len(ended) < len(names):
+        for name in names:
+            walk.stop_frame(f"{path}.{name}", CANCELLED)
+        return
+    if len(ended) == len(names):
+        walk.end_body(path, _joined(walk, at, names, wanted))
+
+
+def _joined(walk: "Walk", at: "At", names: list[str], wanted: int) -> Ending:
+    """How a parallel step ends, all of whose branches have."""
+    branches = walk.memory.tasks[at.path].branches
+    good = {name: branches[name].output for name in names if branches[name].status is Status.SUCCEEDED}
+    if len(good) >= wanted:
+        return succeeded(good)
+    failures = [failure for name in names if (failure := branches[name].failure) is not None]
+    if not failures:
+        return CANCELLED
+    if len(failures) == 1 or wanted == len(names):
+        return failed(failures[0])
+    told = "; ".join(failure.message for failure in failures)
+    message = f"{at.where}: {len(failures)} of {len(names)} branches failed, {wanted} had to succeed: {told}"
+    return failed(
+        Failure(
+            kind=FailureKind.APPLICATION,
+            type="BranchesFailed",
+            message=message,
+            cause=failures[-1],
+            suppressed=tuple(failures[:-1]),
+        )
+    )
+
+
+class SetBody(Instant):
+    """Sets variables."""
+
+    def begin(self, walk: "Walk", at: "At") -> Ending:
+        """Evaluate and remember them."""
+        values = walk.evaluate(at, "set")
+        walk.set(vars={**walk.memory.vars, **values})
+        walk.dirty = True
+        return succeeded(values)
+
+
+class SignalBody:
+    """Tells another run something."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Ask for it; the other run's answer ends the step."""
+        walk.commands.append(
+            cmd.SignalExternalWorkflowExecution(
+                signal_id=at.path,
+                workflow_id=as_text(walk.evaluate(at, "workflowId")),
+                signal_name=as_text(walk.evaluate(at, "name")),
+                input=walk.evaluate(at, "input"),
+            )
+        )
+
+    def stop(self, walk: "Walk", at: "At") -> Ending:  # noqa: ARG002 (the protocol)
+        """It is under way, and no longer waited for."""
+        return CANCELLED
+
+
+class ContinueAsNewBody(Instant):
+    """Goes on in a new run."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Close this one."""
+        given = at.compiled.step.continue_as_new
+        assert given is not None
+        value = walk.evaluate(at, "input") if "input" in at.compiled.templates else walk.scope["input"]
+        walk.continue_as_new(value)
+
+
+class FailBody(Instant):
+    """Fails the block or the run."""
+
+    def begin(self, walk: "Walk", at: "At") -> Ending:
+        """Fail; in the block of a `catch`, because of what was caught."""
+        given = at.compiled.step.fail
+        assert given is not None
+        return failed(
+            Failure(
+                kind=FailureKind.APPLICATION,
+                type=given.type,
+                message=as_text(walk.evaluate(at, "message")),
+                details=walk.evaluate(at, "details"),
+                non_retryable=given.non_retryable,
+                cause=_caught(walk, at.frame),
+            )
+        )
+
+
+def _caught(walk: "Walk", frame: str) -> Failure | None:
+    """The failure that the block handles in which a step stands, or the block that called it."""
+    while frame in walk.memory.frames:
+        caught = walk.memory.frames[frame].caught
+        if caught is not None or not frame:
+            return caught
+        frame = parse_path(frame)[0]
+    return None
+
+
+class ReturnBody:
+    """Ends the block or the run."""
+
+    def begin(self, walk: "Walk", at: "At") -> None:
+        """Stop everything else in the frame; this step, which is told so too, has succeeded."""
+        walk.stop_frame(at.frame, succeeded(walk.evaluate(at, "output")))
+
+    def stop(self, walk: "Walk", at: "At") -> Ending:  # noqa: ARG002 (the protocol)
+        """It has done what it is there for."""
+        return succeeded()
+
+
+BODIES: dict[str, Body] = {
+    "activity": ActivityBody(),
+    "sleep": SleepBody(),
+    "wait_for_signal": WaitForSignalBody(),
+    "wait_until": WaitUntilBody(),
+    "child_workflow": ChildWorkflowBody(),
+    "call": CallBody(),
+    "switch": SwitchBody(),
+    "parallel": ParallelBody(),
+    "set": SetBody(),
+    "signal": SignalBody(),
+    "continue_as_new": ContinueAsNewBody(),
+    "fail": FailBody(),
+    "return": ReturnBody(),
+}
+"""By the name that `Step.kind` gives."""
+
+
+def schedule(program: Program, call: ActivityCall, activity_id: str, value: object) -> cmd.ScheduleActivityTask:
+    """The command for an activity, with what the call overrides."""
+    definition = program.activities[call.name]
+    return cmd.ScheduleActivityTask(
+        activity_id=activity_id,
+        activity_type=call.name,
+        input=value,
+        schedule_to_close_timeout=call.schedule_to_close_timeout or definition.schedule_to_close_timeout,
+        schedule_to_start_timeout=call.schedule_to_start_timeout or definition.schedule_to_start_timeout,
+        start_to_close_timeout=call.start_to_close_timeout or definition.start_to_close_timeout,
+        heartbeat_timeout=call.heartbeat_timeout or definition.heartbeat_timeout,
+        retry_policy=retry_policy(call.retry_policy or definition.retry_policy),
+    )
+
+
+def compensation(program: Program, undo: Undo) -> Compensate:
+    """What undoes a step."""
+    compensate = program.flows[undo.block].by_name[parse_path(undo.path)[1]].step.compensate
+    assert compensate is not None
+    return compensate
+
+
+def begin_undo(walk: "Walk", undo: Undo, path: str) -> None:
+    """Begin a compensation; raises StepError."""
+    compensate = compensation(walk.program, undo)
+    if compensate.activity:
+        walk.commands.append(schedule(walk.program, compensate.activity, path, undo.input))
+    elif compensate.call:
+        walk.open_frame(path, compensate.call.block, undo.input)

@@ -1,0 +1,329 @@
+"""From a definition to a program; everything that is wrong with it is found on the way.
+
+What is checked here keeps a workflow from running. What only looks wrong is told by `perdure.language.lint`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import json_name
+from perdure.api.steps import ActivityCall, Step
+from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
+from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
+from perdure.language.inputs import InputCheck, SchemaError, input_check
+from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
+
+ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
+"""The names an expression may start from, wherever it stands."""
+HANDLERS = {"on_cancel": "onCancel", "on_failure": "onFailure", "finally_": "finally"}
+
+
+def compile_program(spec: WorkflowSpec) -> Program:
+    """Check and compile a definition.
+
+    Raises:
+        InvalidWorkflowError: it cannot be run.
+    """
+    compiler = _Compiler(spec)
+    program = compiler.compile()
+    if compiler.findings:
+        raise InvalidWorkflowError(compiler.findings)
+    return program
+
+
+class _Compiler:
+    def __init__(self, spec: WorkflowSpec) -> None:
+        self.spec = spec
+        self.findings: list[Finding] = []
+        self.activities = {activity.name: activity for activity in spec.activities}
+        self.blocks = {block.name: block for block in spec.blocks}
+
+    def compile(self) -> Program:
+        if not self.spec.steps:
+            self.found("spec.steps", "there is nothing to do: must have at least one step")
+        for i, activity in enumerate(self.spec.activities):
+            self.check_activity(f"spec.activities[{i}]", activity)
+        checked = self.input("spec.input", self.spec.input)
+        flows = {"": _FlowCompiler(self, "spec", ROOTS).compile(self.spec.steps, self.spec.output)}
+        for i, block in enumerate(self.spec.blocks):
+            path = f"spec.blocks[{i}]"
+            params = self.input(f"{path}.params", block.params)
+            if not block.steps:
+                self.found(f"{path}.steps", "there is nothing to do: must have at least one step")
+            flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block.steps, block.output)
+        handlers = {}
+        for field, name in HANDLERS.items():
+            handler = getattr(self.spec, field)
+            if handler:
+                self.check_block(f"spec.{name}", handler.block)
+                names = ROOTS | ({"error"} if name == "onFailure" else set())
+                template = self.template(f"spec.{name}.input", handler.input, names)
+                self.check_steps(f"spec.{name}.input", template, [s.name for s in self.spec.steps], None)
+                handlers[name] = CompiledHandler(handler, template)
+        self.keep_for_handlers(flows, handlers)
+        return Program(self.spec, flows, self.activities, handlers, checked)
+
+    def keep_for_handlers(self, flows: dict[str, Flow], handlers: Mapping[str, CompiledHandler]) -> None:
+        main = flows[""]
+        asked = set(main.kept)
+        for handler in handlers.values():
+            references = handler.input.references
+            asked |= set(main.by_name) if references.every_step else references.steps & set(main.by_name)
+        flows[""] = Flow(main.steps, main.by_name, main.dependants, main.output, frozenset(asked), main.params)
+
+    # What flows ask of it
+
+    def found(self, path: str, message: str) -> None:
+        self.findings.append(Finding(path, message))
+
+    def not_yet(self, path: str, what: str) -> None:
+        self.found(
+            path, f"{what} is part of the API but not yet run by this version of the operator; see docs/limits.md"
+        )
+
+    def input(self, path: str, given: InputSpec | None) -> InputCheck:
+        if given is None:
+            return InputCheck()
+        try:
+            return input_check(given.schema_, given.default)
+        except SchemaError as error:
+            self.found(f"{path}.schema", f"is no JSON Schema: {error}")
+            return InputCheck(given.default)
+
+    def template(self, path: str, value: Any, names: Iterable[str], *, condition: bool = False) -> Template:
+        compile_one = compile_condition if condition else compile_template
+        try:
+            return compile_one(value, path=path, names=frozenset(names))
+        except ExpressionError as error:
+            self.found(error.path or path, error.message)
+            return compile_template(None)
+
+    def check_steps(self, path: str, template: Template, names: list[str], ended: set[str] | None) -> None:
+        """Each `steps.<name>` must be a step of the same list, and one that has ended by then; None: any may have."""
+        for name in sorted(template.references.steps):
+            if (ended is None and name in names) or (ended is not None and name in ended):
+                continue
+            source = next((source for source in template.sources if name in source), "")
+            if name in names:
+                message = (
+                    f"step `{name}`, which `{source}` refers to, need not have ended by then; add it to `needs`, or "
+                    "move it before this one"
+                )
+            else:
+                message = f"there is no step `{name}` here, which `{source}` refers to; there are: {', '.join(names)}"
+            self.found(path, message)
+
+    def check_activity(self, path: str, activity: Activity) -> None:
+        if activity.worker is not None:
+            self.not_yet(f"{path}.worker", "an activity done by a Temporal SDK worker")
+        self.check_retry(f"{path}.retryPolicy", activity.retry_policy)
+
+    def check_retry(self, path: str, choice: RetryPolicyChoice | None) -> None:
+        if choice is not None and choice.name is not None:
+            self.not_yet(f"{path}.name", "a RetryPolicy by name (write `exponential` in place)")
+        if choice is not None and choice.cloud_scheduler is not None:
+            self.not_yet(f"{path}.cloudScheduler", "a `cloudScheduler` policy (write `exponential`)")
+
+    def check_call(self, path: str, call: ActivityCall) -> None:
+        if call.name not in self.activities:
+            known = ", ".join(sorted(self.activities)) or "none"
+            self.found(f"{path}.name", f"there is no activity `{call.name}` in `spec.activities`; there are: {known}")
+        self.check_retry(f"{path}.retryPolicy", call.retry_policy)
+
+    def check_block(self, path: str, name: str) -> None:
+        if name not in self.blocks:
+            known = ", ".join(sorted(self.blocks)) or "none"
+            self.found(f"{path}.block", f"there is no block `{name}` in `spec.blocks`; there are: {known}")
+
+
+class _FlowCompiler:
+    """Compiles one list of steps."""
+
+    def __init__(self, compiler: _Compiler, path: str, names: frozenset[str], params: InputCheck | None = None) -> None:
+        self.compiler = compiler
+        self.path = path
+        self.names = names
+        self.params = params or InputCheck()
+        self.asked: set[str] = set()
+
+    def compile(self, steps: list[Step], output: Any) -> Flow:
+        names = [step.name for step in steps]
+        needs = self.needs(steps)
+        before = _ancestors(needs)
+        compiled = tuple(
+            self.step(f"{self.path}.steps[{i}]", step, needs[step.name], names, before[step.name])
+            for i, step in enumerate(steps)
+        )
+        result = None
+        if output is not None:
+            result = self.compiler.template(f"{self.path}.output", output, self.names)
+            self.ask(f"{self.path}.output", result, names, set(names))
+        elif names:
+            self.asked.add(names[-1])
+        dependants: dict[str, list[str]] = {name: [] for name in names}
+        for name in names:
+            for need in needs[name]:
+                dependants[need].append(name)
+        return Flow(
+            compiled,
+            {step.step.name: step for step in compiled},
+            {name: tuple(found) for name, found in dependants.items()},
+            result,
+            frozenset(self.asked & set(names)),
+            self.params,
+        )
+
+    def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
+        """What each step needs; what cannot be is told, and left out."""
+        names = [step.name for step in steps]
+        needs: dict[str, tuple[str, ...]] = {}
+        for i, step in enumerate(steps):
+            if step.needs is None:
+                needs[step.name] = (names[i - 1],) if i else ()
+                continue
+            for need in step.needs:
+                if need not in names:
+                    message = f"there is no step `{need}` here; there are: {', '.join(names)}"
+                    self.compiler.found(f"{self.path}.steps[{i}].needs", message)
+            needs[step.name] = tuple(need for need in step.needs if need in names)
+        cycle = _cycle(needs)
+        if cycle:
+            index = names.index(cycle[0])
+            chain = " needs ".join(f"`{name}`" for name in (*cycle, cycle[0]))
+            self.compiler.found(
+                f"{self.path}.steps[{index}].needs",
+                f"these steps wait for each other, so that none ever starts: {chain}; take one `needs` away "
+                "(a step without `needs` needs the one before it)",
+            )
+            return dict.fromkeys(needs, ())
+        return needs
+
+    def step(self, path: str, step: Step, needs: tuple[str, ...], names: list[str], before: set[str]) -> CompiledStep:
+        if step.activity:
+            self.compiler.check_call(f"{path}.activity", step.activity)
+        if step.child_workflow:
+            child = step.child_workflow
+            self.compiler.check_retry(f"{path}.childWorkflow.retryPolicy", child.retry_policy)
+            if child.workflow.name is None:
+                self.compiler.not_yet(f"{path}.childWorkflow.workflow", "a workflow run by Temporal SDK workers")
+        if step.compensate and step.compensate.activity:
+            self.compiler.check_call(f"{path}.compensate.activity", step.compensate.activity)
+        for where, call in _calls(step):
+            self.compiler.check_block(f"{path}.{where}", call.block)
+        loop = {step.for_each.as_, "index"} if step.for_each else set()
+        templates = {}
+        for key, where, value, extra in _values_of(step):
+            if value is None:
+                continue
+            known = self.names | extra | (set() if key in {"when", "items"} else loop)
+            condition = key in {"when", "condition"} or key.startswith("case")
+            template = self.compiler.template(f"{path}.{where}", value, known, condition=condition)
+            self.ask(f"{path}.{where}", template, names, before | ({step.name} if key == "compensate" else set()))
+            templates[key] = template
+        return CompiledStep(step, needs, templates)
+
+    def ask(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
+        self.compiler.check_steps(path, template, names, ended)
+        references = template.references
+        self.asked |= set(names) if references.every_step else references.steps
+
+
+def _calls(step: Step) -> Iterator[tuple[str, Any]]:
+    """The blocks that a step names, and where."""
+    if step.call:
+        yield "call", step.call
+    if step.parallel:
+        for i, branch in enumerate(step.parallel.branches):
+            yield f"parallel.branches[{i}]", branch
+    if step.switch:
+        for i, case in enumerate(step.switch.cases):
+            yield f"switch.cases[{i}].call", case.call
+        if step.switch.default:
+            yield "switch.default.call", step.switch.default.call
+    for i, clause in enumerate(step.catch):
+        yield f"catch[{i}].call", clause.call
+    if step.compensate and step.compensate.call:
+        yield "compensate.call", step.compensate.call
+
+
+_VALUES = (
+    ("when", "when"),
+    ("items", "for_each.items"),
+    ("input", "activity.input"),
+    ("duration", "sleep.duration"),
+    ("until", "sleep.until"),
+    ("condition", "wait_until.condition"),
+    ("input", "child_workflow.input"),
+    ("workflowId", "child_workflow.workflow_id"),
+    ("searchAttributes", "child_workflow.search_attributes"),
+    ("input", "call.input"),
+    ("input/default", "switch.default.call.input"),
+    ("set", "set_"),
+    ("workflowId", "signal.workflow_id"),
+    ("name", "signal.name"),
+    ("input", "signal.input"),
+    ("input", "continue_as_new.input"),
+    ("output", "return_.output"),
+    ("message", "fail.message"),
+    ("details", "fail.details"),
+    ("compensate", "compensate.activity.input"),
+    ("compensate", "compensate.call.input"),
+)
+"""The parts of a step that may hold expressions, but for lists: key, and where it stands."""
+
+
+def _values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
+    """The parts of a step that may hold expressions: key, where it stands, value, names known only there."""
+    for key, fields in _VALUES:
+        value: Any = step
+        for field in fields.split("."):
+            value = getattr(value, field, None)
+        if value is None or isinstance(value, datetime | timedelta):
+            continue  # a duration or time that is no expression is used as it is
+        yield key, ".".join(map(json_name, fields.split("."))), value, set()
+    for i, branch in enumerate(step.parallel.branches if step.parallel else ()):
+        yield f"branch/{branch.name}", f"parallel.branches[{i}].input", branch.input, set()
+    for i, case in enumerate(step.switch.cases if step.switch else ()):
+        yield f"case/{i}", f"switch.cases[{i}].when", case.when, set()
+        yield f"input/{i}", f"switch.cases[{i}].call.input", case.call.input, set()
+    for i, clause in enumerate(step.catch):
+        yield f"catch/{i}", f"catch[{i}].call.input", clause.call.input, {clause.as_}
+
+
+def _ancestors(needs: Mapping[str, tuple[str, ...]]) -> dict[str, set[str]]:
+    """The steps that have ended by the time each step begins."""
+    found: dict[str, set[str]] = {}
+
+    def visit(name: str) -> set[str]:
+        if name not in found:
+            found[name] = set()
+            found[name] = set(needs[name]).union(*(visit(need) for need in needs[name]))
+        return found[name]
+
+    for name in needs:
+        visit(name)
+    return found
+
+
+def _cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:
+    """Steps that wait for each other in a ring, if there are any."""
+    done: set[str] = set()
+    for start in needs:
+        trail: list[str] = []
+        stack: list[tuple[str, Iterator[str]]] = [(start, iter(needs[start]))] if start not in done else []
+        trail += [start] if stack else []
+        while stack:
+            name, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                done.add(name)
+                stack.pop()
+                trail.pop()
+            elif following in trail:
+                return trail[trail.index(following) :]
+            elif following not in done:
+                stack.append((following, iter(needs[following])))
+                trail.append(following)
+    return None

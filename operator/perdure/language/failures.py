@@ -1,0 +1,123 @@
+"""Failures of steps: made, matched, and as expressions see them."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
+
+EXPRESSION_ERROR = "ExpressionError"
+"""Failure type of a step whose expression could not be evaluated. It is final: the definition of a run does not change."""
+
+
+class StepError(Exception):
+    """A step fails, and this is how."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def application(type_: str, message: str) -> Failure:
+    """A failure that the interpreter finds; trying again would find it again."""
+    return Failure(kind=FailureKind.APPLICATION, type=type_, message=message, non_retryable=True)
+
+
+def timeout(message: str) -> Failure:
+    """A step took too long."""
+    return Failure(kind=FailureKind.TIMEOUT, message=message, timeout_type=TimeoutType.START_TO_CLOSE)
+
+
+def activity_failure(
+    event: ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled, activity: str
+) -> Failure:
+    """An activity that did not complete, as its step sees it."""
+    if isinstance(event, ev.ActivityTaskCanceled):
+        cause = Failure(kind=FailureKind.CANCELLED, message="cancelled", details=event.details)
+        why, retry_state = "was cancelled", None
+    else:
+        cause, retry_state = event.failure, event.retry_state
+        attempts = f"{event.attempt} attempt{'s' if event.attempt > 1 else ''}"
+        why = f"failed after {attempts} ({retry_state}): {cause.message}"
+    return Failure(
+        kind=FailureKind.ACTIVITY,
+        message=f"step `{event.activity_id}`: activity `{activity}` {why}",
+        activity=activity,
+        activity_id=event.activity_id,
+        attempt=event.attempt,
+        retry_state=retry_state,
+        cause=cause,
+    )
+
+
+ChildEnded = (
+    ev.StartChildWorkflowExecutionFailed
+    | ev.ChildWorkflowExecutionFailed
+    | ev.ChildWorkflowExecutionCanceled
+    | ev.ChildWorkflowExecutionTimedOut
+    | ev.ChildWorkflowExecutionTerminated
+)
+
+
+def child_failure(event: ChildEnded) -> Failure:
+    """A child that did not complete, as its step sees it."""
+    match event:
+        case ev.StartChildWorkflowExecutionFailed():
+            cause, what = event.failure, "could not be started"
+        case ev.ChildWorkflowExecutionFailed():
+            cause, what = event.failure, "failed"
+        case ev.ChildWorkflowExecutionCanceled():
+            cause, what = (
+                Failure(kind=FailureKind.CANCELLED, message="cancelled", details=event.details),
+                "was cancelled",
+            )
+        case ev.ChildWorkflowExecutionTimedOut():
+            cause, what = timeout("workflow timeout"), "timed out"
+        case _:
+            cause, what = Failure(kind=FailureKind.TERMINATED, message=event.reason), "was terminated"
+    return Failure(
+        kind=FailureKind.CHILD_WORKFLOW,
+        message=f"step `{event.child_id}`: child workflow `{event.workflow_id}` {what}"
+        + (f": {cause.message}" if cause.message and cause.message != "cancelled" else ""),
+        workflow_id=event.workflow_id,
+        run_id=getattr(event, "run_id", None) or None,
+        retry_state=getattr(event, "retry_state", None),
+        cause=cause,
+    )
+
+
+def matches(failure: Failure, types: list[str]) -> bool:
+    """Whether one of the types names a failure in the chain; no types name every failure."""
+    return not types or any(not node.type_names().isdisjoint(types) for node in failure.chain())
+
+
+def as_json(failure: Failure) -> dict[str, Any]:
+    """A failure tree as people see it: every node has a `type`, which `catch` could name."""
+    data: dict[str, Any] = msgspec.to_builtins(failure)
+    data.setdefault("type", min(failure.type_names()))
+    if failure.cause:
+        data["cause"] = as_json(failure.cause)
+    if failure.suppressed:
+        data["suppressed"] = [as_json(one) for one in failure.suppressed]
+    return data
+
+
+def as_variable(failure: Failure, types: list[str]) -> dict[str, Any]:
+    """What expressions see as `error`: the node that was looked for, and the whole tree as `failure`.
+
+    With no types that is the first failure that is not only about another: an application's own, or a timeout.
+    """
+    chain = failure.chain()
+    wraps = {FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW}
+    node = next(
+        (node for node in chain if (not node.type_names().isdisjoint(types) if types else node.kind not in wraps)),
+        failure,
+    )
+    return {
+        "type": node.type or min(node.type_names()),
+        "message": node.message,
+        "details": node.details,
+        "nonRetryable": node.non_retryable,
+        "failure": as_json(failure),
+    }

@@ -1,0 +1,71 @@
+"""Inputs of runs and blocks: defaults, and the JSON Schema that they must fit.
+
+The schemas are checked by jsonschema-rs with a regular-expression engine that cannot be made to backtrack, and nothing is
+ever fetched: a ``$ref`` stays within its schema.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+
+_MOST_TOLD = 10
+
+
+class SchemaError(Exception):
+    """A schema that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputCheck:
+    """What an input looks like."""
+
+    default: Any = None
+    validator: "jsonschema_rs.Validator | None" = None
+
+    def complete(self, given: Any) -> Any:
+        """What is given, over the default; field by field where both are objects."""
+        if given is None:
+            return self.default
+        if isinstance(given, dict) and isinstance(self.default, dict):
+            return {**self.default, **given}
+        return given
+
+    def check(self, value: Any) -> list[tuple[str, str]]:
+        """Where and why a value does not fit, nothing where it does. The places are like ``.guests[0]``."""
+        if self.validator is None:
+            return []
+        found: list[tuple[str, str]] = []
+        for error in self.validator.iter_errors(value):
+            if len(found) == _MOST_TOLD:
+                found.append(("", "and more"))
+                break
+            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+            found.append((where, error.message))
+        return found
+
+
+def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
+    """Compile a schema.
+
+    Args:
+        schema: JSON Schema, draft 2020-12 where `$schema` does not say otherwise; None takes everything.
+        default: Input where none is given.
+
+    Raises:
+        SchemaError: it is no schema, or refers to something outside of itself.
+    """
+    if schema is None:
+        return InputCheck(default)
+    try:
+        validator = jsonschema_rs.validator_for(
+            dict(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise SchemaError(str(error).split("\n", 1)[0]) from None
+    return InputCheck(default, validator)
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"`{uri}` lies outside of the schema; nothing is fetched: put it under `$defs`")

@@ -1,0 +1,63 @@
+"""From what an expression gives to what a step wants: lengths, moments, texts."""
+
+import json
+import re
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.api.durations import DURATION_MESSAGE, LONGEST, parse_duration
+from perdure.api.fields import TIME_MESSAGE, parse_time
+
+_COMPUTED_DURATION = re.compile("(-?)([0-9]{1,12})(?:[.]([0-9]{1,6}))?s")
+"""How an expression writes a duration that it has computed: in seconds alone, also where they are days."""
+_SHOWN = 120
+
+
+def as_length(value: Any) -> timedelta:
+    """The length that a value means; a negative one has passed already.
+
+    Raises:
+        ValueError: it means none.
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        if computed := _COMPUTED_DURATION.fullmatch(value):
+            sign, whole, fraction = computed.groups("")
+            length = timedelta(seconds=int(whole), microseconds=int(fraction.ljust(6, "0")))
+            return timedelta(0) if sign else min(length, LONGEST)
+        with suppress(ValueError):
+            return parse_duration(value)
+    raise ValueError(f"{shown(value)} {DURATION_MESSAGE}")
+
+
+def as_moment(value: Any) -> datetime:
+    """The time that a value means.
+
+    Raises:
+        ValueError: it means none.
+    """
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return parse_time(value)
+    raise ValueError(f"{shown(value)} {TIME_MESSAGE}")
+
+
+def as_text(value: Any) -> str:
+    """A value where text is wanted, written as in longer text; nothing is no text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _json(value)
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    text = _json(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -18,7 +18,7 @@ from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionStarted
 from perdure.engine.state import State, beside_history_removed
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
-from perdure.language.program import compile_program
+from perdure.language.compiler import compile_program
 
 Json = dict[str, Any]
 

@@ -17,7 +17,8 @@ from perdure.engine import history
 from perdure.engine.decider import Decider, Decision, UndecidableError
 from perdure.engine.events import AnyEvent
 from perdure.language.interpreter import Interpreter, RunScope
-from perdure.language.program import InvalidWorkflowError, Program, compile_program
+from perdure.language.compiler import compile_program
+from perdure.language.program import InvalidWorkflowError, Program
 
 
 def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:

@@ -12,7 +12,8 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import WorkflowSpec
 from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
 from perdure.kube import client as api
-from perdure.language.program import Finding, InvalidWorkflowError, Program, compile_program
+from perdure.language.compiler import compile_program
+from perdure.language.program import Finding, InvalidWorkflowError, Program
 
 MAX_INPUT = 256 * 1024
 """Bytes of JSON."""

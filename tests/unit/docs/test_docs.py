@@ -13,7 +13,7 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun
 from perdure.engine.state import RunStatus
-from perdure.language.program import compile_program
+from perdure.language.compiler import compile_program
 from perdure.observe import metrics
 
 OPERATING = REPOSITORY / "docs" / "operating.md"

@@ -13,6 +13,7 @@ from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, pod_conflict
 from perdure.runtime.pods import build_pod
+from perdure.runtime.statuses import PodStatus
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,11 +63,12 @@ def is_of(pod: api.Object, run: RunRef) -> bool:
 
 
 def has_ended(pod: api.Object) -> bool:
-    """Whether no container of the pod runs any more; the phase follows only a little later."""
-    status = pod.get("status") or {}
-    containers = status.get("containerStatuses") or []
-    return status.get("phase") in {"Succeeded", "Failed"} or (
-        bool(containers) and all("terminated" in (c.get("state") or {}) for c in containers)
+    """Whether no container of the pod runs any more, or will; the phase follows only a little later."""
+    status = PodStatus.of(pod)
+    return (
+        status.phase in {"Succeeded", "Failed"}
+        or status.failed_init_container() is not None
+        or (bool(status.containers) and all("terminated" in (c.get("state") or {}) for c in status.containers))
     )
 
 

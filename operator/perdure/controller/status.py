@@ -114,6 +114,21 @@ def too_large(status: Status) -> str | None:
     )
 
 
+def refused_as_too_large(message: str) -> str:
+    """Why a run cannot go on whose object the API server or etcd has refused for its size; `message` is their own."""
+    return (
+        "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
+        f"({message}): give the run and its activities less, or divide the work into several runs"
+    )
+
+
+def bare(status: Status) -> Status:
+    """The status of a closed run without what has room for it only in good times: how it ended, and no more."""
+    state = {key: value for key, value in status["state"].items() if key != "memory"}
+    kept = {key: value for key, value in status.items() if key != "definition"}
+    return {**kept, "state": state, "history": {**status["history"], "events": []}}
+
+
 def failure_as_json(failure: Failure) -> dict[str, Any]:
     """A failure tree as it stands in a status: every node has a `type`, which `catch` could name."""
     data: dict[str, Any] = msgspec.to_builtins(failure)

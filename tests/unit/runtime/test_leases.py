@@ -114,7 +114,8 @@ def test_silence_is_told_after_the_timeout_and_not_much_later_also_by_a_wrong_cl
     while not pulse.lost(length):
         now = pulse.look_at(length)
         seen = [n for n, moment in enumerate(moments) if NOW + timedelta(seconds=moment) <= now]
-        lease: dict[str, Any] = {"metadata": {"annotations": notes}, "spec": {}}
+        metadata = {"annotations": notes, "labels": {"perdure.dev/run-id": "a run's"}}
+        lease: dict[str, Any] = {"metadata": metadata, "spec": {}}
         if seen:
             by_its_clock = NOW + timedelta(seconds=moments[seen[-1]] + offsets[len(seen)])
             lease["spec"]["renewTime"] = f"{write_micro_time(by_its_clock)} of beat {len(seen)}"
@@ -180,6 +181,16 @@ def test_they_are_adopted_also_while_they_are_deleted(make: Any) -> None:
             False,
             id="of nobody",
         ),
+        pytest.param(
+            {
+                "labels": {"app": "shop"},
+                "ownerReferences": [{"kind": "WorkflowRun", "name": "order-42", "uid": "run-uid"}],
+            },
+            "Pod order-42-5-2 exists and belongs to WorkflowRun order-42 (uid run-uid), not to this attempt of "
+            "WorkflowRun order-42, and was not made by Perdure (it has no label perdure.dev/run-id)",
+            False,
+            id="made by somebody who pretends to be the operator",
+        ),
     ],
 )
 def test_a_pod_is_in_the_way(make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool) -> None:
@@ -197,6 +208,15 @@ def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_believed(make: Any) -
     conflict = lease_conflict(make.lease(), make.attempt, "another pod")
     assert conflict is not None
     assert conflict.kind == "Lease"
+
+
+def test_what_lacks_the_label_that_only_the_operator_can_give_is_not_believed(make: Any) -> None:
+    lease = changed(make.lease(), labels={"perdure.dev/run": "order-42"})
+    lease["spec"]["renewTime"] = "2026-01-31T12:01:00Z"
+    assert not owns(changed(make.pod(), labels={}), make.run, make.attempt)
+    assert not owns(changed(make.pod(), labels={"perdure.dev/run-id": "another"}), make.run, make.attempt)
+    assert not owns_lease(lease, make.attempt, make.pod_uid)
+    assert read(make, lease).time is None
 
 
 def test_objects_without_metadata_are_nobodys(make: Any) -> None:

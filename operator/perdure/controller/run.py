@@ -15,16 +15,16 @@ lost looks like a conflict at the next one, and is found done.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from perdure.api.reasons import EventReason
+from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
 from perdure.controller.pods import Pods
+from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
 from perdure.engine import events as ev
-from perdure.engine import history
 from perdure.engine.decider import Decider
 from perdure.engine.state import State, apply
 from perdure.engine.step import Transition, next_wake, start, step, terminate
@@ -170,29 +170,50 @@ class Run:
     async def _load(self, now: datetime) -> bool:
         """Go on where the stored status stands, or begin; whether the run can go on."""
         spec = WorkflowRunSpec.parse(self._record.object["spec"])
-        stored = self._record.status.get("state")
-        if stored is None:
-            return await self._begin(spec, now)
-        state = history.decode_state(stored)
-        if state.activities:
-            # What a watch shows may be old; pods are made only for what is so now.
-            await self._read_again()
-            if self._record.gone:
-                return False
-            state = history.decode_state(self._record.status["state"])
-        if not state.closed:
-            definition = self._definitions.pinned(self.ref.name, spec, self._record.status.get("definition"))
-            self._decide_by(definition, spec, state.start_time)
+        try:
+            state = run_status.stored_state(self._record.status)
+            if state is None:
+                return await self._begin(spec, now)
             if state.activities:
-                await self._attempts.recover(state)
+                # What a watch shows may be old; pods are made only for what is so now.
+                await self._read_again()
+                if self._record.gone:
+                    return False
+                state = run_status.stored_state(self._record.status)
+                assert state is not None
+            if not state.closed:
+                self._resume(spec, state)
+        except DamagedStateError as error:
+            message = f"{error}; the run goes on when that is restored, or delete the run"
+            await self._wait(ConditionReason.STATE_DAMAGED, message, now)
+            return False
+        if state.activities:
+            await self._attempts.recover(state)
+        if run_status.is_damaged(self._record.status):
+            await self._record.write(run_status.compose(self._record.status, self._facts(state), state, (), now))
         self._state = state
         return True
+
+    def _resume(self, spec: WorkflowRunSpec, state: State) -> None:
+        """Take up a run that has begun earlier.
+
+        Raises:
+            DamagedStateError: its definition is not what it was.
+        """
+        try:
+            definition = self._definitions.pinned(self.ref.name, spec, self._record.status.get("definition"))
+        except InvalidWorkflowError as error:
+            raise DamagedStateError(f"the definition that the run has begun with cannot be run: {error}") from error
+        unknown = {a.activity_type for a in state.activities.values()} - definition.program.activities.keys()
+        if unknown:
+            raise DamagedStateError(f"the definition lacks activities that are open: {', '.join(sorted(unknown))}")
+        self._decide_by(definition, spec, state.start_time)
 
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:
         try:
             definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
         except NotReadyError as error:
-            await self._wait(error, now)
+            await self._wait(error.reason, error.message, now)
             return False
         except InvalidWorkflowError as error:
             self._decider = Refuser(str(error))
@@ -217,14 +238,14 @@ class Run:
         self._state = transition.state
         return True
 
-    async def _wait(self, error: NotReadyError, now: datetime) -> None:
-        """Say why the run does not start; once, not at each try."""
+    async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
+        """Say why the run does not start or go on; once, not at each try."""
         before = self._record.status
-        status = run_status.pending(before, self._facts(), error.reason, error.message, now)
+        status = run_status.waiting(before, self._facts(), reason, message, now)
         if status != before:
             await self._record.write(status)
         if status["conditions"] != before.get("conditions"):
-            self._teller.warn(EventReason(error.reason.value), error.message, "Start")
+            self._teller.warn(EventReason(reason.value), message, "Start")
 
     def _decide_by(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> None:
         self._definition = definition

@@ -61,6 +61,19 @@ def test_a_failure_is_retried_with_backoff_and_each_attempt_is_one_pod(namespace
     namespace.wait("the pods to settle", lambda: names(namespace) == ["flaky-2-1", "flaky-2-2"])
 
 
+def test_a_pod_whose_init_container_failed_stays_for_its_log(namespace: Cluster) -> None:
+    work = python("pass", retryPolicy=ONCE)
+    main = work.pop("container")
+    init = {"name": "prepare", "image": IMAGE, "command": ["python", "-c", "raise SystemExit('nothing to prepare')"]}
+    work["podTemplate"] = {"spec": {"initContainers": [init], "containers": [main]}}
+    namespace.start("unprepared", one_step(work))
+    assert namespace.closed("unprepared")["failure"]["cause"]["type"] == "InitContainerFailed"
+    namespace.wait(
+        "nothing to hold it", lambda: not namespace.pod("unprepared-2-1", "Failed")["metadata"].get("finalizers")
+    )
+    assert "nothing to prepare" in namespace("logs", "unprepared-2-1", "-c", "prepare")
+
+
 def test_the_message_of_a_failed_run_tells_step_activity_attempts_and_cause(namespace: Cluster) -> None:
     code = "import sys; print('the disk is full', file=sys.stderr); sys.exit(65)"
     types = [{"exitCodes": [65], "type": "DiskFull", "nonRetryable": True}]
@@ -119,6 +132,33 @@ def test_a_silent_activity_is_given_up_and_the_next_one_gets_its_last_details(na
     started = next(e for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
     assert started.last_failure is not None
     assert started.last_failure.timeout_type == "Heartbeat"
+
+
+@pytest.mark.parametrize("hours", [1, -1], ids=["ahead", "behind"])
+def test_a_node_whose_clock_is_wrong_neither_ends_an_attempt_nor_keeps_a_silent_one(
+    namespace: Cluster, hours: int
+) -> None:
+    code = (
+        "import time\n"
+        "from perdure.activity import _heartbeats as beats\n"
+        "right = beats.micro_time\n"
+        f"beats.micro_time = lambda nanoseconds: right(nanoseconds + {hours * 3600 * 10**9})\n"
+        "def work(_):\n"
+        "    for beat in range(40):\n"
+        "        activity.heartbeat(beat)\n"
+        "        time.sleep(0.2)\n"
+        "    if activity.info().attempt == 1: time.sleep(600)\n"
+        "    return activity.info().attempt\n"
+        "activity.main({'work': work})"
+    )
+    namespace.start("skewed", one_step(python(code, heartbeatTimeout="3s", retryPolicy=QUICK)))
+    assert namespace.closed("skewed")["output"] == 2
+    run = namespace.get("workflowrun", "skewed")
+    assert run is not None
+    started = next(e for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
+    assert started.last_failure is not None
+    assert started.last_failure.timeout_type == "Heartbeat"
+    assert started.last_failure.last_heartbeat_details == 39
 
 
 def test_schedule_to_start_ends_what_never_gets_a_node(namespace: Cluster) -> None:

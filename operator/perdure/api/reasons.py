@@ -67,6 +67,9 @@ class ConditionReason(StrEnum):
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
     """The run is open, but what comes next cannot be decided; it is tried again, with backoff."""
 
+    STATE_DAMAGED = "StateDamaged"
+    """The run is open, but what its status keeps of it cannot be read. It goes on when that is restored."""
+
     # WorkflowRun, Succeeded: the run is closed.
 
     COMPLETED = "Completed"
@@ -241,6 +244,9 @@ class EventReason(StrEnum):
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
     """What a run does next could not be decided; it is tried again."""
+
+    STATE_DAMAGED = "StateDamaged"
+    """What the status of an open run keeps of it cannot be read; the run stays as it is until that is restored."""
 
     HISTORY_LIMIT_EXCEEDED = "HistoryLimitExceeded"
     """A run was terminated because its history became too long."""

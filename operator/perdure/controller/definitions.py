@@ -78,7 +78,8 @@ class Definitions:
             InvalidWorkflowError: this version of the operator cannot run it any more.
         """
         if snapshot is None:
-            assert spec.inline is not None
+            if spec.inline is None:
+                raise InvalidWorkflowError([Finding("status.definition", "is missing")])
             return Definition(self.compile(spec.inline.dump()), name, None)
         workflow = spec.workflow.name if spec.workflow else None
         return Definition(self.compile(snapshot), workflow or name, snapshot)

@@ -11,8 +11,9 @@ from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
-from perdure.runtime.ownership import lease_conflict, pod_conflict
+from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
 from perdure.runtime.pods import build_pod
+from perdure.runtime.statuses import PodStatus
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,24 +50,19 @@ def key_of(pod: api.Object) -> PodKey | None:
 
 
 def is_of(pod: api.Object, run: RunRef) -> bool:
-    """Whether a pod is an attempt of the run: owned by it, and of the name that only the attempt's own pod can have.
-
-    Labels and annotations are not enough: whoever may create pods may write them.
-    """
+    """Whether a pod is an attempt of the run: made for it, and of the name that only the attempt's own pod can have."""
     meta, key = pod["metadata"], key_of(pod)
-    owned = any(owner.get("uid") == run.uid for owner in meta.get("ownerReferences") or ())
-    here = meta["namespace"] == run.namespace
-    return (
-        here and owned and key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
-    )
+    named = key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
+    return named and meta["namespace"] == run.namespace and made_for(pod, run)
 
 
 def has_ended(pod: api.Object) -> bool:
-    """Whether no container of the pod runs any more; the phase follows only a little later."""
-    status = pod.get("status") or {}
-    containers = status.get("containerStatuses") or []
-    return status.get("phase") in {"Succeeded", "Failed"} or (
-        bool(containers) and all("terminated" in (c.get("state") or {}) for c in containers)
+    """Whether no container of the pod runs any more, or will; the phase follows only a little later."""
+    status = PodStatus.of(pod)
+    return (
+        status.phase in {"Succeeded", "Failed"}
+        or status.failed_init_container() is not None
+        or (bool(status.containers) and all("terminated" in (c.get("state") or {}) for c in status.containers))
     )
 
 

@@ -15,6 +15,8 @@ from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, failure_of
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunStatus, State
+from perdure.engine.step import next_wake
+from perdure.language.interpreter import load_memory
 
 Status = dict[str, Any]
 """The `status` of a WorkflowRun, as JSON."""
@@ -52,12 +54,12 @@ class RunFacts:
     """The definition as it was when the run started; None where it stands in the run's own spec."""
 
 
-def pending(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
-    """The status of a run that cannot start yet, and why."""
+def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
+    """The status of a run that cannot start, or go on, until somebody acts; and why."""
     return {
         **old,
         "observedGeneration": facts.generation,
-        "phase": "Pending",
+        "phase": old.get("phase", "Pending"),
         "conditions": _conditions(old, facts, _Verdict(None, reason, message), now),
     }
 
@@ -103,6 +105,36 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
     return status
 
 
+class DamagedStateError(Exception):
+    """What a status keeps of its run cannot be gone on with: it was edited by hand, or restored in part."""
+
+
+def stored_state(status: Status) -> State | None:
+    """Where a run stands by its status; None for one that has not begun.
+
+    Raises:
+        DamagedStateError: it does not say.
+    """
+    stored, events = status.get("state"), (status.get("history") or {}).get("nextEventId", 1)
+    if stored is None and events == 1:
+        return None
+    try:
+        state = history.decode_state(stored)
+        load_memory(state.memory)
+        next_wake(state, state.start_time)  # compares all its times
+    except (msgspec.ValidationError, TypeError) as error:
+        raise DamagedStateError(f"`status.state` cannot be read: {error}") from error
+    if state.next_event_id != events:
+        message = f"`status.state` is of event {state.next_event_id}, and `status.history` of event {events}"
+        raise DamagedStateError(message)
+    return state
+
+
+def is_damaged(status: Status) -> bool:
+    """Whether a status says that it was found damaged."""
+    return any(c.get("reason") == ConditionReason.STATE_DAMAGED for c in status.get("conditions") or ())
+
+
 def too_large(status: Status) -> str | None:
     """Why a status cannot be stored, None if it can."""
     size = len(msgspec.json.encode(status))
@@ -112,6 +144,21 @@ def too_large(status: Status) -> str | None:
         f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB; it may have "
         f"{MAX_STATUS // 1024} KiB: let activities return less, or divide the work into several runs"
     )
+
+
+def refused_as_too_large(message: str) -> str:
+    """Why a run cannot go on whose object the API server or etcd has refused for its size; `message` is their own."""
+    return (
+        "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
+        f"({message}): give the run and its activities less, or divide the work into several runs"
+    )
+
+
+def bare(status: Status) -> Status:
+    """The status of a closed run without what has room for it only in good times: how it ended, and no more."""
+    state = {key: value for key, value in status["state"].items() if key != "memory"}
+    kept = {key: value for key, value in status.items() if key != "definition"}
+    return {**kept, "state": state, "history": {**status["history"], "events": []}}
 
 
 def failure_as_json(failure: Failure) -> dict[str, Any]:

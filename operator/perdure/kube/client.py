@@ -6,7 +6,8 @@ Errors of this module::
     ├── NotFoundError     404
     ├── AlreadyExistsError  409 AlreadyExists
     ├── ConflictError     409 Conflict: someone else wrote first
-    └── InvalidError      400, 422: it will never be accepted as it is
+    ├── InvalidError      400, 422: it will never be accepted as it is
+    └── TooLargeError     413, and what etcd says instead: it will never fit
 
 Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
@@ -35,6 +36,9 @@ EVENTS: Final = "/apis/events.k8s.io/v1"
 TRANSIENT: Final = (OSError, aiohttp.ClientError, TimeoutError)
 """What a request raises when the API server could not be asked."""
 
+_TOO_LARGE_FOR_ETCD: Final = ("etcdserver: request is too large", "trying to send message larger than max")
+"""etcd's refusals have no code of their own: the API server passes them on as its own failure, with 500."""
+
 _ONLY_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
@@ -62,6 +66,10 @@ class ConflictError(ApiError):
 
 class InvalidError(ApiError):
     """The object will never be accepted as it is."""
+
+
+class TooLargeError(ApiError):
+    """The object, or the request, is larger than the API server or etcd takes."""
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
@@ -219,6 +227,8 @@ def _error(status: int, raw: bytes) -> ApiError:
         400: InvalidError,
         404: NotFoundError,
         409: AlreadyExistsError if reason == "AlreadyExists" else ConflictError,
+        413: TooLargeError,
         422: InvalidError,
+        500: TooLargeError if any(words in message for words in _TOO_LARGE_FOR_ETCD) else ApiError,
     }.get(status, ApiError)
     return kind(status, reason, message)

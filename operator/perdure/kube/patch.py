@@ -4,13 +4,24 @@ A patch, not the whole object, goes over the wire: appending to a history costs 
 still, but cannot say null, and a payload may.
 """
 
-from typing import Any
+from typing import Any, Final
+
+_MOST: Final = 1_000
+"""Operations for the inside of one value; one that would need more is replaced. The API server takes 10,000 in a patch."""
 
 Operation = dict[str, Any]
 
 
 def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
-    """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew is appended to."""
+    """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew is appended to.
+
+    What would take more than `_MOST` operations, however deep they are, is replaced as a whole.
+    """
+    operations = _operations(old, new, path)
+    return operations if len(operations) <= _MOST else [{"op": "replace", "path": path, "value": new}]
+
+
+def _operations(old: Any, new: Any, path: str) -> list[Operation]:
     if old == new and _same_types(old, new):
         return []
     if isinstance(old, dict) and isinstance(new, dict):

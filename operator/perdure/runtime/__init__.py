@@ -10,7 +10,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
-from perdure.runtime.leases import build_lease, heartbeat
+from perdure.runtime.leases import Pulse, build_lease, heartbeat
 from perdure.runtime.outcomes import Outcome, look_again_at, outcome
 from perdure.runtime.ownership import lease_conflict, owns, owns_lease, pod_conflict
 from perdure.runtime.pods import build_pod, main_container_name
@@ -25,6 +25,7 @@ __all__ = [
     "Outcome",
     "PayloadTooLargeError",
     "PodSettings",
+    "Pulse",
     "RunRef",
     "build_lease",
     "build_pod",

@@ -1,7 +1,8 @@
 """From an attempt to its Lease, and from a Lease to what the attempt last said."""
 
 import math
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api import labels
@@ -11,10 +12,12 @@ from perdure.runtime import payloads
 from perdure.runtime.attempts import Attempt, KubeObject, RunRef
 from perdure.runtime.ownership import is_attempt
 from perdure.runtime.pods import LONGEST_DEADLINE, attempt_annotations, attempt_labels
-from perdure.runtime.times import read_time
 
 TOO_LARGE_KEY = "perdure.dev/details-too-large"
 """The one key of what stands in for heartbeat details that exceed the limit; its value is their size in bytes."""
+
+_LATENCY = timedelta(seconds=0.5)
+"""Added to the fifth of a timeout between two readings: of short timeouts a fifth would be very often."""
 
 
 def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
@@ -59,26 +62,63 @@ def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
     }
 
 
-def heartbeat(attempt: Attempt, lease: KubeObject | None, *, now: datetime) -> HeartbeatRead:
-    """Read the last heartbeat from an attempt's Lease.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What is known of an attempt's heartbeats, by the operator's clock alone.
+
+    Nodes' clocks are off, and a pod may write any time: the text of `renewTime` is compared, never believed. One that has
+    changed between two readings means a heartbeat, which counts from the reading that first showed it; one that has not
+    changed means that there was none since. Readings are a fifth of the timeout and half a second apart, so that silence ends
+    an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest.
+    """
+
+    renewed: str | None
+    """The text of `renewTime`; None before the first heartbeat."""
+    since: datetime
+    """When a reading first showed it."""
+    looked: datetime
+    """When the last reading was."""
+
+    @classmethod
+    def begin(cls, now: datetime) -> "Pulse":
+        """The attempt is seen to run, by this process: it has from now on until its first heartbeat is due.
+
+        So it is after a restart too. What was known before is forgotten, and the first reading shows a heartbeat or none.
+        """
+        return cls(renewed=None, since=now, looked=now)
+
+    def read(self, attempt: Attempt, lease: KubeObject | None, now: datetime) -> "Pulse":
+        """Take in what the attempt's Lease says at `now`; None, or the Lease of another attempt, says nothing."""
+        own = lease is not None and is_attempt(lease, attempt)
+        text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
+        return Pulse(renewed=text, since=self.since if text == self.renewed else now, looked=now)
+
+    def look_at(self, timeout: timedelta) -> datetime:
+        """When the Lease is to be read next."""
+        return min(self.looked + timeout / 5 + _LATENCY, max(self.since + timeout, self.looked))
+
+    def lost(self, timeout: timedelta) -> bool:
+        """Whether the last reading showed that the timeout has passed without a heartbeat."""
+        return self.looked >= self.since + timeout
+
+
+def heartbeat(attempt: Attempt, lease: KubeObject | None, pulse: Pulse) -> HeartbeatRead:
+    """Tell the engine of the last heartbeat.
 
     Args:
-        attempt: The attempt whose heartbeat timeout comes due.
-        lease: The Lease as it was read just now, or None where it is gone.
-        now: The time of that reading. A heartbeat from the future (a node's clock that is ahead) counts as of now: it
-            must not put off the timeout.
+        attempt: The attempt.
+        lease: Its Lease as it was read just now, or None where it is gone.
+        pulse: What is known of its heartbeats, that reading included.
 
     Returns:
-        The input for the engine; without a time where there is no Lease, no heartbeat, or only another attempt's Lease.
+        The input for the engine; without a time where there was no heartbeat.
     """
-    time: datetime | None = None
-    details: Any = None
-    if lease is not None and is_attempt(lease, attempt):
-        time = read_time((lease.get("spec") or {}).get("renewTime"))
-        time = None if time is None else min(time, now)
-        details = heartbeat_details(lease)
+    own = lease is not None and is_attempt(lease, attempt)
     return HeartbeatRead(
-        scheduled_event_id=attempt.scheduled_event_id, attempt=attempt.attempt, time=time, details=details
+        scheduled_event_id=attempt.scheduled_event_id,
+        attempt=attempt.attempt,
+        time=pulse.since if pulse.renewed is not None else None,
+        details=heartbeat_details(lease) if lease is not None and own else None,
     )
 
 

@@ -5,7 +5,10 @@ is found is our own, and is adopted. Anything else under that name is a conflict
 
     A1  created, crashed, created again          owner and attempt match          adopt
     A2  run deleted and made anew, same name     owner is the old run, deleting   wait, then create
-    A3  somebody else's pod of that name         no owner of ours                 somebody has to act
+    A3  somebody else's pod of that name         no owner or label of ours        somebody has to act
+
+Owner references and annotations can be written by whoever may create pods. The label with the run's id cannot: an admission
+policy of the chart (templates/podfence.yaml) keeps it for the operator. So what carries it is ours, and nothing else is.
 """
 
 from typing import Any
@@ -25,7 +28,20 @@ def owns(obj: KubeObject, run: RunRef, attempt: Attempt) -> bool:
     Returns:
         True if it can be adopted, and its outcome believed.
     """
-    return _owned_by(obj, run.uid) and is_attempt(obj, attempt)
+    return made_for(obj, run) and is_attempt(obj, attempt)
+
+
+def made_for(obj: KubeObject, run: RunRef) -> bool:
+    """Tell whether the operator has made a Pod for some attempt of this run.
+
+    Args:
+        obj: A Pod as the API server has it.
+        run: The run.
+
+    Returns:
+        True if it belongs to the run, and has the label that only the operator can give.
+    """
+    return _owned_by(obj, run.uid) and _run_id(obj) == run.uid
 
 
 def owns_lease(lease: KubeObject, attempt: Attempt, pod_uid: str) -> bool:
@@ -43,19 +59,21 @@ def owns_lease(lease: KubeObject, attempt: Attempt, pod_uid: str) -> bool:
 
 
 def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
-    """Tell whether an object says of itself that it is this attempt's.
+    """Tell whether an object of ours is this attempt's.
 
     Args:
         obj: A Pod or a Lease.
         attempt: The attempt.
 
     Returns:
-        True if event and attempt number are the same.
+        True if the operator has made it, and event and attempt number are the same.
     """
     annotations = _metadata(obj).get("annotations") or {}
-    return annotations.get(labels.SCHEDULED_EVENT_ANNOTATION) == str(attempt.scheduled_event_id) and annotations.get(
-        labels.ATTEMPT_ANNOTATION
-    ) == str(attempt.attempt)
+    return (
+        _run_id(obj) is not None
+        and annotations.get(labels.SCHEDULED_EVENT_ANNOTATION) == str(attempt.scheduled_event_id)
+        and annotations.get(labels.ATTEMPT_ANNOTATION) == str(attempt.attempt)
+    )
 
 
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:
@@ -93,17 +111,23 @@ def _conflict(existing: KubeObject, kind: str, wanted: str) -> Conflict:
         for owner in metadata.get("ownerReferences") or ()
     ]
     name = str(metadata.get("name"))
+    stranger = "" if _run_id(existing) else f", and was not made by Perdure (it has no label {labels.RUN_ID_LABEL})"
     return Conflict(
         kind=kind,
         namespace=str(metadata.get("namespace")),
         name=name,
-        message=f"{kind} {name} exists and belongs to {', '.join(owners) or 'nobody'}, not to this attempt of {wanted}",
+        message=f"{kind} {name} exists and belongs to {', '.join(owners) or 'nobody'}, not to this attempt of {wanted}{stranger}",
         passing="deletionTimestamp" in metadata,
     )
 
 
 def _owned_by(obj: KubeObject, uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in _metadata(obj).get("ownerReferences") or ())
+
+
+def _run_id(obj: KubeObject) -> str | None:
+    run_id: str | None = (_metadata(obj).get("labels") or {}).get(labels.RUN_ID_LABEL)
+    return run_id
 
 
 def _metadata(obj: KubeObject) -> dict[str, Any]:

@@ -313,6 +313,13 @@ def test_the_fence_trusts_this_releases_operator(render: Render) -> None:
     assert "== 'system:serviceaccount:perdure-system:op'" in trusted
 
 
+def test_the_fence_of_pods_trusts_the_operator_and_asks_only_about_what_carries_its_label(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-pods")
+    (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert selector == {"key": labels.RUN_ID_LABEL, "operator": "Exists"}
+    assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+
+
 def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
     bindings = of_kind(render(), "ValidatingAdmissionPolicyBinding")
     assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
@@ -324,4 +331,8 @@ def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
 
 
 def test_the_fence_can_be_left_out(render: Render) -> None:
-    assert not [x for x in render("leaseFence.enabled=false") if x["kind"].startswith("ValidatingAdmission")]
+    assert not [
+        x
+        for x in render("leaseFence.enabled=false", "podFence.enabled=false")
+        if x["kind"].startswith("ValidatingAdmission")
+    ]

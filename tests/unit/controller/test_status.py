@@ -8,7 +8,7 @@ import pytest
 from engine.script import T0, Drive, activity, application, seconds, timer
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunStatus
-from perdure.controller.status import RunFacts, Status, compose, failure_as_json, pending
+from perdure.controller.status import RunFacts, Status, compose, failure_as_json, waiting
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
@@ -270,7 +270,7 @@ def test_every_pod_that_is_named_can_be_one(run: str) -> None:
 
 
 def test_a_run_that_cannot_start_says_why_and_since_when() -> None:
-    status = pending({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    status = waiting({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     known(status)
     assert status["phase"] == "Pending"
     assert succeeded(status) == {
@@ -282,14 +282,14 @@ def test_a_run_that_cannot_start_says_why_and_since_when() -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     later = T0 + seconds(60)
-    assert pending(status, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
-    other = pending(status, FACTS, ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
+    assert waiting(status, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
+    other = waiting(status, FACTS, ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
     assert succeeded(other)["reason"] == "InvalidWorkflow"
     assert succeeded(other)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_run_that_starts_after_all_forgets_why_it_could_not() -> None:
-    waited = pending({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    waited = waiting({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     condition = succeeded(composed(Drive.of(activity("book")), waited))
     assert (condition["reason"], condition["message"]) == ("Running", "")
 

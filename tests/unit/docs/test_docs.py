@@ -87,7 +87,9 @@ def test_the_catalogue_of_conditions_has_the_reasons_that_are_written() -> None:
 def test_the_catalogue_of_events_has_the_reasons_that_are_written() -> None:
     written = {EventReason[name] for name in re.findall(r"EventReason[.]([A-Z_]+)", CONTROLLER)}
     # Two kinds of Events take their reason from elsewhere: why a run waits, and how it has closed.
-    waits = {EventReason[name] for name in re.findall(r"NotReadyError[(]ConditionReason[.]([A-Z_]+)", CONTROLLER)}
+    waits = {
+        EventReason[name] for name in re.findall(r"(?:NotReadyError|_wait)[(]ConditionReason[.]([A-Z_]+)", CONTROLLER)
+    }
     closed = {EventReason(status) for status in RunStatus if status is not RunStatus.RUNNING}
     assert waits
     assert first_column(section("Events")) == written | waits | closed

@@ -23,6 +23,7 @@ from perdure.kube.client import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    TooLargeError,
     path,
 )
 
@@ -214,6 +215,23 @@ async def test_a_refusal_has_a_class_and_the_api_servers_words(
     assert type(caught.value) is want
     assert (caught.value.status, caught.value.reason, caught.value.message) == (code, reason, 'pods "web" …')
     assert str(caught.value) == 'pods "web" …'
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
+        (413, "RequestEntityTooLarge", "The allowed maximum operations in a JSON patch is 10000, got 10001"),
+        (500, "", "etcdserver: request is too large"),
+        (500, "", "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)"),
+    ],
+)
+async def test_what_is_too_large_has_a_class_of_its_own_whoever_says_so(
+    server: Server, client: Client, code: int, reason: str, message: str
+) -> None:
+    server.refuse(code, reason, message)
+    with pytest.raises(TooLargeError):
+        await client.get(WEB)
 
 
 def test_to_exist_already_is_no_conflict_and_no_refusal_is_a_passing_trouble() -> None:

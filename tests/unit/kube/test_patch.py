@@ -159,3 +159,26 @@ def test_the_place_of_the_patch_goes_before_every_path() -> None:
         {"op": "add", "path": "/status/a/-", "value": 2},
         {"op": "add", "path": "/status/b", "value": 3},
     ]
+
+
+MANY = 10_001
+"""More operations than the API server takes in one patch."""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "want"),
+    [
+        (
+            {"big": {str(n): 0 for n in range(MANY)}, "small": 1},
+            {"big": {str(n): 1 for n in range(MANY)}, "small": 2},
+            ["/big", "/small"],
+        ),
+        ({"list": [0]}, {"list": list(range(MANY))}, ["/list"]),
+        ({str(n): {"a": {"b": 0}} for n in range(MANY)}, {str(n): {"a": {"b": 1}} for n in range(MANY)}, [""]),
+    ],
+    ids=["an object of which everything changes", "a list that grows", "one change in each of many objects"],
+)
+def test_what_would_take_too_many_operations_is_replaced_as_a_whole(old: Any, new: Any, want: list[str]) -> None:
+    operations = json_patch(old, new)
+    assert [operation["path"] for operation in operations] == want
+    assert apply(old, operations) == new

@@ -1,13 +1,16 @@
 """From an attempt to its Lease, and back to its heartbeats; whose a Pod or a Lease is."""
 
+import itertools
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.engine.inputs import HeartbeatRead
-from perdure.runtime import build_lease, heartbeat, lease_conflict, owns, owns_lease, pod_conflict
+from perdure.runtime import Attempt, Pulse, build_lease, heartbeat, lease_conflict, owns, owns_lease, pod_conflict
 from perdure.runtime.leases import TOO_LARGE_KEY
 from perdure.runtime.payloads import HEARTBEAT_DETAILS_LIMIT
 from perdure.runtime.times import read_time, write_micro_time
@@ -63,7 +66,7 @@ def test_the_duration_is_the_heartbeat_timeout(make: Any, timeout: timedelta | N
 
 
 def read(make: Any, lease: dict[str, Any] | None) -> HeartbeatRead:
-    return heartbeat(make.attempt, lease, now=NOW)
+    return heartbeat(make.attempt, lease, Pulse.begin(NOW).read(make.attempt, lease, NOW))
 
 
 def renewed(make: Any, time: str | None, **annotations: str) -> dict[str, Any]:
@@ -73,22 +76,52 @@ def renewed(make: Any, time: str | None, **annotations: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("time", "want"),
+    "time",
     [
-        pytest.param(None, None, id="no heartbeat yet"),
-        pytest.param(
-            "2026-01-31T12:01:00.250000Z", datetime(2026, 1, 31, 12, 1, 0, 250_000, tzinfo=UTC), id="the last one"
-        ),
-        pytest.param("2026-01-31T13:01:00+01:00", datetime(2026, 1, 31, 12, 1, tzinfo=UTC), id="in another zone"),
-        pytest.param("2027-01-01T00:00:00Z", NOW, id="one from the future is of now"),
-        pytest.param("0001-01-01T00:00:00Z", None, id="the zero time is none"),
-        pytest.param("soon", None, id="nonsense is none"),
+        pytest.param("2026-01-31T12:01:59.250000Z", id="a clock that is right"),
+        pytest.param("2027-01-01T00:00:00Z", id="one that is ahead"),
+        pytest.param("2001-01-01T00:00:00Z", id="one that is behind"),
+        pytest.param("soon", id="none at all"),
     ],
 )
-def test_the_time_of_the_last_heartbeat(make: Any, time: str | None, want: datetime | None) -> None:
-    got = read(make, renewed(make, time))
-    assert got.time == want
-    assert got.time is None or got.time.tzinfo is UTC
+def test_a_heartbeat_is_of_the_time_at_which_it_was_first_seen_whatever_it_says(make: Any, time: str) -> None:
+    pulse = Pulse.begin(NOW)
+    for second, want in ((1, 1), (2, 1), (9, 1)):
+        at = NOW + timedelta(seconds=second)
+        pulse = pulse.read(make.attempt, renewed(make, time), at)
+        got = heartbeat(make.attempt, renewed(make, time), pulse)
+        assert got.time == NOW + timedelta(seconds=want)
+        assert pulse.lost(timedelta(seconds=8)) == (second == 9)
+
+
+def test_before_the_first_heartbeat_there_is_no_time_of_one(make: Any) -> None:
+    assert read(make, renewed(make, None)).time is None
+
+
+@given(
+    timeout=st.floats(0.1, 3600),
+    beats=st.lists(st.floats(0, 0.999), max_size=20),
+    offsets=st.lists(st.floats(-5, 5), min_size=21, max_size=21),
+)
+def test_silence_is_told_after_the_timeout_and_not_much_later_also_by_a_wrong_clock(
+    timeout: float, beats: list[float], offsets: list[float]
+) -> None:
+    """A pod that beats within the timeout, by a clock that is off, and then falls silent."""
+    attempt = Attempt(scheduled_event_id=5, attempt=2, activity_id="a", activity_type="a")
+    notes = {"perdure.dev/scheduled-event-id": "5", "perdure.dev/attempt": "2"}
+    moments = list(itertools.accumulate(gap * timeout for gap in beats))
+    pulse, length = Pulse.begin(NOW), timedelta(seconds=timeout)
+    while not pulse.lost(length):
+        now = pulse.look_at(length)
+        seen = [n for n, moment in enumerate(moments) if NOW + timedelta(seconds=moment) <= now]
+        metadata = {"annotations": notes, "labels": {"perdure.dev/run-id": "a run's"}}
+        lease: dict[str, Any] = {"metadata": metadata, "spec": {}}
+        if seen:
+            by_its_clock = NOW + timedelta(seconds=moments[seen[-1]] + offsets[len(seen)])
+            lease["spec"]["renewTime"] = f"{write_micro_time(by_its_clock)} of beat {len(seen)}"
+        pulse = pulse.read(attempt, lease, now)
+    silent_since = NOW + timedelta(seconds=moments[-1] if moments else 0)
+    assert silent_since + length <= pulse.looked <= silent_since + 1.2 * length + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +181,16 @@ def test_they_are_adopted_also_while_they_are_deleted(make: Any) -> None:
             False,
             id="of nobody",
         ),
+        pytest.param(
+            {
+                "labels": {"app": "shop"},
+                "ownerReferences": [{"kind": "WorkflowRun", "name": "order-42", "uid": "run-uid"}],
+            },
+            "Pod order-42-5-2 exists and belongs to WorkflowRun order-42 (uid run-uid), not to this attempt of "
+            "WorkflowRun order-42, and was not made by Perdure (it has no label perdure.dev/run-id)",
+            False,
+            id="made by somebody who pretends to be the operator",
+        ),
     ],
 )
 def test_a_pod_is_in_the_way(make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool) -> None:
@@ -165,6 +208,15 @@ def test_a_pod_or_lease_of_another_attempt_or_owner_is_not_believed(make: Any) -
     conflict = lease_conflict(make.lease(), make.attempt, "another pod")
     assert conflict is not None
     assert conflict.kind == "Lease"
+
+
+def test_what_lacks_the_label_that_only_the_operator_can_give_is_not_believed(make: Any) -> None:
+    lease = changed(make.lease(), labels={"perdure.dev/run": "order-42"})
+    lease["spec"]["renewTime"] = "2026-01-31T12:01:00Z"
+    assert not owns(changed(make.pod(), labels={}), make.run, make.attempt)
+    assert not owns(changed(make.pod(), labels={"perdure.dev/run-id": "another"}), make.run, make.attempt)
+    assert not owns_lease(lease, make.attempt, make.pod_uid)
+    assert read(make, lease).time is None
 
 
 def test_objects_without_metadata_are_nobodys(make: Any) -> None:

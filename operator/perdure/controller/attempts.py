@@ -1,0 +1,275 @@
+"""The attempts of one run: what their pods have shown, what that means to the engine, and what is to be done with the pods.
+
+Pods are seen by the watch, and read from the API server where a deadline is due: a watch may lag. What is done, making pods and
+letting them go, comes after the commit, and may be done again after a crash: the names of pods are locks.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from perdure.api.workflow import Activity
+from perdure.controller import pods as api_pods
+from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
+from perdure.engine import inputs
+from perdure.engine.failures import TimeoutType
+from perdure.engine.state import PendingActivity, State
+from perdure.engine.step import Transition
+from perdure.kube import client as api
+from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
+from perdure.runtime.leases import Pulse, heartbeat
+from perdure.runtime.outcomes import look_again_at, outcome
+from perdure.runtime.waiting import waiting_reason
+
+_FIRST_REFUSAL = timedelta(seconds=1)
+_LONGEST_REFUSAL = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class _Blocked:
+    """An attempt whose pod could not be made."""
+
+    tries: int
+    until: datetime
+    message: str
+
+
+class Attempts:
+    """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time."""
+
+    def __init__(self, pods: Pods, run: RunRef, refused: Callable[[str], None]) -> None:
+        """`refused` is told, once for each attempt, that its pod cannot be made for now, and why."""
+        self.activities: Mapping[str, Activity] = {}
+        """The definitions, by name; known once the run's definition is."""
+        self._api = pods
+        self._run = run
+        self._tell_refused = refused
+        self._pods: dict[PodKey, api.Object | None] = {}  # None: it was there, and has disappeared
+        self._made: set[PodKey] = set()  # attempts whose pod, and Lease if they have one, are known to have been made
+        self._unread: set[PodKey] = set()
+        self._pulses: dict[PodKey, Pulse] = {}
+        self._leaving: dict[str, tuple[api.Object, bool]] = {}
+        self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
+        self._blocked: dict[PodKey, _Blocked] = {}
+        self._impossible: list[inputs.AttemptFailed] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be looked at or let go."""
+        return not self._leaving and not self._unread
+
+    # Observing
+
+    def observe(self, pod: api.Object) -> None:
+        """A watch shows one of the run's pods."""
+        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        if key is not None and api_pods.is_of(pod, self._run) and uid not in self._leaving and uid not in self._left:
+            self._pods[key] = pod
+            self._unread.add(key)
+
+    def observe_gone(self, pod: api.Object) -> None:
+        """One of the run's pods has disappeared."""
+        key = api_pods.key_of(pod)
+        self._leaving.pop(pod["metadata"]["uid"], None)
+        self._left.discard(pod["metadata"]["uid"])
+        known = self._pods.get(key) if key is not None else None
+        if key is not None and known is not None and known["metadata"]["uid"] == pod["metadata"]["uid"]:
+            self._pods[key] = None
+            self._unread.add(key)
+
+    def look_again(self) -> None:
+        """Read everything once more: what was read may have come to nothing."""
+        self._unread |= set(self._pods)
+
+    async def recover(self, state: State) -> None:
+        """Look at what a predecessor has left: its pods, and Leases it may not have come to create."""
+        for found in await self._api.list_of(self._run):
+            self.observe(found)
+        for activity in state.activities.values():
+            key = _key(activity)
+            pod = self._pods.get(key)
+            if pod is not None and (api_pods.has_ended(pod) or not self._attempt(activity).needs_lease):
+                self._made.add(key)
+
+    # Observations become inputs
+
+    async def gather(self, state: State, now: datetime) -> list[inputs.AttemptInput]:
+        """What has been observed of the attempts that count; deadlines that are due have been looked into."""
+        observed: list[inputs.AttemptInput] = [*self._impossible]
+        self._impossible.clear()
+        for key, known in self._pods.items():
+            again = look_again_at(known) if known is not None else None
+            if again is not None and again <= now:
+                self._unread.add(key)
+        for key in sorted(self._unread):
+            activity = _due(state, key)
+            if activity is not None:
+                self._unread.discard(key)
+                observed += await self._read(activity, self._pods[key], now)
+        for activity in state.activities.values():
+            observed += await self._look_up_if_due(activity, now)
+        return observed
+
+    async def _read(
+        self, activity: PendingActivity, pod: api.Object | None, now: datetime
+    ) -> list[inputs.AttemptInput]:
+        """What a pod tells about its attempt; None: the pod has disappeared."""
+        attempt, definition = self._attempt(activity), self._definition(activity)
+        told = outcome(attempt, definition, pod, now=now)
+        if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
+            return [told] if told is not None else []
+        # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
+        lease = await self._api.read_lease(self._run, _key(activity))
+        told = outcome(attempt, definition, pod, lease, now=now)
+        pulse = self._pulse(activity, now).read(attempt, lease, now)
+        return [heartbeat(attempt, lease, pulse), *([told] if told is not None else [])]
+
+    async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
+        """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
+        beat = await self._listen(activity, now)
+        observed: list[inputs.AttemptInput] = [beat] if beat is not None else []
+        key = _key(activity)
+        due = {kind for deadline, kind in activity.deadlines() if deadline <= now}
+        if not self._silent(activity):
+            due.discard(TimeoutType.HEARTBEAT)
+        if not due:
+            return observed
+        pod = await self._api.read_pod(self._run, key)
+        if pod is not None:
+            self._pods[key] = pod
+        if pod is not None or key in self._pods or activity.started_time:
+            observed += await self._read(activity, pod, now)
+        blocked = self._blocked.get(key)
+        waits = waiting_reason(pod, self._definition(activity)) if pod is not None else blocked and blocked.message
+        if waits:
+            observed.append(
+                inputs.AttemptWaiting(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=waits)
+            )
+        return observed
+
+    async def _listen(self, activity: PendingActivity, now: datetime) -> inputs.HeartbeatRead | None:
+        """Read the attempt's Lease when that is due; whether that shows a heartbeat, or too long a silence."""
+        timeout = activity.heartbeat_timeout
+        if timeout is None or activity.started_time is None:
+            return None
+        known, attempt = self._pulse(activity, now), self._attempt(activity)
+        if now < known.look_at(timeout):
+            return None
+        lease = await self._api.read_lease(self._run, _key(activity))
+        pulse = self._pulses[_key(activity)] = known.read(attempt, lease, now)
+        return heartbeat(attempt, lease, pulse) if pulse.since != known.since or pulse.lost(timeout) else None
+
+    def _pulse(self, activity: PendingActivity, now: datetime) -> Pulse:
+        return self._pulses.setdefault(_key(activity), Pulse.begin(now))
+
+    def _silent(self, activity: PendingActivity) -> bool:
+        pulse, timeout = self._pulses.get(_key(activity)), activity.heartbeat_timeout
+        return pulse is not None and timeout is not None and pulse.lost(timeout)
+
+    def _attempt(self, activity: PendingActivity) -> Attempt:
+        return api_pods.attempt_of(activity, self._definition(activity))
+
+    def _definition(self, activity: PendingActivity) -> Activity:
+        return self.activities[activity.activity_type]
+
+    # Making pods
+
+    def missing(self, state: State, now: datetime) -> list[PendingActivity]:
+        """The activities whose attempt is due and has no pod yet."""
+        return [
+            activity
+            for activity in state.activities.values()
+            if activity.scheduled_time <= now
+            and _key(activity) not in self._made
+            and not ((blocked := self._blocked.get(_key(activity))) and blocked.until > now)
+        ]
+
+    async def make(self, activity: PendingActivity, now: datetime) -> None:
+        """Make the pod of an attempt that is due, and its Lease where it has one."""
+        key = _key(activity)
+        try:
+            pod = await self._api.ensure(self._run, self._attempt(activity), self._definition(activity))
+        except AttemptBlockedError as error:
+            self._block(activity, str(error), now)
+        except (AttemptRefusedError, AttemptImpossibleError) as error:
+            self._impossible.append(
+                inputs.AttemptFailed(
+                    scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, failure=error.failure
+                )
+            )
+        else:
+            self._made.add(key)
+            if self._pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
+                self._unread.add(key)  # adopted: it may have ended already
+
+    def _block(self, activity: PendingActivity, message: str, now: datetime) -> None:
+        blocked = self._blocked.setdefault(_key(activity), _Blocked(0, now, message))
+        blocked.message = message
+        blocked.until = now + min(_FIRST_REFUSAL * 2 ** min(blocked.tries, 10), _LONGEST_REFUSAL)
+        blocked.tries += 1
+        if blocked.tries == 1:
+            self._tell_refused(f"Step {activity.activity_id}: no pod for attempt {activity.attempt} yet: {message}")
+
+    # Letting pods go
+
+    def retire(self, transition: Transition) -> None:
+        """The attempts whose end was recorded: their pods are let go."""
+        for attempt in transition.retired:
+            key = PodKey(attempt.scheduled_event_id, attempt.attempt)
+            pod = self._pods.pop(key, None)
+            self._unread.discard(key)
+            self._made.discard(key)
+            self._pulses.pop(key, None)
+            if pod is not None:
+                self._leaving[pod["metadata"]["uid"]] = (pod, not attempt.succeeded)
+
+    def sort_out(self, state: State) -> None:
+        """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""
+        for key in [key for key in self._unread if _due(state, key) is None]:
+            self._unread.discard(key)
+            pod = self._pods.pop(key)
+            if pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod)):
+                self._leaving[pod["metadata"]["uid"]] = (pod, True)
+
+    def let_all_go(self) -> None:
+        """The run is gone: nothing is kept."""
+        for pod in self._pods.values():
+            if pod is not None:
+                self._leaving[pod["metadata"]["uid"]] = (pod, False)
+        self._pods.clear()
+        self._unread.clear()
+
+    async def finish_leaving(self) -> None:
+        """Let go of the pods that are to be let go."""
+        for uid, (pod, keep) in list(self._leaving.items()):
+            await self._api.release(pod, keep=keep)
+            if self._leaving.pop(uid, None) is not None:
+                self._left.add(uid)
+
+    # Waking
+
+    def next_wake(self, state: State, now: datetime) -> datetime | None:
+        """When something is to be looked at or tried again although nothing was heard of it."""
+        if self._unread or self._impossible:
+            return now
+        self._blocked = {
+            key: blocked for key, blocked in self._blocked.items() if _due(state, key) and key not in self._made
+        }
+        times = [blocked.until for blocked in self._blocked.values()]
+        times += [
+            self._pulse(activity, now).look_at(activity.heartbeat_timeout)
+            for activity in state.activities.values()
+            if activity.started_time is not None and activity.heartbeat_timeout is not None
+        ]
+        times += filter(None, (look_again_at(pod) for pod in self._pods.values() if pod is not None))
+        return min((time for time in times if time > now), default=None)
+
+
+def _key(activity: PendingActivity) -> PodKey:
+    return PodKey(activity.scheduled_event_id, activity.attempt)
+
+
+def _due(state: State, key: PodKey) -> PendingActivity | None:
+    """The open activity whose attempt that is; None for an attempt nobody waits for."""
+    activity = state.activity(key.scheduled_event_id)
+    return activity if activity is not None and activity.attempt == key.attempt else None

@@ -1,0 +1,108 @@
+"""The commit: a run's object as it is known here, and the one write that takes it further.
+
+A write is a JSON patch of the status that also replaces `resourceVersion` with itself. If anyone has written since the object was
+read, the API server answers 409 and nothing has happened: the pass reads again and decides again. So two operators cannot corrupt
+a run, and one whose answer was lost finds at its next write that the last one was done.
+"""
+
+from perdure.controller.status import Status
+from perdure.kube import client as api
+from perdure.kube.patch import Operation, json_patch
+from perdure.observe import metrics
+
+
+class Record:
+    """A WorkflowRun as the API server has it, as far as is known: read from watch events, written by compare-and-swap."""
+
+    def __init__(self, client: api.Client, obj: api.Object) -> None:
+        meta = obj["metadata"]
+        self.object = obj
+        self.status: Status = obj.get("status") or {}
+        self.gone = False
+        """The run was deleted, and is never written again."""
+        self.current = False
+        """Whether what is known here was current within this pass: an earlier one may be long ago."""
+        self._client = client
+        self._url = api.path(api.PERDURE, meta["namespace"], "workflowruns", meta["name"])
+        self._version: str = meta["resourceVersion"]
+        self._newest = self._version
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a watch has shown something newer than what is known here."""
+        return self._newest != self._version and not _older(self._newest, self._version)
+
+    def observe(self, obj: api.Object) -> bool:
+        """A watch shows the run; whether that is news: our own writes come back too, some before their answers."""
+        self._newest = obj["metadata"]["resourceVersion"]
+        return self.outdated
+
+    async def write(self, status: Status) -> None:
+        """Commit: replace the status, if nobody else has written since it was read.
+
+        Raises:
+            ConflictError: somebody has, or has deleted the run.
+            TooLargeError: the object would be larger than the API server takes.
+        """
+        operations = [self._unchanged]
+        if "status" in self.object or self.status:
+            operations += json_patch(self.status, status, "/status")
+        else:
+            operations.append({"op": "add", "path": "/status", "value": status})
+        try:
+            answer = await self._client.patch(f"{self._url}/status", operations)
+        except api.NotFoundError as error:
+            # Deleted meanwhile: the same as any other change by somebody else.
+            raise api.ConflictError(error.status, error.reason, error.message) from error
+        except api.InvalidError as error:
+            # A patch of what has changed meanwhile may fit nowhere, which is found before the versions are compared.
+            if await self._has_changed():
+                raise api.ConflictError(error.status, error.reason, error.message) from error
+            raise
+        metrics.COMMITS.inc()
+        self._version = answer["metadata"]["resourceVersion"]
+        self.status = status
+        self.current = True
+
+    async def confirm(self) -> None:
+        """Make sure that what was read is still so, before anything is made by it that this pass has not committed itself.
+
+        Raises:
+            ConflictError: it is not.
+        """
+        if not self.current:
+            await self._client.patch(f"{self._url}/status", [self._unchanged])
+            self.current = True
+
+    async def read_again(self) -> bool:
+        """Take what the API server has now; whether the status is another than the one known here."""
+        try:
+            fresh = await self._client.get(self._url)
+        except api.NotFoundError:
+            self.gone = True
+            return False
+        meta = fresh["metadata"]
+        if meta["uid"] != self.object["metadata"]["uid"] or meta.get("deletionTimestamp"):
+            self.gone = True
+            return False
+        self.object = fresh
+        self.current = False
+        self._version = self._newest = meta["resourceVersion"]
+        before, self.status = self.status, fresh.get("status") or {}
+        return bool(self.status != before)
+
+    async def _has_changed(self) -> bool:
+        try:
+            fresh = await self._client.get(self._url)
+        except api.NotFoundError:
+            return True
+        return bool(fresh["metadata"]["resourceVersion"] != self._version)
+
+    @property
+    def _unchanged(self) -> Operation:
+        return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether a resourceVersion comes before another; they are numbers that grow (KEP-5504)."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -1,0 +1,61 @@
+"""Events and metrics of what a run has just committed: for people, best effort, after the fact."""
+
+from perdure.api.reasons import EventReason
+from perdure.engine import events as ev
+from perdure.engine.state import RunStatus, State
+from perdure.engine.step import Retired, Transition
+from perdure.kube import client as api
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+
+
+class Teller:
+    """Tells of one run."""
+
+    def __init__(self, recorder: Recorder, run: api.Object) -> None:
+        self._recorder = recorder
+        self._run = run
+
+    def warn(self, reason: EventReason, note: str, action: str) -> None:
+        """Say what is wrong."""
+        self._record("Warning", reason, note, action)
+
+    def committed(self, before: State | None, transition: Transition, progress: str) -> None:
+        """Say what a commit has changed.
+
+        Args:
+            before: where the run stood; None before it started.
+            transition: what was committed.
+            progress: how many steps are done, for the end.
+        """
+        after = transition.state
+        if before is None:
+            workflow_id = self._run["spec"].get("workflowId") or self._run["metadata"]["name"]
+            self._record("Normal", EventReason.STARTED, f"Started as workflow {workflow_id}", "Start")
+        if after.closed:
+            self._closed(transition, progress)
+        for attempt in transition.retired:
+            self._retired(attempt, after)
+        if after.task and (before is None or before.task is None):
+            self.warn(EventReason.WORKFLOW_TASK_FAILED, after.task.message, "Decide")
+
+    def _closed(self, transition: Transition, progress: str) -> None:
+        outcome = transition.state.status
+        metrics.RUNS.labels(namespace=self._run["metadata"]["namespace"], outcome=outcome.value).inc()
+        failure = ev.failure_of(transition.events[-1])
+        note = failure.message if failure else f"Completed {progress} steps"
+        kind = "Normal" if outcome is RunStatus.COMPLETED else "Warning"
+        self._record(kind, EventReason(outcome.value), note, "Close")
+
+    def _retired(self, attempt: Retired, after: State) -> None:
+        metrics.ATTEMPTS.labels(outcome="Completed" if attempt.succeeded else "Ended").inc()
+        again = after.activity(attempt.scheduled_event_id)
+        if again is not None and again.last_failure is not None:
+            note = (
+                f"Step {again.activity_id}: attempt {attempt.attempt} ended: {again.last_failure.message}; "
+                f"attempt {again.attempt} at {again.scheduled_time:%H:%M:%S} UTC"
+            )
+            self.warn(EventReason.ATTEMPT_FAILED, note, "Retry")
+
+    def _record(self, kind: str, reason: EventReason, note: str, action: str) -> None:
+        self._recorder.record(self._run, kind=kind, reason=reason.value, note=note, action=action)

@@ -8,6 +8,21 @@ from typing import Final
 GROUP: Final = "perdure.dev"
 """API group of every kind."""
 
+API_VERSION: Final = "perdure.dev/v1alpha1"
+"""API version of every kind."""
+
+PARENT_RUN_LABEL: Final = "perdure.dev/parent-run"
+"""Label on child runs: the name of the parent (cut with a hash where it exceeds 63 characters)."""
+
+PARENT_RUN_ID_LABEL: Final = "perdure.dev/parent-run-id"
+"""Label on child runs: the UID of the parent."""
+
+PARENT_ANNOTATION: Final = "perdure.dev/parent"
+"""Annotation on child runs, written by the operator: what ties it to its parent, JSON."""
+
+CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
+"""Annotation on runs that continue or retry another, written by the operator: what they take over from it, JSON."""
+
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (cut with a hash where it exceeds 63 characters)."""
 

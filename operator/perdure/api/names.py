@@ -15,6 +15,7 @@ NAME_LIMIT: Final = 63
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _NOT_DNS: Final = re.compile(r"[^a-z0-9]+")
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_HASHED: Final = re.compile("h[a-z2-7]{5}")
 _NOT_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")
 
 
@@ -49,6 +50,36 @@ def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
     ending = f"{numbers}-{_digest(run)}"
     readable = _NOT_DNS.sub("-", run.lower())[: NAME_LIMIT - len(ending)].strip("-")
     return f"{readable or 'run'}{ending}"
+
+
+MAX_RUN_NAME: Final = 253
+"""Characters of a WorkflowRun's name."""
+
+
+def child_name(parent: str, initiated_event_id: int) -> str:
+    """Name the run of a child: ``<parent>-<event>``, with a hash where the parent's name leaves no room."""
+    return _numbered(parent, f"-{initiated_event_id}")
+
+
+def successor_name(name: str, uid: str) -> str:
+    """Name the run that continues or retries another: ``<name>-<number>-<hash>``, the number one more than that of `name`.
+
+    Args:
+        name: Name of the run before, the first of a chain or one that was named here.
+        uid: UID of the run before: the hash of it keeps the name apart from all that users give.
+    """
+    base, _, ending = name.rpartition("-")
+    stem, _, number = base.rpartition("-")
+    chained = stem and _HASHED.fullmatch(ending) and number.isdecimal()
+    root, count = (stem, int(number) + 1) if chained else (name, 2)
+    return _numbered(root, f"-{count}-{_digest(uid)[:6]}")
+
+
+def _numbered(name: str, ending: str) -> str:
+    if len(name) + len(ending) <= MAX_RUN_NAME:
+        return f"{name}{ending}"
+    ending = f"-{_digest(name)}{ending}"
+    return f"{name[: MAX_RUN_NAME - len(ending)].rstrip('-.')}{ending}"
 
 
 def label_value(text: str) -> str:

@@ -1,9 +1,10 @@
 """What a run's status says: composed from the engine's state, for people and for the next restart. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,8 +15,9 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, failure_of
 from perdure.engine.failures import Failure
-from perdure.engine.state import PendingActivity, RunStatus, State
+from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State
 from perdure.engine.step import next_wake
+from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
 
 Status = dict[str, Any]
@@ -24,6 +26,8 @@ Status = dict[str, Any]
 _PHASES = {
     RunStatus.RUNNING: "Running",
     RunStatus.COMPLETED: "Completed",
+    RunStatus.CANCELLED: "Cancelled",
+    RunStatus.CONTINUED_AS_NEW: "ContinuedAsNew",
     RunStatus.FAILED: "Failed",
     RunStatus.TERMINATED: "Terminated",
     RunStatus.TIMED_OUT: "TimedOut",
@@ -32,12 +36,18 @@ _PHASES = {
 _SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
     RunStatus.RUNNING: (None, ConditionReason.RUNNING),
     RunStatus.COMPLETED: (True, ConditionReason.COMPLETED),
+    RunStatus.CANCELLED: (False, ConditionReason.CANCELLED),
+    RunStatus.CONTINUED_AS_NEW: (None, ConditionReason.CONTINUED_AS_NEW),
     RunStatus.FAILED: (False, ConditionReason.FAILED),
     RunStatus.TERMINATED: (False, ConditionReason.TERMINATED),
     RunStatus.TIMED_OUT: (False, ConditionReason.TIMED_OUT),
 }
 
 
+_Entry = TypeVar("_Entry")
+
+MAX_SHOWN = 100
+"""Of the open activities, timers, signals and children, this many are shown each; `state` has all of them."""
 MAX_STATUS = 1024 * 1024
 """Bytes of JSON. etcd takes 1.5 MiB for an object as a whole, spec and metadata included."""
 
@@ -48,6 +58,8 @@ class RunFacts:
 
     name: str
     uid: str
+    first_uid: str
+    """The first run of the chain."""
     generation: int
     progress: str
     definition: Mapping[str, Any] | None
@@ -60,7 +72,7 @@ def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str,
         **old,
         "observedGeneration": facts.generation,
         "phase": old.get("phase", "Pending"),
-        "conditions": _conditions(old, facts, _Verdict(None, reason, message), now),
+        "conditions": _conditions(old, facts, [_Verdict(None, reason, message)], now),
     }
 
 
@@ -74,23 +86,27 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         new_events: events to append to the history.
         now: the time of this write.
     """
-    succeeded, reason = _SUCCEEDED[state.status]
-    closing = new_events[-1] if state.closed else None
+    closing = new_events[-1] if state.closed and new_events else None
     failure = failure_of(closing) if closing else None
-    message = failure.message if failure else ""
-    if state.task:
-        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
+    delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
+    phase = "Paused" if state.paused else "Pending" if delayed else _PHASES[state.status]
     status: Status = {
         "observedGeneration": facts.generation,
-        "phase": _PHASES[state.status],
-        "conditions": _conditions(old, facts, _Verdict(succeeded, reason, message), now),
+        "phase": phase,
+        "conditions": old["conditions"]
+        if state.closed and not closing
+        else _conditions(old, facts, _verdicts(old, state, failure, delayed=delayed), now),
         "runId": facts.uid,
-        "firstRunId": facts.uid,
-        "attempt": 1,
+        "firstRunId": facts.first_uid,
+        "attempt": state.attempt,
         "startTime": format_time(state.start_time),
         "progress": facts.progress,
-        "pendingActivities": [_pending_activity(facts.name, a, now) for a in state.activities.values()],
-        "pendingTimers": [{"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in state.timers.values()],
+        "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.activities.values())],
+        "pendingTimers": [
+            {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
+        ],
+        "pendingSignals": [] if state.closed else _pending_signals(state),
+        "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
         "history": _history(old.get("history") or {}, state, new_events),
         "state": history.encode(state),
     }
@@ -101,7 +117,9 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
     if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
         status["output"] = closing.result
     if failure:
-        status["failure"] = failure_as_json(failure)
+        status["failure"] = as_json(failure)
+    if state.closed and not closing:  # closed earlier: only what is left to be done has changed
+        status |= {key: old[key] for key in ("output", "failure") if key in old}
     return status
 
 
@@ -161,43 +179,87 @@ def bare(status: Status) -> Status:
     return {**kept, "state": state, "history": {**status["history"], "events": []}}
 
 
-def failure_as_json(failure: Failure) -> dict[str, Any]:
-    """A failure tree as it stands in a status: every node has a `type`, which `catch` could name."""
-    data: dict[str, Any] = msgspec.to_builtins(failure)
-    data.setdefault("type", min(failure.type_names()))
-    if failure.cause:
-        data["cause"] = failure_as_json(failure.cause)
-    return data
-
-
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     succeeded: bool | None
     reason: ConditionReason
     message: str
+    kind: ConditionType = ConditionType.SUCCEEDED
 
 
-def _conditions(old: Status, facts: RunFacts, verdict: _Verdict, now: datetime) -> list[dict[str, Any]]:
-    before = [Condition.model_validate(c, by_alias=True) for c in old.get("conditions") or []]
-    after = set_condition(
-        before,
-        ConditionType.SUCCEEDED,
-        verdict.succeeded,
-        verdict.reason,
-        verdict.message,
-        now=now,
-        observed_generation=facts.generation,
-    )
-    return [condition.dump() for condition in after]
+def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bool) -> list[_Verdict]:
+    """What the conditions of a run say."""
+    succeeded, reason = _SUCCEEDED[state.status]
+    message = failure.message if failure else ""
+    if delayed:
+        reason, message = ConditionReason.START_DELAYED, f"starts at {format_time(state.first_decision_time)}"
+    if state.paused:
+        reason, message = ConditionReason.PAUSED, state.paused.reason
+    if state.task:
+        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
+    verdicts = [_Verdict(succeeded, reason, message)]
+    if state.cancel_requested:
+        verdicts.append(
+            _Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED)  # noqa: FBT003
+        )
+    if state.paused:
+        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.paused.reason, ConditionType.PAUSED))  # noqa: FBT003
+    elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
+        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))  # noqa: FBT003
+    return verdicts
+
+
+def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
+    conditions = [Condition.model_validate(c, by_alias=True) for c in old.get("conditions") or []]
+    for verdict in verdicts:
+        conditions = set_condition(
+            conditions,
+            verdict.kind,
+            verdict.succeeded,
+            verdict.reason,
+            verdict.message,
+            now=now,
+            observed_generation=facts.generation,
+        )
+    return [condition.dump() for condition in conditions]
+
+
+def _first(entries: Iterable[_Entry]) -> list[_Entry]:
+    """The first of many, so that a status stays readable, and small."""
+    return list(islice(entries, MAX_SHOWN))
+
+
+def _pending_signals(state: State) -> list[dict[str, Any]]:
+    return [
+        {"name": signal.name, "receivedTime": format_time(signal.time)}
+        for signal in _first(load_memory(state.memory).signals)
+    ]
+
+
+def _pending_child(child: PendingChild) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "step": child.child_id,
+        "workflowId": child.workflow_id,
+        "parentClosePolicy": child.parent_close_policy.value,
+    }
+    if child.run_id:
+        entry["runId"] = child.run_id
+    return entry
 
 
 def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dict[str, Any]:
     backing_off = activity.scheduled_time > now
+    states = {
+        "CancelRequested": activity.cancel_requested,
+        "Paused": activity.paused,
+        "BackingOff": backing_off,
+        "Started": activity.started_time is not None,
+    }
     entry: dict[str, Any] = {
         "step": activity.activity_id,
         "activity": activity.activity_type,
         "attempt": activity.attempt,
-        "state": "BackingOff" if backing_off else "Started" if activity.started_time else "Scheduled",
+        "state": next((name for name, so in states.items() if so), "Scheduled"),
         "scheduledTime": format_time(activity.first_scheduled_time),
     }
     if not backing_off:
@@ -209,7 +271,7 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
     if activity.heartbeat_details is not None:
         entry["heartbeatDetails"] = activity.heartbeat_details
     if activity.last_failure:
-        entry["lastFailure"] = failure_as_json(activity.last_failure)
+        entry["lastFailure"] = as_json(activity.last_failure)
     if backing_off:
         entry["nextAttemptTime"] = format_time(activity.scheduled_time)
     return entry

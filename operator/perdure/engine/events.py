@@ -333,6 +333,8 @@ class WorkflowExecutionFailed(Event, frozen=True, kw_only=True):
     retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET
     new_workflow_run: str = ""
     """Name of the WorkflowRun that retries it; empty where none does."""
+    new_run_backoff: timedelta | None = None
+    """How long that one waits before its first decision."""
 
 
 class WorkflowExecutionCanceled(Event, frozen=True, kw_only=True):
@@ -367,6 +369,8 @@ class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     retry_state: RetryState = RetryState.TIMEOUT
     new_workflow_run: str = ""
     """Name of the WorkflowRun that retries it; empty where none does."""
+    new_run_backoff: timedelta | None = None
+    """How long that one waits before its first decision."""
 
 
 AnyEvent: TypeAlias = (

@@ -47,7 +47,7 @@ from perdure.language.values import shown
 
 MAX_DEPTH = 32
 """How deep blocks may call blocks."""
-MAX_OPEN = 500
+MAX_OPEN = 250
 """Tasks that may be open in a run before loops begin no more items; each loop still has one."""
 MAX_OPEN_BYTES = 128 * 1024
 """Bytes of the inputs of open tasks before loops begin no more items."""

@@ -1,0 +1,200 @@
+"""Which runs there are: by workflow id, so that at most one is open, and by parent. Filled by the watch and a first listing.
+
+Why this is enough to keep an id to one open run, without a lock in the API server. A watch tells of objects in the order in which
+they were made, so whoever decides about a run knows every run that was made before it. Of several that wait to start, the one
+that was made first goes first, and the others wait until it has started or closed; the start itself is a compare-and-swap on the
+run's own object. So an operator that knows less than another, or wakes from a long sleep, either starts the very run that the
+other would start, or loses the swap.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from perdure.api.steps import WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowIdConflictPolicy
+from perdure.kube import client as api
+from perdure.runtime.chains import continuation_of, parent_of
+
+_FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
+
+
+class Standing(Enum):
+    """How far a run has come."""
+
+    WAITING = "waiting"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is known of a run."""
+
+    namespace: str
+    name: str
+    uid: str
+    workflow_id: str
+    created: str
+    """RFC 3339, of the object."""
+    standing: Standing
+    phase: str = ""
+    closed: str = ""
+    """RFC 3339; empty while it is open."""
+    successor: str = ""
+    """Name of the run that continues or retries it; it keeps the workflow id for that one until it is there."""
+    first_uid: str = ""
+    """The first run of its chain."""
+    parent_uid: str = ""
+    initiated_event_id: int = 0
+    continues: str = ""
+    """Name of the run that it continues or retries."""
+
+    @property
+    def order(self) -> tuple[bool, str, str]:
+        """Of runs that wait for the same id: who goes first. One that continues another goes before all that are new."""
+        return not self.continues, self.created, self.uid
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The run may start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The run starts when another has started or closed."""
+
+    other: Entry
+    terminate: bool = False
+    """The other one is to be terminated first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The run does not start: the workflow id is taken."""
+
+    other: Entry
+    message: str
+    use_existing: bool = False
+
+
+Verdict = Go | Wait | Taken
+
+
+class Directory:
+    """The runs that this operator knows of."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Entry] = {}
+        self._by_id: dict[tuple[str, str], set[str]] = {}
+        self._by_parent: dict[str, set[str]] = {}
+
+    def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
+        """A run was seen: what was known of it, and what is now."""
+        entry = entry_of(obj)
+        before = self._by_uid.get(entry.uid)
+        self._by_uid[entry.uid] = entry
+        self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
+        if entry.parent_uid:
+            self._by_parent.setdefault(entry.parent_uid, set()).add(entry.uid)
+        return before, entry
+
+    def drop(self, uid: str) -> Entry | None:
+        """A run is gone: what was known of it."""
+        entry = self._by_uid.pop(uid, None)
+        if entry is not None:
+            _discard(self._by_id, (entry.namespace, entry.workflow_id), uid)
+            _discard(self._by_parent, entry.parent_uid, uid)
+        return entry
+
+    def get(self, uid: str) -> Entry | None:
+        """A run by its uid."""
+        return self._by_uid.get(uid)
+
+    def sharing(self, entry: Entry) -> Iterator[Entry]:
+        """The other runs of the same workflow id."""
+        for uid in self._by_id.get((entry.namespace, entry.workflow_id), ()):
+            if uid != entry.uid:
+                yield self._by_uid[uid]
+
+    def children_of(self, uid: str) -> list[Entry]:
+        """The runs whose parent that is."""
+        return [self._by_uid[child] for child in self._by_parent.get(uid, ())]
+
+    def open_run(self, namespace: str, workflow_id: str) -> Entry | None:
+        """The run of a workflow id that is open, or the one that will be next."""
+        found = [self._by_uid[uid] for uid in self._by_id.get((namespace, workflow_id), ())]
+        open_ = [entry for entry in found if entry.standing is Standing.OPEN]
+        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=lambda e: e.order)
+        return next(iter((*open_, *waiting)), None)
+
+    def may_start(self, entry: Entry, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
+        """Whether a run that waits may start now."""
+        others = list(self.sharing(entry))
+        for other in others:
+            if other.standing is Standing.OPEN:
+                return _conflict(other, conflict)
+            if other.standing is Standing.CLOSED and other.successor and other.successor != entry.name:
+                return Wait(other)
+        ahead = [other for other in others if other.standing is Standing.WAITING and other.order < entry.order]
+        if ahead:
+            return Wait(min(ahead, key=lambda e: e.order))
+        if entry.continues:
+            return Go()
+        newest = max(
+            (o for o in others if o.standing is Standing.CLOSED), key=lambda e: (e.closed, e.uid), default=None
+        )
+        if newest is None or reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE:
+            return Go()
+        if reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY and newest.phase in _FAILED:
+            return Go()
+        message = (
+            f"workflow id `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
+            f"`workflowIdReusePolicy` is {reuse}"
+        )
+        return Taken(newest, message)
+
+
+def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
+    match policy:
+        case WorkflowIdConflictPolicy.TERMINATE_EXISTING:
+            return Wait(other, terminate=True)
+        case WorkflowIdConflictPolicy.USE_EXISTING:
+            return Taken(other, f"`{other.name}` is open with workflow id `{other.workflow_id}`", use_existing=True)
+        case WorkflowIdConflictPolicy.FAIL:
+            return Taken(other, f"`{other.name}` is open with workflow id `{other.workflow_id}`")
+
+
+def entry_of(obj: api.Object) -> Entry:
+    """What matters of a run."""
+    meta, status = obj["metadata"], obj.get("status") or {}
+    state = status.get("state") or {}
+    parent, before = parent_of(obj), continuation_of(obj)
+    closed = status.get("completionTime") or ""
+    return Entry(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        workflow_id=obj["spec"].get("workflowId") or meta["name"],
+        created=meta.get("creationTimestamp", ""),
+        standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
+        phase=status.get("phase", ""),
+        closed=closed,
+        successor=state.get("successor", "") if closed and state.get("startSuccessor") else "",
+        first_uid=before.first_run_id if before else meta["uid"],
+        parent_uid=parent.run_id if parent else "",
+        initiated_event_id=parent.initiated_event_id if parent else 0,
+        continues=before.name if before else "",
+    )
+
+
+_Key = TypeVar("_Key")
+
+
+def _discard(index: dict[_Key, set[str]], key: _Key, uid: str) -> None:
+    uids = index.get(key, set())
+    uids.discard(uid)
+    if not uids:
+        index.pop(key, None)

@@ -1,0 +1,333 @@
+"""What a run has to do with other runs: its children, those it signals or asks to cancel, the one that follows it.
+
+All of it comes after the commit: the committed state says what is to be there. Names are locks, and requests carry an id, so
+whatever is done again after a crash is found done. What comes of it returns as inputs of the next pass.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from perdure.api.labels import API_VERSION
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.status import DamagedStateError, stored_state
+from perdure.engine import events as ev
+from perdure.engine import history, inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import ChildOutcome
+from perdure.engine.starts import ParentClosePolicy
+from perdure.engine.state import PendingChild, PendingExternal, State
+from perdure.engine.step import Answer
+from perdure.kube import client as api
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import child_run, is_child, is_successor, successor_run
+
+_OUTCOMES = {
+    "Completed": ChildOutcome.COMPLETED,
+    "Failed": ChildOutcome.FAILED,
+    "Cancelled": ChildOutcome.CANCELLED,
+    "TimedOut": ChildOutcome.TIMED_OUT,
+    "Terminated": ChildOutcome.TERMINATED,
+}
+NOT_FOUND = "ExternalWorkflowExecutionNotFound"
+"""Failure type of a signal or cancellation for which no run is open (temporal.api.enums.v1)."""
+
+
+class Peers(Protocol):
+    """The other runs of this operator."""
+
+    directory: Directory
+
+    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Give a run a request; `then` is called with its answer, once that is recorded."""
+        ...
+
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Tell a run that its answer to a request was recorded by whoever asked."""
+        ...
+
+
+class Relations:
+    """The relations of one run. The ``observe…`` methods may be called at any time."""
+
+    def __init__(self, client: api.Client, run: RunRef, peers: Peers, wake: Callable[[], None]) -> None:
+        """`wake` asks for another pass of the run."""
+        self._client = client
+        self._run = run
+        self._peers = peers
+        self._wake = wake
+        self._news: set[str] = set()
+        self._inputs: list[inputs.RunInput] = []
+        self._asked: set[str] = set()
+        self._made: set[str] = set()
+        self._log = structlog.get_logger("perdure.relations").bind(namespace=run.namespace, run=run.name)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing waits to be told to the engine."""
+        return not self._news and not self._inputs
+
+    # Observing
+
+    def observe_child(self, uid: str) -> None:
+        """A run that has this one as its parent has started, closed or gone."""
+        self._news.add(uid)
+
+    def look_again(self) -> None:
+        """Look at all children, and ask once more for what was asked: what was known may be old."""
+        self._news |= {entry.uid for entry in self._peers.directory.children_of(self._run.uid)}
+        self._asked.clear()
+        self._made.clear()
+
+    async def gather(self, state: State) -> list[inputs.RunInput]:
+        """What has become of children and requests."""
+        observed, self._inputs = self._inputs, []
+        if state.closed:
+            self._news.clear()
+            return observed
+        news, self._news = self._news, set()
+        children = {child.initiated_event_id: child for child in state.children.values()}
+        try:
+            for uid in sorted(news):
+                entry = self._peers.directory.get(uid)
+                child = children.get(entry.initiated_event_id) if entry else None
+                if entry is not None and child is not None:
+                    observed += await self._read(child, entry)
+            observed += self._lost(state)
+        except BaseException:
+            self._news |= news
+            self._inputs = observed
+            raise
+        return observed
+
+    async def _read(self, child: PendingChild, entry: Entry) -> list[inputs.RunInput]:
+        """What a run of a child's chain tells."""
+        number = child.initiated_event_id
+        if entry.standing is Standing.WAITING:
+            return []
+        if entry.standing is Standing.OPEN:
+            if child.start is None:
+                return []
+            return [inputs.ChildStarted(initiated_event_id=number, run_id=entry.first_uid)]
+        try:
+            obj = await self._client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name))
+        except api.NotFoundError:
+            return []
+        status = obj.get("status") or {}
+        failure = _failure(status)
+        if _has_successor(status):
+            return []
+        if failure is not None and failure.type == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED:
+            return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
+        return [
+            inputs.ChildClosed(
+                initiated_event_id=number,
+                run_id=entry.uid,
+                outcome=_OUTCOMES.get(status.get("phase", ""), ChildOutcome.TERMINATED),
+                result=status.get("output"),
+                failure=failure,
+            )
+        ]
+
+    def _lost(self, state: State) -> list[inputs.RunInput]:
+        """Children that have started, and whose runs are gone: somebody has deleted them."""
+        there = {entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.uid)}
+        return [
+            inputs.ChildClosed(
+                initiated_event_id=child.initiated_event_id,
+                run_id=child.run_id,
+                outcome=ChildOutcome.TERMINATED,
+                failure=Failure(kind=FailureKind.TERMINATED, message="its WorkflowRun was deleted"),
+            )
+            for child in state.children.values()
+            if child.start is None and child.initiated_event_id not in there
+        ]
+
+    # After the commit
+
+    async def follow_up(self, state: State, run: api.Object) -> None:
+        """Do what the committed state asks for.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        for key, child in state.children.items():
+            if child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON):
+                await self._make_child(child)
+            elif state.closed:
+                self._close_child(key, child)
+        for key, external in state.externals.items():
+            self._reach(key, external, closed=state.closed)
+        for key, marker in state.markers.items():
+            await self._set_aside(key, marker, run)
+        if state.start_successor and "successor" not in self._made:
+            await self._make_successor(state, run)
+
+    async def _make_child(self, child: PendingChild) -> None:
+        key = f"child/{child.initiated_event_id}"
+        if key in self._made:
+            return
+        body = child_run(self._run, child)
+        url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
+        failure = None
+        try:
+            await self._client.create(url, body)
+        except api.AlreadyExistsError:
+            name = body["metadata"]["name"]
+            found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))
+            if not is_child(found, self._run, child):
+                message = f"there is a WorkflowRun `{name}` already, which is no child of this run"
+                failure = _application(ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)
+        except (api.InvalidError, api.TooLargeError) as error:
+            failure = _application("InvalidChildWorkflow", error.message)
+        self._made.add(key)
+        if failure is not None:
+            self._tell(inputs.ChildStartFailed(initiated_event_id=child.initiated_event_id, failure=failure))
+
+    def _close_child(self, key: str, child: PendingChild) -> None:
+        """Apply the parent close policy to a child: to the run of its chain that is open, if any is."""
+        chore = inputs.ChoreDone(chore=f"child/{key}")
+        entries = [
+            entry
+            for entry in self._peers.directory.children_of(self._run.uid)
+            if entry.initiated_event_id == child.initiated_event_id
+        ]
+        if any(entry.successor for entry in entries):
+            self._asked.discard(chore.chore)  # the next run of the chain is about to be made, and is asked then
+            return
+        target = next((entry for entry in entries if entry.standing is not Standing.CLOSED), None)
+        if target is None:
+            self._once(chore.chore, lambda: self._tell(chore))
+            return
+        request_id = f"{self._run.uid}/{key}/close"
+        request: inputs.Request
+        if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL:
+            request = inputs.CancelRequested(request_id=request_id, reason=f"its parent `{self._run.name}` has closed")
+        else:
+            request = inputs.TerminateRequested(request_id=request_id, reason=f"its parent `{self._run.name}` has closed")
+        self._once(chore.chore, lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
+
+    def _reach(self, key: str, external: PendingExternal, *, closed: bool) -> None:
+        """Give another run a signal, or a request to cancel itself."""
+        done = inputs.ExternalDone(initiated_event_id=external.initiated_event_id)
+        target = self._target(external)
+        if target is None:
+            message = f"no run of workflow id `{external.workflow_id}` is open in namespace `{self._run.namespace}`"
+            failed = msgspec_replace(done, _application(NOT_FOUND, message))
+            self._once(f"external/{key}", lambda: self._tell(done if closed else failed))
+            return
+        request_id = f"{self._run.uid}/{key}"
+        request: inputs.Request
+        if external.signal_id is None:
+            request = inputs.CancelRequested(request_id=request_id, reason=external.reason, identity=self._run.name)
+        else:
+            request = inputs.SignalRequested(
+                request_id=request_id,
+                signal_name=external.signal_name,
+                input=external.input,
+                identity=self._run.name,
+            )
+
+        def answered(answer: Answer) -> None:
+            if answer.ok or closed:
+                self._tell(done)
+            else:
+                self._tell(msgspec_replace(done, _application(NOT_FOUND, answer.message)))
+
+        self._once(f"external/{key}", lambda: self._peers.ask(target, request, answered))
+
+    def _target(self, external: PendingExternal) -> Entry | None:
+        directory = self._peers.directory
+        if external.child_workflow_only:
+            for entry in directory.children_of(self._run.uid):
+                if entry.workflow_id == external.workflow_id and entry.standing is not Standing.CLOSED:
+                    return entry
+            return None
+        return directory.open_run(self._run.namespace, external.workflow_id)
+
+    async def _make_successor(self, state: State, run: api.Object) -> None:
+        events = history.decode_events((run.get("status") or {})["history"]["events"][-1:])
+        body = successor_run(run, state, events[-1])
+        url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
+        try:
+            await self._client.create(url, body)
+        except api.AlreadyExistsError:
+            name = body["metadata"]["name"]
+            found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))
+            if not is_successor(found, self._run.uid):
+                self._log.error("The next run of the chain cannot be made: its name is taken", name=name)
+        except (api.InvalidError, api.TooLargeError) as error:
+            self._log.error("The next run of the chain was refused", error=error.message)
+        self._made.add("successor")
+        self._tell(inputs.ChoreDone(chore="successor"))
+
+    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, run: api.Object) -> None:
+        """Write the DeadLetter that a marker asks for."""
+        if f"marker/{key}" in self._made:
+            return
+        body = _dead_letter(self._run, key, marker, run)
+        try:
+            await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
+        except api.AlreadyExistsError:
+            pass
+        self._made.add(f"marker/{key}")
+        self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
+
+    def _once(self, key: str, do: Callable[[], None]) -> None:
+        if key not in self._asked:
+            self._asked.add(key)
+            do()
+
+    def _tell(self, told: inputs.RunInput) -> None:
+        self._inputs.append(told)
+        self._wake()
+
+
+def msgspec_replace(done: inputs.ExternalDone, failure: Failure) -> inputs.ExternalDone:
+    """The same, failed."""
+    return inputs.ExternalDone(initiated_event_id=done.initiated_event_id, failure=failure)
+
+
+def _application(type_: str, message: str) -> Failure:
+    return Failure(kind=FailureKind.APPLICATION, type=str(type_), message=message, non_retryable=True)
+
+
+def _failure(status: dict[str, Any]) -> Failure | None:
+    """The failure of a closed run, as its last event has it."""
+    events = (status.get("history") or {}).get("events") or []
+    try:
+        return ev.failure_of(history.decode_events(events[-1:])[-1]) if events else None
+    except msgspec.ValidationError:
+        return None
+
+
+def _has_successor(status: dict[str, Any]) -> bool:
+    """Whether the run goes on in another one."""
+    events = (status.get("history") or {}).get("events") or [{}]
+    return bool(events[-1].get("newWorkflowRun"))
+
+
+def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, obj: api.Object) -> api.Object:
+    details = marker.details if isinstance(marker.details, dict) else {}
+    failure = details.get("failure") or {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeadLetter",
+        "metadata": {"name": f"{run.name}-{key}"[:253], "namespace": run.namespace},
+        "spec": {
+            "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
+            "step": details.get("step", ""),
+            "activity": details.get("activity", ""),
+            "input": details.get("input"),
+            "failure": failure,
+            "attempts": failure.get("attempt", 1),
+            "retryState": failure.get("retryState"),
+            "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
+    }
+
+
+__all__ = ["DamagedStateError", "Peers", "Relations", "stored_state"]

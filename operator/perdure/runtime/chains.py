@@ -1,0 +1,190 @@
+"""Runs that runs start: children, and the next run of a chain (continue-as-new, retry). Built and read; pure.
+
+What ties a run to another stands in two annotations, which only the operator may write (templates/runfence.yaml). It is in one
+place and not in the spec, because the spec is the user's.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.api import labels
+from perdure.api.durations import format_duration
+from perdure.api.names import child_name, label_value
+from perdure.engine import events as ev
+from perdure.engine.failures import Failure
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, WorkflowStart
+from perdure.engine.state import PendingChild, State
+from perdure.runtime.attempts import KubeObject, RunRef
+
+_Read = TypeVar("_Read", bound=msgspec.Struct)
+
+
+class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a child carries of its parent."""
+
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+
+
+class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What the next run of a chain carries of the one before."""
+
+    name: str
+    """Of the WorkflowRun before."""
+    run_id: str
+    first_run_id: str
+    attempt: int = 1
+    expiration: datetime | None = None
+    """When the execution timeout of the whole chain ends."""
+    backoff: timedelta | None = None
+    failure: Failure | None = None
+    """Why the run before failed, where this one retries it."""
+    signals: tuple[CarriedSignal, ...] = ()
+
+
+def parent_of(run: KubeObject) -> Parent | None:
+    """The parent of a run; None for one that has none, or whose annotation is not ours."""
+    return _read(run, labels.PARENT_ANNOTATION, Parent)
+
+
+def continuation_of(run: KubeObject) -> Continuation | None:
+    """What a run continues or retries; None for the first of a chain."""
+    return _read(run, labels.CONTINUES_ANNOTATION, Continuation)
+
+
+def _read(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
+    text = (run["metadata"].get("annotations") or {}).get(key)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def child_run(parent: RunRef, child: PendingChild) -> KubeObject:
+    """The WorkflowRun of a child that is to be started; its name is a lock.
+
+    A child that is to be terminated with its parent also goes with the parent's object: it is owned by it.
+    """
+    assert child.start is not None
+    tie = Parent(
+        name=parent.name,
+        workflow_id=parent.workflow_id,
+        run_id=parent.uid,
+        initiated_event_id=child.initiated_event_id,
+        parent_close_policy=child.parent_close_policy,
+    )
+    return _run(parent.namespace, child_name(parent.name, child.initiated_event_id), _spec(child.start), tie, None)
+
+
+def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeObject:
+    """The WorkflowRun that follows one which has closed as continued, or as to be retried.
+
+    Args:
+        run: The run that has closed.
+        state: Its state.
+        closing: Its last event.
+    """
+    meta = run["metadata"]
+    before = continuation_of(run)
+    first = before.first_run_id if before else meta["uid"]
+    tie = Continuation(name=meta["name"], run_id=meta["uid"], first_run_id=first, expiration=state.expiration)
+    spec = {**run["spec"], "workflowId": run["spec"].get("workflowId") or meta["name"]}
+    spec.pop("startDelay", None)
+    spec.pop("startPaused", None)
+    if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
+        tie = msgspec.structs.replace(tie, signals=closing.signals)
+        spec["input"] = closing.input
+        if closing.input is None:
+            del spec["input"]
+    else:
+        assert isinstance(closing, ev.WorkflowExecutionFailed | ev.WorkflowExecutionTimedOut)
+        tie = msgspec.structs.replace(
+            tie, attempt=state.attempt + 1, failure=ev.failure_of(closing), backoff=closing.new_run_backoff
+        )
+    kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != labels.PARENT_RUN_ID_LABEL}
+    return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, kept)
+
+
+def is_child(obj: KubeObject, parent: RunRef, child: PendingChild) -> bool:
+    """Whether a WorkflowRun is that child, or a later run of its chain."""
+    tie = parent_of(obj)
+    return tie is not None and (tie.run_id, tie.initiated_event_id) == (parent.uid, child.initiated_event_id)
+
+
+def is_successor(obj: KubeObject, uid: str) -> bool:
+    """Whether a WorkflowRun continues or retries the one of that uid."""
+    tie = continuation_of(obj)
+    return tie is not None and tie.run_id == uid
+
+
+def _run(
+    namespace: str,
+    name: str,
+    spec: dict[str, Any],
+    parent: Parent | None,
+    continues: Continuation | None,
+    own_labels: Mapping[str, str] | None = None,
+) -> KubeObject:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(own_labels or {}),
+        "annotations": {},
+    }
+    if parent is not None:
+        metadata["labels"][labels.PARENT_RUN_LABEL] = label_value(parent.name)
+        metadata["labels"][labels.PARENT_RUN_ID_LABEL] = parent.run_id
+        metadata["annotations"][labels.PARENT_ANNOTATION] = msgspec.json.encode(parent).decode()
+        if parent.parent_close_policy is ParentClosePolicy.TERMINATE:
+            metadata["ownerReferences"] = [
+                {
+                    "apiVersion": labels.API_VERSION,
+                    "kind": "WorkflowRun",
+                    "name": parent.name,
+                    "uid": parent.run_id,
+                    "blockOwnerDeletion": False,
+                }
+            ]
+    if continues is not None:
+        metadata["annotations"][labels.CONTINUES_ANNOTATION] = msgspec.json.encode(continues).decode()
+    return {"apiVersion": labels.API_VERSION, "kind": "WorkflowRun", "metadata": metadata, "spec": spec}
+
+
+def _spec(start: WorkflowStart) -> dict[str, Any]:
+    """The spec of a WorkflowRun that a start asks for."""
+    workflow: dict[str, Any] = {"name": start.workflow_type}
+    if start.task_queue:
+        workflow = {"type": start.workflow_type, "taskQueue": start.task_queue}
+    spec: dict[str, Any] = {
+        "workflow": workflow,
+        "workflowId": start.workflow_id,
+        "workflowIdReusePolicy": start.workflow_id_reuse_policy,
+        "input": start.input,
+        "searchAttributes": start.search_attributes,
+        "retryPolicy": retry_policy_json(start.retry_policy) if start.retry_policy else None,
+    }
+    for field, length in (
+        ("executionTimeout", start.workflow_execution_timeout),
+        ("runTimeout", start.workflow_run_timeout),
+        ("taskTimeout", start.workflow_task_timeout),
+    ):
+        spec[field] = format_duration(length) if length else None
+    return {key: value for key, value in spec.items() if value not in (None, {})}
+
+
+def retry_policy_json(policy: RetryPolicy) -> dict[str, Any]:
+    """A policy as it is written in place."""
+    written: dict[str, Any] = {
+        "initialInterval": format_duration(policy.initial_interval),
+        "backoffCoefficient": f"{policy.backoff_coefficient:g}",
+        "maximumAttempts": policy.maximum_attempts,
+        "nonRetryableErrorTypes": list(policy.non_retryable_error_types),
+    }
+    if policy.maximum_interval is not None:
+        written["maximumInterval"] = format_duration(policy.maximum_interval)
+    return {"exponential": written}

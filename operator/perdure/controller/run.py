@@ -63,9 +63,7 @@ class Run:
         self._definitions = tools.definitions
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, obj)
-        self._attempts = Attempts(
-            tools.pods, self.ref, lambda note: self._teller.warn(EventReason.POD_REFUSED, note, "CreatePod")
-        )
+        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None

@@ -20,6 +20,12 @@ class Teller:
         """Say what is wrong."""
         self._record("Warning", reason, note, action)
 
+    def pod_refused(self, note: str, pod: str) -> None:
+        """Say why an attempt has no pod yet."""
+        namespace = self._run["metadata"]["namespace"]
+        related = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod}
+        self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
+
     def committed(self, before: State | None, transition: Transition, progress: str) -> None:
         """Say what a commit has changed.
 
@@ -57,5 +63,7 @@ class Teller:
             )
             self.warn(EventReason.ATTEMPT_FAILED, note, "Retry")
 
-    def _record(self, kind: str, reason: EventReason, note: str, action: str) -> None:
-        self._recorder.record(self._run, kind=kind, reason=reason.value, note=note, action=action)
+    def _record(
+        self, kind: str, reason: EventReason, note: str, action: str, related: api.Object | None = None
+    ) -> None:
+        self._recorder.record(self._run, kind=kind, reason=reason.value, note=note, action=action, related=related)

@@ -85,7 +85,11 @@ class Attempts:
         self._unread |= set(self._pods)
 
     async def recover(self, state: State) -> None:
-        """Look at what a predecessor has left: its pods, and Leases it may not have come to create."""
+        """Look at what a predecessor has left: its pods, and Leases it may not have come to create.
+
+        An attempt that is known to have started, and has no pod, has lost it. Of any other nobody can say whether it ever had
+        one: it gets one.
+        """
         for found in await self._api.list_of(self._run):
             self.observe(found)
         for activity in state.activities.values():
@@ -93,6 +97,9 @@ class Attempts:
             pod = self._pods.get(key)
             if pod is not None and (api_pods.has_ended(pod) or not self._attempt(activity).needs_lease):
                 self._made.add(key)
+            elif pod is None and activity.started_time is not None:
+                self._pods[key] = None
+                self._unread.add(key)
 
     # Observations become inputs
 

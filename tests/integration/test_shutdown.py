@@ -43,6 +43,7 @@ def test_a_signal_ends_the_operator_without_waiting_for_tasks_that_hang(namespac
             except OSError:
                 return None
 
+        namespace.wait("its watches to run", lambda: log.read_text().count("Starting the watch-stream") == 3)
         # A client that would keep its connection, as Prometheus does.
         kept = namespace.wait("the operator to be ready", ready)
         process.send_signal(signal.SIGTERM)

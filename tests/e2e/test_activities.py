@@ -1,6 +1,10 @@
 """Activities as real pods: what they return, how they fail, when they are retried, what is left of them."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -283,3 +287,17 @@ def test_describe_shows_events_of_the_run(namespace: Cluster) -> None:
         }
 
     namespace.wait("its events", lambda: {"Started", "AttemptFailed", "Failed"} <= reasons())
+
+
+def test_describe_shows_why_a_pod_cannot_be_made(namespace: Cluster) -> None:
+    namespace("create", "quota", "none", "--hard=pods=0")
+    namespace.start("refused", one_step(python("activity.complete('done')")))
+
+    def described() -> str:
+        command = [str(Path(sys.executable).with_name("perdure")), "describe", "refused", "-n", namespace.namespace]
+        environment = {**os.environ, "KUBECONFIG": str(namespace.kubeconfig), "COLUMNS": "400"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    namespace.wait("the refusal to be shown", lambda: "exceeded quota: none" in described())
+    namespace("delete", "quota", "none")
+    assert namespace.closed("refused")["output"] == "done"

@@ -199,6 +199,9 @@ class PendingActivity(StatusModel):
     pod: Annotated[str, Field(max_length=253)] | None = None
     """Name of the pod that does the attempt."""
 
+    waiting_reason: Annotated[str, Field(max_length=1024)] | None = None
+    """Why the attempt has not started, as far as is known here: its pod is refused, waits for a node or an image, …"""
+
 
 class PendingTimer(StatusModel):
     """A timer that has not fired yet: a sleep, or the timeout of something."""

@@ -64,15 +64,19 @@ class Cluster:
         return items
 
     async def seen(self, run: Object) -> Seen | None:
-        """See the pods and Leases of a run; None where there is nothing to see, or the user may not look."""
-        from perdure.cli.live import see, selector  # noqa: PLC0415 - see the docstring of the module
+        """See a run's pods and their Leases, and why pods were refused; None where the user may not look, or nobody can."""
+        from perdure.cli.live import refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
 
         namespace = run["metadata"]["namespace"]
         found: list[list[Object]] = []
-        for group, plural in ((self._api.CORE, "pods"), (self._api.COORDINATION, "leases")):
+        for group, plural, asked in (
+            (self._api.CORE, "pods", {"labelSelector": selector(run)}),
+            (self._api.COORDINATION, "leases", {"labelSelector": selector(run)}),
+            (self._api.CORE, "events", {"fieldSelector": refusals(run)}),
+        ):
             try:
                 url = self._api.path(group, namespace, plural)
-                found.append(await self._client.list_all(url, labelSelector=selector(run)))
+                found.append(await self._client.list_all(url, **asked))
             except self._api.ApiError:
                 if plural == "pods":
                     return None

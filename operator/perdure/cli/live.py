@@ -1,4 +1,4 @@
-"""From the pods and Leases of a run to what is known of its attempts just now. Pure.
+"""From the pods, Leases and Events of a run to what is known of its attempts just now. Pure.
 
 The status of a run hears of a started pod or a heartbeat only with the next commit; who looks wants to know now.
 """
@@ -9,6 +9,7 @@ from typing import Any
 import pydantic
 
 from perdure.api.labels import RUN_ID_LABEL
+from perdure.api.reasons import EventReason
 from perdure.api.workflow import Activity
 from perdure.cli.view.facts import Seen, Sight
 from perdure.runtime.leases import heartbeat_details
@@ -25,25 +26,34 @@ def selector(run: Object) -> str:
     return f"{RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
-def see(run: Object, pods: Iterable[Object], leases: Iterable[Object]) -> Seen:
+def refusals(run: Object) -> str:
+    """The field selector of the Events that tell why a run's pods could not be made."""
+    return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
+
+
+def see(run: Object, pods: Iterable[Object], leases: Iterable[Object], events: Iterable[Object] = ()) -> Seen:
     """Read what the cluster shows of a run's attempts.
 
     Args:
         run: The WorkflowRun.
         pods: Its pods.
         leases: Its Leases; none where they may not be read.
+        events: The Events that tell of refused pods; none where they may not be read.
 
     Returns:
         What is known just now.
     """
     by_name = {pod["metadata"]["name"]: dict(pod) for pod in pods}
     beats = {lease["metadata"]["name"]: dict(lease) for lease in leases}
+    refused = {(event.get("related") or {}).get("name"): str(event.get("message") or "") for event in events}
     definitions = _activities(run)
     sights = {}
     for entry in (run.get("status") or {}).get("pendingActivities") or []:
         name = entry.get("pod")
         if name in by_name:
             sights[name] = _sight(by_name[name], beats.get(name, {}), definitions.get(entry.get("activity")))
+        elif name in refused:
+            sights[name] = Sight(waits_for=refused[name])
     return Seen(pods=frozenset(by_name), sights=sights)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from perdure.api.names import pod_name
 from perdure.api.workflow import Activity
 from perdure.controller import pods as api_pods
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
@@ -23,6 +24,8 @@ from perdure.runtime.waiting import waiting_reason
 
 _FIRST_REFUSAL = timedelta(seconds=1)
 _LONGEST_REFUSAL = timedelta(minutes=1)
+_LONGEST_REASON = 1_024
+"""Characters of what is told of a refusal; it rides in the run's status."""
 
 
 @dataclass(slots=True)
@@ -37,8 +40,8 @@ class _Blocked:
 class Attempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time."""
 
-    def __init__(self, pods: Pods, run: RunRef, refused: Callable[[str], None]) -> None:
-        """`refused` is told, once for each attempt, that its pod cannot be made for now, and why."""
+    def __init__(self, pods: Pods, run: RunRef, refused: Callable[[str, str], None]) -> None:
+        """`refused` is told, once for each attempt, why its pod cannot be made for now, and the pod's name."""
         self.activities: Mapping[str, Activity] = {}
         """The definitions, by name; known once the run's definition is."""
         self._api = pods
@@ -82,7 +85,11 @@ class Attempts:
         self._unread |= set(self._pods)
 
     async def recover(self, state: State) -> None:
-        """Look at what a predecessor has left: its pods, and Leases it may not have come to create."""
+        """Look at what a predecessor has left: its pods, and Leases it may not have come to create.
+
+        An attempt that is known to have started, and has no pod, has lost it. Of any other nobody can say whether it ever had
+        one: it gets one.
+        """
         for found in await self._api.list_of(self._run):
             self.observe(found)
         for activity in state.activities.values():
@@ -90,6 +97,9 @@ class Attempts:
             pod = self._pods.get(key)
             if pod is not None and (api_pods.has_ended(pod) or not self._attempt(activity).needs_lease):
                 self._made.add(key)
+            elif pod is None and activity.started_time is not None:
+                self._pods[key] = None
+                self._unread.add(key)
 
     # Observations become inputs
 
@@ -108,7 +118,17 @@ class Attempts:
                 observed += await self._read(activity, self._pods[key], now)
         for activity in state.activities.values():
             observed += await self._look_up_if_due(activity, now)
+            observed += self._waiting(activity)
         return observed
+
+    def _waiting(self, activity: PendingActivity) -> list[inputs.AttemptInput]:
+        """Why an attempt has not started, for the next commit and for the message of a timeout."""
+        key = _key(activity)
+        pod, blocked = self._pods.get(key), self._blocked.get(key)
+        reason = waiting_reason(pod, self._definition(activity)) if pod else blocked and _cut(blocked.message)
+        if activity.started_time is not None or not reason or reason == activity.waiting_reason:
+            return []
+        return [inputs.AttemptWaiting(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=reason)]
 
     async def _read(
         self, activity: PendingActivity, pod: api.Object | None, now: datetime
@@ -139,12 +159,6 @@ class Attempts:
             self._pods[key] = pod
         if pod is not None or key in self._pods or activity.started_time:
             observed += await self._read(activity, pod, now)
-        blocked = self._blocked.get(key)
-        waits = waiting_reason(pod, self._definition(activity)) if pod is not None else blocked and blocked.message
-        if waits:
-            observed.append(
-                inputs.AttemptWaiting(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=waits)
-            )
         return observed
 
     async def _listen(self, activity: PendingActivity, now: datetime) -> inputs.HeartbeatRead | None:
@@ -208,7 +222,8 @@ class Attempts:
         blocked.until = now + min(_FIRST_REFUSAL * 2 ** min(blocked.tries, 10), _LONGEST_REFUSAL)
         blocked.tries += 1
         if blocked.tries == 1:
-            self._tell_refused(f"Step {activity.activity_id}: no pod for attempt {activity.attempt} yet: {message}")
+            note = f"Step {activity.activity_id}: no pod for attempt {activity.attempt} yet: {message}"
+            self._tell_refused(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
 
     # Letting pods go
 
@@ -263,6 +278,10 @@ class Attempts:
         ]
         times += filter(None, (look_again_at(pod) for pod in self._pods.values() if pod is not None))
         return min((time for time in times if time > now), default=None)
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _LONGEST_REASON else message[: _LONGEST_REASON - 1] + "…"
 
 
 def _key(activity: PendingActivity) -> PodKey:

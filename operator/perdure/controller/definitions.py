@@ -1,5 +1,6 @@
 """From a WorkflowRun to something that can be interpreted: the definition is found, checked, compiled, kept."""
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ from perdure.language.program import Finding, InvalidWorkflowError, Program
 
 MAX_INPUT = 256 * 1024
 """Bytes of JSON."""
-_CACHED_PROGRAMS = 500
+_CACHED_BYTES = 8 * 1024 * 1024
+"""Of definitions, as JSON; what is compiled from them takes a multiple of that."""
 
 
 class NotReadyError(Exception):
@@ -41,11 +43,13 @@ class Definition:
 
 
 class Definitions:
-    """Finds and compiles definitions; equal ones are compiled once."""
+    """Finds and compiles definitions; equal ones are compiled once, and so are those that cannot be run."""
 
     def __init__(self, client: api.Client) -> None:
         self._client = client
-        self._programs: OrderedDict[bytes, Program] = OrderedDict()
+        self._compiled: OrderedDict[bytes, Program | list[Finding]] = OrderedDict()
+        self._cached = 0
+        self._compiling = asyncio.Lock()
 
     async def find(self, namespace: str, name: str, spec: WorkflowRunSpec) -> Definition:
         """The definition that a run which starts now is pinned to.
@@ -56,7 +60,7 @@ class Definitions:
         """
         _check_options(spec)
         if spec.inline is not None:
-            return Definition(self.compile(spec.inline.dump()), name, None)
+            return Definition(await self.compile(spec.inline.dump()), name, None)
         assert spec.workflow is not None
         workflow = spec.workflow.name
         assert workflow is not None
@@ -66,12 +70,12 @@ class Definitions:
             message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts when there is one"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
         try:
-            return Definition(self.compile(found["spec"]), workflow, found["spec"])
+            return Definition(await self.compile(found["spec"]), workflow, found["spec"])
         except InvalidWorkflowError as error:
             message = f"Workflow `{workflow}` cannot be run: {error}; the run starts when it is mended"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
 
-    def pinned(self, name: str, spec: WorkflowRunSpec, snapshot: dict[str, Any] | None) -> Definition:
+    async def pinned(self, name: str, spec: WorkflowRunSpec, snapshot: dict[str, Any] | None) -> Definition:
         """The definition of a run that has started.
 
         Raises:
@@ -80,12 +84,15 @@ class Definitions:
         if snapshot is None:
             if spec.inline is None:
                 raise InvalidWorkflowError([Finding("status.definition", "is missing")])
-            return Definition(self.compile(spec.inline.dump()), name, None)
+            return Definition(await self.compile(spec.inline.dump()), name, None)
         workflow = spec.workflow.name if spec.workflow else None
-        return Definition(self.compile(snapshot), workflow or name, snapshot)
+        return Definition(await self.compile(snapshot), workflow or name, snapshot)
 
-    def compile(self, spec: dict[str, Any]) -> Program:
+    async def compile(self, spec: dict[str, Any]) -> Program:
         """Compile a definition, or find it compiled.
+
+        A large one takes seconds. It is compiled in a thread, so that everything else goes on meanwhile, and one at a time, so
+        that the threads do not take the interpreter away from it.
 
         Raises:
             InvalidWorkflowError: it cannot be run.
@@ -95,18 +102,32 @@ class Definitions:
         except orjson.JSONEncodeError as error:
             message = f"cannot be passed on as JSON: {error}; make its values less deep"
             raise InvalidWorkflowError([Finding("spec", message)]) from error
-        program = self._programs.get(key)
-        if program is None:
-            try:
-                program = compile_program(WorkflowSpec.parse(spec))
-            except pydantic.ValidationError as error:
-                raise InvalidWorkflowError([Finding("spec", sentence) for sentence in mistakes(error)]) from error
-            self._programs[key] = program
-            if len(self._programs) > _CACHED_PROGRAMS:
-                self._programs.popitem(last=False)
-        else:
-            self._programs.move_to_end(key)
-        return program
+        if key not in self._compiled:
+            async with self._compiling:
+                if key not in self._compiled:
+                    self._keep(key, await asyncio.to_thread(_compile, spec))
+        self._compiled.move_to_end(key)
+        compiled = self._compiled[key]
+        if isinstance(compiled, Program):
+            return compiled
+        raise InvalidWorkflowError(compiled)
+
+    def _keep(self, key: bytes, compiled: Program | list[Finding]) -> None:
+        self._compiled[key] = compiled
+        self._cached += len(key)
+        while self._cached > _CACHED_BYTES and len(self._compiled) > 1:
+            oldest, _ = self._compiled.popitem(last=False)
+            self._cached -= len(oldest)
+
+
+def _compile(spec: dict[str, Any]) -> Program | list[Finding]:
+    """The program, or everything that is wrong with it."""
+    try:
+        return compile_program(WorkflowSpec.parse(spec))
+    except pydantic.ValidationError as error:
+        return [Finding("spec", sentence) for sentence in mistakes(error)]
+    except InvalidWorkflowError as error:
+        return error.findings
 
 
 def _check_options(spec: WorkflowRunSpec) -> None:

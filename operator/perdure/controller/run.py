@@ -62,10 +62,8 @@ class Run:
         )
         self._definitions = tools.definitions
         self._record = Record(tools.client, obj)
-        self._teller = Teller(tools.recorder, obj)
-        self._attempts = Attempts(
-            tools.pods, self.ref, lambda note: self._teller.warn(EventReason.POD_REFUSED, note, "CreatePod")
-        )
+        self._teller = Teller(tools.recorder, self.ref)
+        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
@@ -182,7 +180,7 @@ class Run:
                 state = run_status.stored_state(self._record.status)
                 assert state is not None
             if not state.closed:
-                self._resume(spec, state)
+                await self._resume(spec, state)
         except DamagedStateError as error:
             message = f"{error}; the run goes on when that is restored, or delete the run"
             await self._wait(ConditionReason.STATE_DAMAGED, message, now)
@@ -194,14 +192,14 @@ class Run:
         self._state = state
         return True
 
-    def _resume(self, spec: WorkflowRunSpec, state: State) -> None:
+    async def _resume(self, spec: WorkflowRunSpec, state: State) -> None:
         """Take up a run that has begun earlier.
 
         Raises:
             DamagedStateError: its definition is not what it was.
         """
         try:
-            definition = self._definitions.pinned(self.ref.name, spec, self._record.status.get("definition"))
+            definition = await self._definitions.pinned(self.ref.name, spec, self._record.status.get("definition"))
         except InvalidWorkflowError as error:
             raise DamagedStateError(f"the definition that the run has begun with cannot be run: {error}") from error
         unknown = {a.activity_type for a in state.activities.values()} - definition.program.activities.keys()

@@ -264,6 +264,8 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
     }
     if not backing_off:
         entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
+    if activity.waiting_reason:
+        entry["waitingReason"] = activity.waiting_reason
     if activity.started_time:
         entry["startedTime"] = format_time(activity.started_time)
     if activity.last_heartbeat_time:

@@ -1,5 +1,6 @@
 """Events and metrics of what a run has just committed: for people, best effort, after the fact."""
 
+from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.engine import events as ev
 from perdure.engine.state import RunStatus, State
@@ -7,18 +8,29 @@ from perdure.engine.step import Retired, Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
+from perdure.runtime.attempts import RunRef
 
 
 class Teller:
     """Tells of one run."""
 
-    def __init__(self, recorder: Recorder, run: api.Object) -> None:
+    def __init__(self, recorder: Recorder, run: RunRef) -> None:
         self._recorder = recorder
         self._run = run
+        self._about = {
+            "apiVersion": API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {"namespace": run.namespace, "name": run.name, "uid": run.uid},
+        }
 
     def warn(self, reason: EventReason, note: str, action: str) -> None:
         """Say what is wrong."""
         self._record("Warning", reason, note, action)
+
+    def pod_refused(self, note: str, pod: str) -> None:
+        """Say why an attempt has no pod yet."""
+        related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
+        self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
 
     def committed(self, before: State | None, transition: Transition, progress: str) -> None:
         """Say what a commit has changed.
@@ -30,8 +42,7 @@ class Teller:
         """
         after = transition.state
         if before is None:
-            workflow_id = self._run["spec"].get("workflowId") or self._run["metadata"]["name"]
-            self._record("Normal", EventReason.STARTED, f"Started as workflow {workflow_id}", "Start")
+            self._record("Normal", EventReason.STARTED, f"Started as workflow {self._run.workflow_id}", "Start")
         if after.closed:
             self._closed(transition, progress)
         for attempt in transition.retired:
@@ -41,7 +52,7 @@ class Teller:
 
     def _closed(self, transition: Transition, progress: str) -> None:
         outcome = transition.state.status
-        metrics.RUNS.labels(namespace=self._run["metadata"]["namespace"], outcome=outcome.value).inc()
+        metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = ev.failure_of(transition.events[-1])
         note = failure.message if failure else f"Completed {progress} steps"
         kind = "Normal" if outcome is RunStatus.COMPLETED else "Warning"
@@ -57,5 +68,7 @@ class Teller:
             )
             self.warn(EventReason.ATTEMPT_FAILED, note, "Retry")
 
-    def _record(self, kind: str, reason: EventReason, note: str, action: str) -> None:
-        self._recorder.record(self._run, kind=kind, reason=reason.value, note=note, action=action)
+    def _record(
+        self, kind: str, reason: EventReason, note: str, action: str, related: api.Object | None = None
+    ) -> None:
+        self._recorder.record(self._about, kind=kind, reason=reason.value, note=note, action=action, related=related)

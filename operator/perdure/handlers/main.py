@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import kopf
 import structlog
@@ -81,6 +82,10 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
         login.register(registry, access)
         watch.register(registry, manager)
         ready = asyncio.Event()
+
+        @kopf.on.cleanup(registry=registry)
+        async def stopping(**_: Any) -> None:
+            stop.set()  # a signal goes to kopf; its own wait for this flag would keep it for its last five seconds
 
         def not_ready() -> str | None:
             return None if ready.is_set() else "the watches have not begun"

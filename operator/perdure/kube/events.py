@@ -20,7 +20,16 @@ class Recorder:
         self._queue: asyncio.Queue[tuple[str, api.Object]] = asyncio.Queue(backlog)
         self._log = structlog.get_logger("perdure.events")
 
-    def record(self, about: api.Object, *, kind: str, reason: str, note: str, action: str) -> None:
+    def record(
+        self,
+        about: api.Object,
+        *,
+        kind: str,
+        reason: str,
+        note: str,
+        action: str,
+        related: api.Object | None = None,
+    ) -> None:
         """Say that something happened to `about`.
 
         Args:
@@ -29,6 +38,7 @@ class Recorder:
             reason: one CamelCase word from `perdure.api.reasons`.
             note: a sentence, cut to 1,024 characters.
             action: what the operator did or tried, one CamelCase word.
+            related: a reference to another object that it is about.
         """
         meta = about["metadata"]
         time = now()
@@ -50,6 +60,7 @@ class Recorder:
                 "name": meta["name"],
                 "uid": meta["uid"],
             },
+            **({"related": related} if related else {}),
         }
         try:
             self._queue.put_nowait((api.path(api.EVENTS, meta["namespace"], "events"), body))

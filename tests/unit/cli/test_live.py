@@ -30,6 +30,13 @@ def test_a_pod_that_waits_says_for_what() -> None:
     assert seen.sights[NAME].waits_for == "container activity: ImagePullBackOff: no such image"
 
 
+def test_why_a_pod_could_not_be_made_is_told_until_it_is_there() -> None:
+    note = "Step charge: no pod for attempt 1 yet: exceeded quota"
+    events = [{"related": {"kind": "Pod", "name": NAME}, "message": note}, {"message": "of an older operator"}]
+    assert see(Flow().object, [], [], events).sights == {NAME: Sight(waits_for=note)}
+    assert see(Flow().object, [pod({"phase": "Pending"})], [], events).sights[NAME].waits_for == "ContainerCreating"
+
+
 def test_pods_of_other_attempts_are_only_known_to_exist() -> None:
     other = {**pod({}), "metadata": {"name": "order-42-2-9", "uid": "p"}}
     seen = see(Flow().object, [other], [])

@@ -12,7 +12,7 @@ from perdure.controller.status import RunFacts, Status, compose, failure_as_json
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
-from perdure.engine.inputs import HeartbeatRead
+from perdure.engine.inputs import AttemptWaiting, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
 
 FACTS = RunFacts(name="order-1", uid="uid-1", generation=3, progress="1/2", definition=None)
@@ -94,6 +94,15 @@ def test_an_attempt_that_runs_tells_since_when_and_what_its_last_heartbeat_said(
     assert entry["lastHeartbeatTime"] == "2026-01-01T00:00:02.500000Z"
     assert entry["heartbeatDetails"] == {"page": 4, "none": None}
     assert "nextAttemptTime" not in entry
+
+
+def test_an_attempt_that_has_not_started_tells_why_until_it_has() -> None:
+    drive = Drive.of(activity("book"))
+    drive.at(1, AttemptWaiting(scheduled_event_id=2, attempt=1, reason="exceeded quota"))
+    (entry,) = composed(drive)["pendingActivities"]
+    assert entry["waitingReason"] == "exceeded quota"
+    drive.started(2)
+    assert "waitingReason" not in composed(drive)["pendingActivities"][0]
 
 
 def test_an_activity_that_backs_off_tells_until_when_and_why() -> None:

@@ -302,7 +302,7 @@ class _Reader:
             heartbeat_timeout=kept.heartbeat_timeout if kept else None,
             details=sight.details if sight.details is not None else entry.get("heartbeatDetails"),
             last_failure=_object(entry.get("lastFailure")) or None,
-            waits_for=sight.waits_for if state == "Scheduled" else None,
+            waits_for=(sight.waits_for or entry.get("waitingReason")) if state == "Scheduled" else None,
             deadline=deadline if state != "BackingOff" else None,
         )
 

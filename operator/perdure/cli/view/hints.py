@@ -78,7 +78,7 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
             yield f"why `{activity.step}` failed", page.kubectl(run.namespace, "logs", failed[-1])
     elif activity.state == "Running" and pod and _exists(pod, run):
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
-    elif activity.waits_for and pod:
+    elif activity.waits_for and pod and _exists(pod, run):
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
 
 

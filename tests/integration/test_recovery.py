@@ -1,0 +1,61 @@
+"""What an operator makes of attempts whose pods it does not find after a restart. The API server is real."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from kube import Cluster, python
+from perdure.api.workflow import Activity
+from perdure.controller.attempts import Attempts
+from perdure.controller.identity import ActivityIdentity
+from perdure.controller.pods import Pods
+from perdure.engine.inputs import AttemptLost
+from perdure.engine.state import PendingActivity, State
+from perdure.kube.access import find_access
+from perdure.kube.client import Client
+from perdure.kube.clock import now
+from perdure.runtime.attempts import PodSettings, RunRef
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Attempts]:
+    """Those of a run that has no pods."""
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    run = RunRef(namespace=namespace.namespace, name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
+    async with Client.open(find_access(), user_agent="perdure-test") as client:
+        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+        found = Attempts(pods, run, lambda _note, _pod: None)
+        found.activities = {"work": Activity.parse(python("pass"))}
+        yield found
+
+
+def open_activity(*, started: bool) -> State:
+    """A run with one, scheduled a minute ago."""
+    time = now() - timedelta(minutes=1)
+    work = PendingActivity(
+        scheduled_event_id=2,
+        activity_id="only",
+        activity_type="work",
+        first_scheduled_time=time,
+        scheduled_time=time,
+        started_time=time if started else None,
+    )
+    return State(start_time=time, next_event_id=3, activities={"2": work})
+
+
+async def test_an_attempt_that_had_started_and_has_no_pod_is_lost(attempts: Attempts) -> None:
+    state = open_activity(started=True)
+    await attempts.recover(state)
+    (told,) = await attempts.gather(state, now())
+    assert isinstance(told, AttemptLost)
+    assert told.failure.details == {"reason": "PodGone"}
+
+
+async def test_an_attempt_that_may_never_have_had_a_pod_gets_one(attempts: Attempts) -> None:
+    state = open_activity(started=False)
+    await attempts.recover(state)
+    assert await attempts.gather(state, now()) == []
+    assert attempts.missing(state, now()) == [state.activities["2"]]

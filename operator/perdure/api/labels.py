@@ -11,6 +11,9 @@ GROUP: Final = "perdure.dev"
 API_VERSION: Final = "perdure.dev/v1alpha1"
 """API version of every kind."""
 
+SEARCH_PREFIX: Final = "search.perdure.dev/"
+"""Before the names of search attributes, as labels or annotations of runs."""
+
 PARENT_RUN_LABEL: Final = "perdure.dev/parent-run"
 """Label on child runs: the name of the parent (cut with a hash where it exceeds 63 characters)."""
 

@@ -52,6 +52,9 @@ class ConditionReason(StrEnum):
     START_DELAYED = "StartDelayed"
     """The run waits for its `startDelay` to pass."""
 
+    WORKFLOW_ID_IN_USE = "WorkflowIdInUse"
+    """The run waits: another one of its workflow id goes first, or is being closed."""
+
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
     """The run cannot start: the Workflow it names does not exist. It starts when there is one."""
 
@@ -229,6 +232,9 @@ class EventReason(StrEnum):
 
     INVALID_INPUT = "InvalidInput"
     """A run was not started, because its input does not fit the schema of the Workflow."""
+
+    WORKFLOW_ID_IN_USE = "WorkflowIdInUse"
+    """A run waits for another one of its workflow id."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
     """A run waits for a Workflow that does not exist."""

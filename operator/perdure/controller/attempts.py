@@ -13,7 +13,7 @@ from perdure.api.workflow import Activity
 from perdure.controller import pods as api_pods
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
 from perdure.engine import inputs
-from perdure.engine.failures import TimeoutType
+from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, State
 from perdure.engine.step import Transition
 from perdure.kube import client as api
@@ -51,6 +51,7 @@ class Attempts:
         self._made: set[PodKey] = set()  # attempts whose pod, and Lease if they have one, are known to have been made
         self._unread: set[PodKey] = set()
         self._pulses: dict[PodKey, Pulse] = {}
+        self._told_to_stop: set[PodKey] = set()
         self._leaving: dict[str, tuple[api.Object, bool]] = {}
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
         self._blocked: dict[PodKey, _Blocked] = {}
@@ -135,12 +136,12 @@ class Attempts:
     ) -> list[inputs.AttemptInput]:
         """What a pod tells about its attempt; None: the pod has disappeared."""
         attempt, definition = self._attempt(activity), self._definition(activity)
-        told = outcome(attempt, definition, pod, now=now)
+        told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now))
         if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
             return [told] if told is not None else []
         # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
         lease = await self._api.read_lease(self._run, _key(activity))
-        told = outcome(attempt, definition, pod, lease, now=now)
+        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
         pulse = self._pulse(activity, now).read(attempt, lease, now)
         return [heartbeat(attempt, lease, pulse), *([told] if told is not None else [])]
 
@@ -193,7 +194,7 @@ class Attempts:
         return [
             activity
             for activity in state.activities.values()
-            if activity.scheduled_time <= now
+            if state.may_start(activity, now)
             and _key(activity) not in self._made
             and not ((blocked := self._blocked.get(_key(activity))) and blocked.until > now)
         ]
@@ -225,6 +226,20 @@ class Attempts:
             note = f"Step {activity.activity_id}: no pod for attempt {activity.attempt} yet: {message}"
             self._tell_refused(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
 
+    # Asking pods to stop
+
+    async def pass_on_cancellations(self, state: State) -> None:
+        """Tell the attempts that were asked to stop: through the Lease those that heartbeat, the others by SIGTERM."""
+        for activity in state.activities.values():
+            key = _key(activity)
+            if not activity.cancel_requested or activity.started_time is None or key in self._told_to_stop:
+                continue
+            if activity.heartbeat_timeout is not None:
+                await self._api.request_cancel(self._run, key, "the workflow asks the activity to stop")
+            else:
+                await self._api.stop(self._run, key)
+            self._told_to_stop.add(key)
+
     # Letting pods go
 
     def retire(self, transition: Transition) -> None:
@@ -235,6 +250,7 @@ class Attempts:
             self._unread.discard(key)
             self._made.discard(key)
             self._pulses.pop(key, None)
+            self._told_to_stop.discard(key)
             if pod is not None:
                 self._leaving[pod["metadata"]["uid"]] = (pod, not attempt.succeeded)
 
@@ -292,3 +308,20 @@ def _due(state: State, key: PodKey) -> PendingActivity | None:
     """The open activity whose attempt that is; None for an attempt nobody waits for."""
     activity = state.activity(key.scheduled_event_id)
     return activity if activity is not None and activity.attempt == key.attempt else None
+
+
+def _as_asked(
+    activity: PendingActivity, pod: api.Object | None, told: inputs.AttemptInput | None
+) -> inputs.AttemptInput | None:
+    """What a pod tells, where it may only echo that it was asked to stop: it says so, or was deleted for it."""
+    if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):
+        return told
+    deleted = activity.heartbeat_timeout is None and (pod is None or "deletionTimestamp" in pod["metadata"])
+    if told.failure.kind is not FailureKind.CANCELLED and not deleted:
+        return told
+    return inputs.AttemptCancelled(
+        scheduled_event_id=told.scheduled_event_id,
+        attempt=told.attempt,
+        details=told.failure.details,
+        started_time=told.started_time,
+    )

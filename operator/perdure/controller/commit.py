@@ -5,6 +5,8 @@ read, the API server answers 409 and nothing has happened: the pass reads again 
 a run, and one whose answer was lost finds at its next write that the last one was done.
 """
 
+from collections.abc import Mapping
+
 from perdure.controller.status import Status
 from perdure.kube import client as api
 from perdure.kube.patch import Operation, json_patch
@@ -63,6 +65,25 @@ class Record:
         self._version = answer["metadata"]["resourceVersion"]
         self.status = status
         self.current = True
+
+    async def mark(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+        """Give the object labels and annotations, if nobody else has written since it was read.
+
+        Raises:
+            ConflictError: somebody has.
+        """
+        meta = self.object["metadata"]
+        wanted = {
+            "labels": {**(meta.get("labels") or {}), **labels},
+            "annotations": {**(meta.get("annotations") or {}), **annotations},
+        }
+        changed = {field: value for field, value in wanted.items() if value != (meta.get(field) or {})}
+        if not changed:
+            return
+        operations = [{"op": "add", "path": f"/metadata/{field}", "value": value} for field, value in changed.items()]
+        answer = await self._client.patch(self._url, [self._unchanged, *operations])
+        self._version = answer["metadata"]["resourceVersion"]
+        self.object = {**self.object, "metadata": {**meta, **changed}}
 
     async def confirm(self) -> None:
         """Make sure that what was read is still so, before anything is made by it that this pass has not committed itself.

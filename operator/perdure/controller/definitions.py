@@ -11,10 +11,11 @@ import pydantic
 from perdure.api.common import mistakes
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import WorkflowSpec
-from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
+from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.kube import client as api
 from perdure.language.compiler import compile_program
 from perdure.language.program import Finding, InvalidWorkflowError, Program
+from perdure.runtime.searching import misnamed
 
 MAX_INPUT = 256 * 1024
 """Bytes of JSON."""
@@ -132,16 +133,16 @@ def _compile(spec: dict[str, Any]) -> Program | list[Finding]:
 
 def _check_options(spec: WorkflowRunSpec) -> None:
     """Refuse what the API knows and this version does not do yet."""
-    asked = {
-        "workflow.type": spec.workflow is not None and spec.workflow.type is not None,
-        "startDelay": bool(spec.start_delay),
-        "startPaused": spec.start_paused,
-        "retryPolicy": spec.retry_policy is not None,
-        "searchAttributes": bool(spec.search_attributes),
-        "workflowIdConflictPolicy": spec.workflow_id_conflict_policy is not WorkflowIdConflictPolicy.FAIL,
-    }
     message = "is part of the API but not yet done by this version of the operator; see docs/limits.md"
-    findings = [Finding(f"spec.{name}", message) for name, given in asked.items() if given]
+    findings = []
+    if spec.workflow is not None and spec.workflow.type is not None:
+        findings.append(Finding("spec.workflow.type", message))
+    if spec.retry_policy is not None and spec.retry_policy.exponential is None:
+        findings.append(Finding("spec.retryPolicy", f"only `exponential`, written in place: anything else {message}"))
+    findings += [
+        Finding(f"spec.searchAttributes.{name}", "must be 1 to 63 letters, digits, `-`, `_` or `.`: it becomes a label")
+        for name in misnamed(spec.search_attributes)
+    ]
     try:
         size = len(orjson.dumps(spec.input))
     except orjson.JSONEncodeError as error:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from perdure.api.reasons import ConditionReason
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
+from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
 from perdure.runtime.chains import continuation_of, parent_of
 
@@ -42,12 +44,15 @@ class Entry:
     phase: str = ""
     closed: str = ""
     """RFC 3339; empty while it is open."""
+    refused: bool = False
+    """It never ran: its workflow id was taken."""
     successor: str = ""
     """Name of the run that continues or retries it; it keeps the workflow id for that one until it is there."""
     first_uid: str = ""
     """The first run of its chain."""
     parent_uid: str = ""
     initiated_event_id: int = 0
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     continues: str = ""
     """Name of the run that it continues or retries."""
 
@@ -130,7 +135,7 @@ class Directory:
         waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=lambda e: e.order)
         return next(iter((*open_, *waiting)), None)
 
-    def may_start(self, entry: Entry, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
+    def may_start(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:  # noqa: PLR0911 (one for each case)
         """Whether a run that waits may start now."""
         others = list(self.sharing(entry))
         for other in others:
@@ -144,7 +149,9 @@ class Directory:
         if entry.continues:
             return Go()
         newest = max(
-            (o for o in others if o.standing is Standing.CLOSED), key=lambda e: (e.closed, e.uid), default=None
+            (o for o in others if o.standing is Standing.CLOSED and not o.refused),
+            key=lambda e: (e.closed, e.uid),
+            default=None,
         )
         if newest is None or reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE:
             return Go()
@@ -182,10 +189,12 @@ def entry_of(obj: api.Object) -> Entry:
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
         phase=status.get("phase", ""),
         closed=closed,
+        refused=(status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
         successor=state.get("successor", "") if closed and state.get("startSuccessor") else "",
         first_uid=before.first_run_id if before else meta["uid"],
         parent_uid=parent.run_id if parent else "",
         initiated_event_id=parent.initiated_event_id if parent else 0,
+        parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
         continues=before.name if before else "",
     )
 

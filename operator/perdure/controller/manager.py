@@ -5,6 +5,7 @@ what there is, once in a while, and hands on what no event has told of. That is 
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,12 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
+from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.run import Run, Tools
+from perdure.engine import inputs
+from perdure.engine.starts import ParentClosePolicy
+from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
@@ -24,6 +29,7 @@ for a closed run that is removed when its time is over."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
+_ASK_AGAIN_SECONDS = 1.0
 _OPEN = "Running"
 _DEFAULT_TTL = 86_400
 """Seconds; the API server fills it in, so only an object from before that knows it not."""
@@ -33,7 +39,9 @@ class Manager:
     """Knows every run, and works on those that something has happened to."""
 
     def __init__(self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32) -> None:
+        self.directory = Directory()
         self._tools = tools
+        self._tasks: set[asyncio.Task[None]] = set()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
         self._orphans: dict[Key, api.Object] = {}
@@ -70,6 +78,7 @@ class Manager:
         self._seen(obj, deleted=deleted)
         run = self._runs.get(uid)
         expiry = _expiry(obj)
+        self._enter(obj, deleted=deleted)
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._queue.forget(_expiry_key(obj))
             if run is not None:
@@ -79,12 +88,86 @@ class Manager:
         if expiry is not None:
             self._queue.wake_at(_expiry_key(obj), expiry)
         if run is None:
-            if expiry is not None:
+            if expiry is not None and not _has_chores(obj):
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
-            self._runs[uid] = Run(self._tools, obj)
-            self._queue.wake(("run", uid))
+            self._add(obj)
         elif run.observe(obj):
             self._queue.wake(("run", uid))
+
+    def _add(self, obj: api.Object) -> Run:
+        uid = obj["metadata"]["uid"]
+        run = self._runs[uid] = Run(self._tools, self, obj, lambda: self._queue.wake(("run", uid)))
+        self._queue.wake(("run", uid))
+        return run
+
+    def _enter(self, obj: api.Object, *, deleted: bool) -> None:
+        """Note which run that is, and wake those whom it concerns: its parent, and who waits for its workflow id."""
+        if deleted:
+            before, after = self.directory.drop(obj["metadata"]["uid"]), None
+        else:
+            before, after = self.directory.put(obj)
+        known = before or after
+        if known is None or (
+            before and after and (before.standing, before.successor) == (after.standing, after.successor)
+        ):
+            return
+        parent = self._runs.get(known.parent_uid)
+        if parent is not None:
+            parent.observe_child(known.uid)
+            self._queue.wake(("run", known.parent_uid))
+        for other in self.directory.sharing(known):
+            if other.standing is Standing.WAITING:
+                self._queue.wake(("run", other.uid))
+        if deleted:
+            self._orphan_children(known)
+
+    def _orphan_children(self, parent: Entry) -> None:
+        """The object of a run is gone: the garbage collector removes its children but for those that are to close in order."""
+        for child in self.directory.children_of(parent.uid):
+            if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
+                reason = f"its parent `{parent.name}` was deleted"
+                self.ask(
+                    child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
+                )
+
+    # Between runs
+
+    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Give a run a request; `then` is called with its answer, once that is recorded."""
+        task = asyncio.get_running_loop().create_task(self._ask(entry, request, then))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        try:
+            run = self._runs.get(entry.uid) or await self._fetch(entry)
+        except (api.ApiError, *api.TRANSIENT) as error:
+            self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            self.ask(entry, request, then)
+            return
+        if run is None:
+            then(Answer(ok=False, reason="TargetNotFound", message=f"WorkflowRun `{entry.name}` was deleted"))
+            return
+        run.ask(request, then)
+        self._queue.wake(("run", entry.uid))
+
+    async def _fetch(self, entry: Entry) -> Run | None:
+        """A run that this process had no reason to know: it has closed."""
+        url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+        try:
+            obj = await self._tools.client.get(url)
+        except api.NotFoundError:
+            return None
+        if obj["metadata"]["uid"] != entry.uid:
+            return None
+        return self._runs.get(entry.uid) or self._add(obj)
+
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Tell a run that its answer to a request was recorded by whoever asked."""
+        run = self._runs.get(entry.uid)
+        if run is not None:
+            run.forget(request_id)
 
     def _take_pod(self, obj: api.Object, *, deleted: bool) -> None:
         self._seen(obj, deleted=deleted)
@@ -102,10 +185,24 @@ class Manager:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        await self._learn()
         async with asyncio.TaskGroup() as group:
             self._queue.start(group)
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
+
+    async def _learn(self) -> None:
+        """Know every run that there is before anything is decided about one of them."""
+        while True:
+            try:
+                for namespace in self._namespaces:
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
+                        self.directory.put(obj)
+            except (api.ApiError, *api.TRANSIENT) as error:
+                self._log.warning("Could not list the runs, trying again", error=repr(error))
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            else:
+                return
 
     async def _work(self, key: Key) -> None:
         metrics.QUEUE_DEPTH.set(self._queue.depth)
@@ -139,8 +236,8 @@ class Manager:
         expiry = _expiry(obj)
         if obj["metadata"]["uid"] != uid or expiry is None:
             return
-        if expiry > now():
-            self._queue.wake_at(key, expiry)
+        if expiry > now() or _has_chores(obj):
+            self._queue.wake_at(key, max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)))
             return
         await self._tools.client.delete(url, uid=uid)
 
@@ -248,6 +345,12 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
         if owner["kind"] == "WorkflowRun" and owner["uid"] == uid:
             return owner["name"], owner["uid"]
     return None
+
+
+def _has_chores(run: api.Object) -> bool:
+    """Whether a closed run has something left to do: children to close, a successor to make, a signal to give."""
+    state = (run.get("status") or {}).get("state") or {}
+    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor"))
 
 
 def _expiry(run: api.Object) -> datetime | None:

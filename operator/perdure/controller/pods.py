@@ -1,5 +1,6 @@
 """The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from perdure.api import labels
@@ -178,6 +179,21 @@ class Pods:
             return await self._client.get(api.path(api.COORDINATION, run.namespace, "leases", name))
         except api.NotFoundError:
             return None
+
+    async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
+        """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
+        with suppress(api.NotFoundError):
+            await self._client.merge(api.path(api.COORDINATION, run.namespace, "leases", name), body)
+
+    async def stop(self, run: RunRef, key: PodKey) -> None:
+        """Have an attempt's containers stopped, with their grace period; the pod stays until its outcome is recorded."""
+        pod = await self.read_pod(run, key)
+        if pod is not None and not pod["metadata"].get("deletionTimestamp"):
+            with suppress(api.NotFoundError):
+                url = api.path(api.CORE, run.namespace, "pods", pod["metadata"]["name"])
+                await self._client.delete(url, uid=pod["metadata"]["uid"])
 
     async def release(self, pod: api.Object, *, keep: bool) -> None:
         """Let a pod go: its outcome is recorded, or nobody waits for it any more.

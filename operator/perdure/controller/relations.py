@@ -5,6 +5,8 @@ whatever is done again after a crash is found done. What comes of it returns as 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -13,7 +15,7 @@ import structlog
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
-from perdure.controller.status import DamagedStateError, stored_state
+from perdure.controller.status import Status
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.failures import Failure, FailureKind
@@ -32,6 +34,8 @@ _OUTCOMES = {
     "TimedOut": ChildOutcome.TIMED_OUT,
     "Terminated": ChildOutcome.TERMINATED,
 }
+ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
+"""Failure type of a run that was not started because its workflow id is taken."""
 NOT_FOUND = "ExternalWorkflowExecutionNotFound"
 """Failure type of a signal or cancellation for which no run is open (temporal.api.enums.v1)."""
 
@@ -50,6 +54,14 @@ class Peers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Something for the engine, and what to do once it is recorded."""
+
+    input: inputs.RunInput
+    recorded: Callable[[], None] | None = None
+
+
 class Relations:
     """The relations of one run. The ``observe…`` methods may be called at any time."""
 
@@ -60,7 +72,7 @@ class Relations:
         self._peers = peers
         self._wake = wake
         self._news: set[str] = set()
-        self._inputs: list[inputs.RunInput] = []
+        self._inputs: list[_Told] = []
         self._asked: set[str] = set()
         self._made: set[str] = set()
         self._log = structlog.get_logger("perdure.relations").bind(namespace=run.namespace, run=run.name)
@@ -82,28 +94,27 @@ class Relations:
         self._asked.clear()
         self._made.clear()
 
-    async def gather(self, state: State) -> list[inputs.RunInput]:
-        """What has become of children and requests."""
-        observed, self._inputs = self._inputs, []
-        if state.closed:
-            self._news.clear()
-            return observed
-        news, self._news = self._news, set()
-        children = {child.initiated_event_id: child for child in state.children.values()}
-        try:
-            for uid in sorted(news):
-                entry = self._peers.directory.get(uid)
-                child = children.get(entry.initiated_event_id) if entry else None
-                if entry is not None and child is not None:
-                    observed += await self._read(child, entry)
-            observed += self._lost(state)
-        except BaseException:
-            self._news |= news
-            self._inputs = observed
-            raise
-        return observed
+    def taken(self, count: int) -> None:
+        """The first `count` of what was gathered is recorded."""
+        for told in self._inputs[:count]:
+            if told.recorded is not None:
+                told.recorded()
+        del self._inputs[:count]
 
-    async def _read(self, child: PendingChild, entry: Entry) -> list[inputs.RunInput]:
+    async def gather(self, state: State) -> list[inputs.RunInput]:
+        """What has become of children and requests; to be gathered again until it is `taken`."""
+        children = {child.initiated_event_id: child for child in state.children.values()}
+        for uid in sorted(self._news):
+            entry = self._peers.directory.get(uid)
+            child = children.get(entry.initiated_event_id) if entry and not state.closed else None
+            if entry is not None and child is not None:
+                self._inputs += map(_Told, await self._read(child, entry))
+            self._news.discard(uid)
+        if not state.closed:
+            self._inputs += map(_Told, self._lost(state))
+        return [told.input for told in self._inputs]
+
+    async def _read(self, child: PendingChild, entry: Entry) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
         """What a run of a child's chain tells."""
         number = child.initiated_event_id
         if entry.standing is Standing.WAITING:
@@ -120,7 +131,7 @@ class Relations:
         failure = _failure(status)
         if _has_successor(status):
             return []
-        if failure is not None and failure.type == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED:
+        if failure is not None and failure.type == ALREADY_STARTED:
             return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
         return [
             inputs.ChildClosed(
@@ -148,8 +159,25 @@ class Relations:
 
     # After the commit
 
-    async def follow_up(self, state: State, run: api.Object) -> None:
+    def has_to_do(self, state: State) -> bool:
+        """Whether the state asks for something that was not done yet."""
+        asked = self._asked | self._made
+        return any(
+            (
+                any(f"child/{key}" not in asked for key, c in state.children.items() if state.closed or c.start),
+                any(f"external/{key}" not in asked for key in state.externals),
+                any(f"marker/{key}" not in asked for key in state.markers),
+                state.start_successor and "successor" not in asked,
+            )
+        )
+
+    async def follow_up(self, state: State, run: api.Object, status: Status) -> None:
         """Do what the committed state asks for.
+
+        Args:
+            state: The state, committed.
+            run: The run.
+            status: Its status, as committed.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
@@ -162,9 +190,9 @@ class Relations:
         for key, external in state.externals.items():
             self._reach(key, external, closed=state.closed)
         for key, marker in state.markers.items():
-            await self._set_aside(key, marker, run)
+            await self._set_aside(key, marker)
         if state.start_successor and "successor" not in self._made:
-            await self._make_successor(state, run)
+            await self._make_successor(state, run, status)
 
     async def _make_child(self, child: PendingChild) -> None:
         key = f"child/{child.initiated_event_id}"
@@ -180,7 +208,7 @@ class Relations:
             found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))
             if not is_child(found, self._run, child):
                 message = f"there is a WorkflowRun `{name}` already, which is no child of this run"
-                failure = _application(ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)
+                failure = _application(ALREADY_STARTED, message)
         except (api.InvalidError, api.TooLargeError) as error:
             failure = _application("InvalidChildWorkflow", error.message)
         self._made.add(key)
@@ -207,16 +235,19 @@ class Relations:
         if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL:
             request = inputs.CancelRequested(request_id=request_id, reason=f"its parent `{self._run.name}` has closed")
         else:
-            request = inputs.TerminateRequested(request_id=request_id, reason=f"its parent `{self._run.name}` has closed")
+            request = inputs.TerminateRequested(
+                request_id=request_id, reason=f"its parent `{self._run.name}` has closed"
+            )
         self._once(chore.chore, lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
 
     def _reach(self, key: str, external: PendingExternal, *, closed: bool) -> None:
         """Give another run a signal, or a request to cancel itself."""
-        done = inputs.ExternalDone(initiated_event_id=external.initiated_event_id)
+        number = external.initiated_event_id
+        done = inputs.ExternalDone(initiated_event_id=number)
         target = self._target(external)
         if target is None:
             message = f"no run of workflow id `{external.workflow_id}` is open in namespace `{self._run.namespace}`"
-            failed = msgspec_replace(done, _application(NOT_FOUND, message))
+            failed = inputs.ExternalDone(initiated_event_id=number, failure=_application(NOT_FOUND, message))
             self._once(f"external/{key}", lambda: self._tell(done if closed else failed))
             return
         request_id = f"{self._run.uid}/{key}"
@@ -232,10 +263,9 @@ class Relations:
             )
 
         def answered(answer: Answer) -> None:
-            if answer.ok or closed:
-                self._tell(done)
-            else:
-                self._tell(msgspec_replace(done, _application(NOT_FOUND, answer.message)))
+            failure = None if answer.ok or closed else _application(NOT_FOUND, answer.message)
+            told = inputs.ExternalDone(initiated_event_id=number, failure=failure)
+            self._tell(told, lambda: self._peers.answered(target, request_id))
 
         self._once(f"external/{key}", lambda: self._peers.ask(target, request, answered))
 
@@ -248,8 +278,8 @@ class Relations:
             return None
         return directory.open_run(self._run.namespace, external.workflow_id)
 
-    async def _make_successor(self, state: State, run: api.Object) -> None:
-        events = history.decode_events((run.get("status") or {})["history"]["events"][-1:])
+    async def _make_successor(self, state: State, run: api.Object, status: Status) -> None:
+        events = history.decode_events(status["history"]["events"][-1:])
         body = successor_run(run, state, events[-1])
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
         try:
@@ -264,15 +294,13 @@ class Relations:
         self._made.add("successor")
         self._tell(inputs.ChoreDone(chore="successor"))
 
-    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, run: api.Object) -> None:
+    async def _set_aside(self, key: str, marker: ev.MarkerRecorded) -> None:
         """Write the DeadLetter that a marker asks for."""
         if f"marker/{key}" in self._made:
             return
-        body = _dead_letter(self._run, key, marker, run)
-        try:
+        with suppress(api.AlreadyExistsError):
+            body = _dead_letter(self._run, key, marker)
             await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
-        except api.AlreadyExistsError:
-            pass
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
 
@@ -281,14 +309,9 @@ class Relations:
             self._asked.add(key)
             do()
 
-    def _tell(self, told: inputs.RunInput) -> None:
-        self._inputs.append(told)
+    def _tell(self, told: inputs.RunInput, recorded: Callable[[], None] | None = None) -> None:
+        self._inputs.append(_Told(told, recorded))
         self._wake()
-
-
-def msgspec_replace(done: inputs.ExternalDone, failure: Failure) -> inputs.ExternalDone:
-    """The same, failed."""
-    return inputs.ExternalDone(initiated_event_id=done.initiated_event_id, failure=failure)
 
 
 def _application(type_: str, message: str) -> Failure:
@@ -310,7 +333,7 @@ def _has_successor(status: dict[str, Any]) -> bool:
     return bool(events[-1].get("newWorkflowRun"))
 
 
-def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, obj: api.Object) -> api.Object:
+def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded) -> api.Object:
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
     return {
@@ -328,6 +351,3 @@ def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, obj: api.Obje
             "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
         },
     }
-
-
-__all__ = ["DamagedStateError", "Peers", "Relations", "stored_state"]

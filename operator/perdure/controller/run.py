@@ -12,6 +12,7 @@ there: a restart makes the missing pods (their names are locks) and lets go of t
 lost looks like a conflict at the next one, and is found done.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,23 +20,31 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts
+from perdure.controller.beginning import Idle, Pointer, first_event
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
+from perdure.controller.directory import Taken, Wait, entry_of
 from perdure.controller.pods import Pods
+from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
-from perdure.engine import events as ev
+from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.state import State, apply
-from perdure.engine.step import Transition, next_wake, start, step, terminate
+from perdure.engine.step import Answer, Transition, next_wake, start, step, terminate
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
-from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress, with_defaults
-from perdure.language.program import InvalidWorkflowError
+from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
+from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import continuation_of, parent_of
+from perdure.runtime.searching import search_marks
 
+INVALID_INPUT = ConditionReason.INVALID_INPUT.value
+"""Failure type of a run whose input does not fit the schema of its Workflow."""
+_ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
 _FIRST_CONFLICT_PAUSE = timedelta(milliseconds=5)
 
 
@@ -49,10 +58,19 @@ class Tools:
     recorder: Recorder
 
 
-class Run:
-    """A WorkflowRun in this process. `advance` is called by one task at a time; the ``observe_…`` methods at any time."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, and who wants to know what becomes of it."""
 
-    def __init__(self, tools: Tools, obj: api.Object) -> None:
+    request: inputs.Request
+    then: Callable[[Answer], None]
+
+
+class Run:
+    """A WorkflowRun in this process. `advance` is called by one task at a time; everything else at any time."""
+
+    def __init__(self, tools: Tools, peers: Peers, obj: api.Object, wake: Callable[[], None]) -> None:
+        """`wake` has `advance` called soon."""
         meta = obj["metadata"]
         self.ref = RunRef(
             namespace=meta["namespace"],
@@ -67,6 +85,10 @@ class Run:
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
+        self._peers = peers
+        self._relations = Relations(tools.client, self.ref, peers, wake)
+        self._inbox: list[_Asked] = []
+        self._forgotten: list[inputs.RequestForgotten] = []
         self._conflicts = 0
 
     # Observing
@@ -74,8 +96,12 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether nothing is left to do: the run is closed or gone, and so are its pods, as far as they are ours."""
-        closed = self._record.gone or (self._state is not None and self._state.closed)
-        return closed and self._attempts.settled
+        if self._record.gone:
+            return self._attempts.settled
+        state = self._state
+        if state is None or not state.closed or state.has_chores:
+            return False
+        return self._attempts.settled and self._relations.settled and not self._inbox
 
     @property
     def waits_for_workflow(self) -> str | None:
@@ -99,6 +125,20 @@ class Run:
         """One of the run's pods has disappeared."""
         self._attempts.observe_gone(pod)
 
+    def observe_child(self, uid: str) -> None:
+        """A run that has this one as its parent has started, closed or gone."""
+        self._relations.observe_child(uid)
+
+    # Requests
+
+    def ask(self, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Have the run take a request at its next pass; `then` is called with the answer, once that is recorded."""
+        self._inbox.append(_Asked(request, then))
+
+    def forget(self, request_id: str) -> None:
+        """Whoever has asked knows the answer: it need not be remembered any more."""
+        self._forgotten.append(inputs.RequestForgotten(request_id=request_id))
+
     # The pass
 
     async def advance(self) -> datetime | None:
@@ -108,6 +148,7 @@ class Run:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         if self._record.gone:
+            self._refuse_all()
             self._attempts.let_all_go()
             await self._attempts.finish_leaving()
             return None
@@ -140,28 +181,59 @@ class Run:
             return None
         state = self._state
         assert state is not None
-        if not state.closed:
-            assert self._decider is not None
-            observed = await self._attempts.gather(state, now)
-            transition = step(state, observed, now, self._decider)
-            if transition.durable:
-                transition = await self._commit(transition, now)
-            self._state = state = transition.state
-            self._attempts.retire(transition)
-            if transition.more:
-                return now
+        state, more = await self._decide(state, now)
+        if more:
+            return now
         self._attempts.sort_out(state)
         await self._attempts.finish_leaving()
+        await self._attempts.pass_on_cancellations(state)
         for activity in self._attempts.missing(state, now):
             await self._record.confirm()
             await self._attempts.make(activity, now)
+        if self._relations.has_to_do(state):
+            await self._record.confirm()
+            await self._relations.follow_up(state, self._record.object, self._record.status)
         return min(filter(None, (next_wake(state, now), self._attempts.next_wake(state, now))), default=None)
+
+    async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
+        """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
+        asked, forgotten = list(self._inbox), list(self._forgotten)
+        told = await self._relations.gather(state)
+        observed: list[inputs.RunInput] = [*forgotten, *told]
+        if not state.closed:
+            observed += await self._attempts.gather(state, now)
+        observed += [each.request for each in asked]
+        if state.closed and not observed:
+            return state, False
+        transition = step(state, observed, now, self._decider_now())
+        if transition.durable:
+            transition = await self._commit(transition, now)
+        self._state = transition.state
+        self._attempts.retire(transition)
+        self._relations.taken(len(told))
+        del self._forgotten[: len(forgotten)]
+        self._answer(asked, transition)
+        return transition.state, transition.more
+
+    def _answer(self, asked: list[_Asked], transition: Transition) -> None:
+        for each in asked:
+            answer = transition.answers.get(each.request.request_id)
+            if answer is not None:
+                self._inbox.remove(each)
+                each.then(answer)
+
+    def _refuse_all(self) -> None:
+        """The run is gone: nobody gets what was asked for."""
+        asked, self._inbox = self._inbox, []
+        for each in asked:
+            each.then(Answer(ok=False, reason="TargetNotFound", message=f"WorkflowRun `{self.ref.name}` was deleted"))
 
     async def _read_again(self) -> None:
         """Someone else has written, or may have: look at everything anew."""
         if await self._record.read_again():
             self._state = None
             self._attempts.look_again()
+            self._relations.look_again()
 
     # Beginning, and going on after a restart
 
@@ -172,7 +244,7 @@ class Run:
             state = run_status.stored_state(self._record.status)
             if state is None:
                 return await self._begin(spec, now)
-            if state.activities:
+            if state.activities or state.children or state.externals:
                 # What a watch shows may be old; pods are made only for what is so now.
                 await self._read_again()
                 if self._record.gone:
@@ -187,6 +259,7 @@ class Run:
             return False
         if state.activities:
             await self._attempts.recover(state)
+        self._relations.look_again()
         if run_status.is_damaged(self._record.status):
             await self._record.write(run_status.compose(self._record.status, self._facts(state), state, (), now))
         self._state = state
@@ -208,33 +281,62 @@ class Run:
         self._decide_by(definition, spec, state.start_time)
 
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:
+        """Start the run, if it may and can be started; whether it was."""
+        workflow_type, given = self.ref.name, None
         try:
-            definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
+            self._decider = await self._claim(spec)
+            if self._decider is None:
+                definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
+                workflow_type, given = definition.workflow_type, with_defaults(definition.program, spec.input)
+                wrong = definition.program.check_input(given)
+                if wrong:
+                    raise InvalidWorkflowError(wrong, INVALID_INPUT)  # noqa: TRY301 (handled as what `find` raises)
+                self._decide_by(definition, spec, now)
         except NotReadyError as error:
-            await self._wait(error.reason, error.message, now)
-            return False
+            if not any(isinstance(each.request, _ENDS) for each in self._inbox):
+                await self._wait(error.reason, error.message, now)
+                return False
+            self._decider = Idle()
         except InvalidWorkflowError as error:
-            self._decider = Refuser(str(error))
-            workflow_type, run_input = self.ref.name, None
-        else:
-            self._decide_by(definition, spec, now)
-            workflow_type, run_input = definition.workflow_type, with_defaults(definition.program, spec.input)
-        run_timeout = spec.run_timeout or spec.execution_timeout or None
-        started = ev.WorkflowExecutionStarted(
-            event_id=1,
-            event_time=now,
-            workflow_type=workflow_type,
-            workflow_id=self.ref.workflow_id,
-            input=run_input,
-            workflow_execution_timeout=spec.execution_timeout or None,
-            workflow_run_timeout=run_timeout,
-            workflow_execution_expiration_time=now + spec.execution_timeout if spec.execution_timeout else None,
-            original_execution_run_id=self.ref.uid,
-            first_execution_run_id=self.ref.uid,
-        )
-        transition = await self._commit(start(started, self._decider_now()), now)
+            self._decider = Refuser(str(error), error.type)
+        continues = continuation_of(self._record.object)
+        parent = parent_of(self._record.object)
+        first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
+        if spec.search_attributes:
+            await self._record.mark(*search_marks(spec.search_attributes))
+        signals = continues.signals if continues else ()
+        transition = start(first, self._decider_now(), signals, paused=spec.start_paused and continues is None)
+        asked = list(self._inbox) if isinstance(self._decider, Idle) else []
+        if asked:
+            ended = step(transition.state, [each.request for each in asked], now, Idle())
+            transition = replace(ended, events=(*transition.events, *ended.events))
+        transition = await self._commit(transition, now)
         self._state = transition.state
+        self._answer(asked, transition)
         return True
+
+    async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
+        """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.
+
+        Raises:
+            NotReadyError: it has to be waited for another one.
+        """
+        entry = self._peers.directory.get(self.ref.uid) or entry_of(self._record.object)
+        verdict = self._peers.directory.may_start(
+            entry, reuse=spec.workflow_id_reuse_policy, conflict=spec.workflow_id_conflict_policy
+        )
+        match verdict:
+            case Taken(other, message, use_existing):
+                return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)
+            case Wait(other, terminate):
+                if terminate:
+                    reason = f"`{self.ref.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
+                    request = inputs.TerminateRequested(request_id=f"{self.ref.uid}/conflict", reason=reason)
+                    self._peers.ask(other, request, lambda _: None)
+                message = f"`{other.name}` has workflow id `{self.ref.workflow_id}` and goes first"
+                raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+            case _:
+                return None
 
     async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Say why the run does not start or go on; once, not at each try."""
@@ -248,19 +350,19 @@ class Run:
     def _decide_by(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> None:
         self._definition = definition
         self._attempts.activities = definition.program.activities
+        continues = continuation_of(self._record.object)
         scope = RunScope(
             name=self.ref.name,
             namespace=self.ref.namespace,
             workflow_id=self.ref.workflow_id,
             run_id=self.ref.uid,
-            attempt=1,
+            attempt=continues.attempt if continues else 1,
         )
         given = with_defaults(definition.program, spec.input)
         self._decider = Interpreter(definition.program, scope, input=given, start_time=start_time)
 
     def _decider_now(self) -> Decider:
-        assert self._decider is not None
-        return self._decider
+        return self._decider or Idle()  # of a closed run, nothing is decided any more
 
     # The commit
 
@@ -305,12 +407,14 @@ class Run:
 
     def _facts(self, state: State | None = None) -> run_status.RunFacts:
         done = ""
+        continues = continuation_of(self._record.object)
         definition = self._definition
         if state is not None and definition is not None:
             done = "{}/{}".format(*progress(definition.program, load_memory(state.memory)))
         return run_status.RunFacts(
             name=self.ref.name,
             uid=self.ref.uid,
+            first_uid=continues.first_run_id if continues else self.ref.uid,
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
             definition=definition.snapshot if definition else None,

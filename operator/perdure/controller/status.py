@@ -192,20 +192,21 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.message if failure else ""
     if delayed:
-        reason, message = ConditionReason.START_DELAYED, f"starts at {format_time(state.first_decision_time)}"
+        reason, message = (
+            ConditionReason.START_DELAYED,
+            f"starts at {format_time(state.first_decision_time or state.start_time)}",
+        )
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.task:
         reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
     verdicts = [_Verdict(succeeded, reason, message)]
     if state.cancel_requested:
-        verdicts.append(
-            _Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED)  # noqa: FBT003
-        )
+        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
     if state.paused:
-        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.paused.reason, ConditionType.PAUSED))  # noqa: FBT003
+        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.paused.reason, ConditionType.PAUSED))
     elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
-        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))  # noqa: FBT003
+        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
     return verdicts
 
 

@@ -28,9 +28,11 @@ class Finding:
 class InvalidWorkflowError(Exception):
     """A definition that cannot be run; `findings` tells everything that is wrong."""
 
-    def __init__(self, findings: list[Finding]) -> None:
+    def __init__(self, findings: list[Finding], type_: str = "InvalidWorkflow") -> None:
         super().__init__("; ".join(map(str, findings)))
         self.findings = findings
+        self.type = type_
+        """Type of the failure of a run that fails for it."""
 
 
 @dataclass(frozen=True, slots=True)

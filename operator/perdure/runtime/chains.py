@@ -20,6 +20,9 @@ from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentRefere
 from perdure.engine.state import PendingChild, State
 from perdure.runtime.attempts import KubeObject, RunRef
 
+SHORTEST_RUN = timedelta(seconds=1)
+"""A run that continues as new after less waits for the rest of it (Temporal: history.workflowIdReuseMinimalInterval)."""
+
 _Read = TypeVar("_Read", bound=msgspec.Struct)
 
 
@@ -97,7 +100,9 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     spec.pop("startDelay", None)
     spec.pop("startPaused", None)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
-        tie = msgspec.structs.replace(tie, signals=closing.signals)
+        # A run that continues at once, again and again, is slowed down, as by Temporal's server.
+        left = SHORTEST_RUN - (closing.event_time - state.start_time)
+        tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=left if left > timedelta(0) else None)
         spec["input"] = closing.input
         if closing.input is None:
             del spec["input"]
@@ -122,7 +127,7 @@ def is_successor(obj: KubeObject, uid: str) -> bool:
     return tie is not None and tie.run_id == uid
 
 
-def _run(
+def _run(  # noqa: PLR0917 (the parts of one object)
     namespace: str,
     name: str,
     spec: dict[str, Any],

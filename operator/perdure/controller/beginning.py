@@ -1,0 +1,104 @@
+"""How a run begins: its first event, and what decides for it where it has nothing to run."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api.names import successor_name
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine.decider import Decision
+from perdure.engine.starts import ParentReference
+from perdure.language.program import retry_policy
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import Continuation, Parent
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Decides for a run that ends before it had anything to decide by: it only lets itself be cancelled."""
+
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
+        """Cancel the run when it is asked to."""
+        asked = isinstance(event, ev.WorkflowExecutionCancelRequested)
+        return Decision((cmd.CancelWorkflowExecution(),) if asked else (), memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Decides for a run that only points to another one: it completes at once."""
+
+    name: str
+    run_id: str
+
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,  # noqa: ARG002 (the protocol)
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
+        """Say which run it is."""
+        result = {"workflowRun": self.name, "runId": self.run_id}
+        return Decision((cmd.CompleteWorkflowExecution(result=result),), memory)
+
+
+def first_event(
+    run: RunRef,
+    spec: WorkflowRunSpec,
+    workflow_type: str,
+    given: Any,
+    now: datetime,
+    *,
+    parent: Parent | None,
+    continues: Continuation | None,
+) -> ev.WorkflowExecutionStarted:
+    """The first event of a run.
+
+    Args:
+        run: The run.
+        spec: What it was asked to do.
+        workflow_type: What it runs.
+        given: Its input, defaults included.
+        now: When it begins.
+        parent: The run it is a child of.
+        continues: The run that it continues or retries; the execution timeout goes on from there.
+    """
+    expiration = continues.expiration if continues else None
+    if continues is None and spec.execution_timeout:
+        expiration = now + spec.execution_timeout
+    return ev.WorkflowExecutionStarted(
+        event_id=1,
+        event_time=now,
+        workflow_type=workflow_type,
+        workflow_id=run.workflow_id,
+        input=given,
+        workflow_execution_timeout=spec.execution_timeout or None,
+        workflow_run_timeout=spec.run_timeout or spec.execution_timeout or None,
+        workflow_task_timeout=spec.task_timeout,
+        workflow_execution_expiration_time=expiration,
+        first_workflow_task_backoff=(continues.backoff if continues else spec.start_delay) or None,
+        retry_policy=retry_policy(spec.retry_policy) if spec.retry_policy else None,
+        original_execution_run_id=run.uid,
+        first_execution_run_id=continues.first_run_id if continues else run.uid,
+        continued_execution_run_id=continues.run_id if continues else None,
+        continued_failure=continues.failure if continues else None,
+        attempt=continues.attempt if continues else 1,
+        parent=ParentReference(
+            name=parent.name,
+            workflow_id=parent.workflow_id,
+            run_id=parent.run_id,
+            initiated_event_id=parent.initiated_event_id,
+        )
+        if parent
+        else None,
+        search_attributes=spec.search_attributes,
+        successor=successor_name(run.name, run.uid),
+    )

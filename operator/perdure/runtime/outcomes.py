@@ -234,9 +234,7 @@ def _own_failure(facts: _Facts) -> Outcome:
     assert facts.failed is not None, "the row asked"
     if facts.main is None:
         return _failed(facts, _init_failure(facts.failed))
-    return _failed(
-        facts, _error_document(facts.failed, facts.definition) or _exit_failure(facts.failed, facts.definition)
-    )
+    return _failed(facts, container_failure(facts.failed, facts.definition))
 
 
 def _pod_failure(facts: _Facts) -> Outcome:
@@ -348,6 +346,19 @@ def _failed(facts: _Facts, failure: Failure) -> AttemptFailed:
         failure=failure,
         started_time=_started_time(facts),
     )
+
+
+def container_failure(ended: EndedContainer, definition: Activity) -> Failure:
+    """Tell why an activity's own container failed: by what it wrote, else by its exit code.
+
+    Args:
+        ended: How it ended, with another exit code than 0.
+        definition: The activity's definition.
+
+    Returns:
+        The failure.
+    """
+    return _error_document(ended, definition) or _exit_failure(ended, definition)
 
 
 def _error_document(ended: EndedContainer, definition: Activity) -> Failure | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.runtime.attempts import KubeObject
 from perdure.runtime.times import read_time
 
-_SIGNALS: Final = {
+SIGNALS: Final = {
     1: "SIGHUP",
     2: "SIGINT",
     3: "SIGQUIT",
@@ -32,7 +32,7 @@ _SIGNALS: Final = {
 _DEFAULT_GRACE: Final = 30
 """Seconds that Kubernetes gives containers to end where the pod's spec says nothing."""
 
-_BY_SIGNAL: Final = 128
+BY_SIGNAL: Final = 128
 """A process that a signal ended has this plus the signal's number as its exit code."""
 
 
@@ -198,7 +198,7 @@ def _ended(name: str, terminated: dict[str, Any]) -> EndedContainer:
         exit_code=code,
         reason=str(terminated.get("reason") or ""),
         message=str(terminated.get("message") or ""),
-        signal=_SIGNALS.get(terminated.get("signal") or code - _BY_SIGNAL),
+        signal=SIGNALS.get(terminated.get("signal") or code - BY_SIGNAL),
         started=read_time(terminated.get("startedAt")),
         finished=read_time(terminated.get("finishedAt")),
     )

@@ -17,6 +17,8 @@ VERBS = {
     "history": "perdure.cli.verbs.history",
     "list": "perdure.cli.verbs.list_runs",
     "replay": "perdure.cli.verbs.replay",
+    "simulate": "perdure.cli.verbs.simulate",
+    "test": "perdure.cli.verbs.test",
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
 }

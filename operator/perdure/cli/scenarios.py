@@ -1,0 +1,118 @@
+"""Reading scenarios and manifests from files, and playing them."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
+from perdure.simulation.report import Report
+from perdure.simulation.scenario import Scenario
+from perdure.simulation.world import EndlessError, World
+
+STDIN = "-"
+
+
+class _Loader(yaml.SafeLoader):
+    """Times stay the text that they are, as kubectl reads them."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+Result = tuple[Scenario, Report]
+
+
+def play(files: Iterable[str], scenario_file: str | None) -> Result:
+    """Simulate what files say.
+
+    Args:
+        files: Manifests; `-` is standard input.
+        scenario_file: The scenario, which may name further files; None for the one in which everything has its default.
+
+    Returns:
+        The scenario and what came of it.
+
+    Raises:
+        BadFileError: A file cannot be used, or the simulation does not come to an end.
+    """
+    source = scenario_file or "the scenario"
+    data = None
+    if scenario_file is not None:
+        documents = _documents(scenario_file)
+        if len(documents) > 1:
+            raise BadFileError(
+                f"{source}: must be one scenario, but has {len(documents)} documents; write one file for each"
+            )
+        data = documents[0] if documents else None
+    scenario = read_scenario(data, source)
+    folder = Path(scenario_file).parent if scenario_file not in {None, STDIN} and scenario_file else Path()
+    manifests = list(_manifests(list(files), scenario, folder))
+    world = World(read_cast(manifests, scenario, source), scenario)
+    try:
+        world.play()
+    except EndlessError as error:
+        raise BadFileError(f"{source}: {error}") from error
+    return scenario, Report(world)
+
+
+def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[Manifest]:
+    for file in files:
+        yield from (Manifest(file, data) for data in _documents(file))
+    known = {Path(file).resolve() for file in files if file != STDIN}
+    for names, extra in ((scenario.files, False), (scenario.workflows, True), (scenario.retry_policies, True)):
+        for name in names:
+            path = folder / name
+            if path.resolve() not in known:
+                known.add(path.resolve())
+                yield from (Manifest(str(path), data, extra) for data in _documents(str(path)))
+
+
+def scenarios_in(folder: Path) -> list[Path]:
+    """The scenarios of a folder and of the folders in it: YAML files that are no manifests.
+
+    Args:
+        folder: A folder, or a single scenario.
+
+    Raises:
+        BadFileError: There is no such folder.
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise BadFileError(f"{folder}: there is no such folder; name one that has scenarios in it")
+    found = (file for file in sorted(folder.rglob("*")) if file.suffix in {".yaml", ".yml"} and file.is_file())
+    return [file for file in found if _may_be_scenario(file)]
+
+
+def _may_be_scenario(file: Path) -> bool:
+    """Whether a file is a scenario, or is to be told to be wrong."""
+    if file.name in {"kustomization.yaml", "kustomization.yml"}:
+        return False
+    try:
+        documents = _documents(str(file))
+    except BadFileError:
+        return True
+    return any(not isinstance(data, dict) or data.get("kind", "Scenario") == "Scenario" for data in documents)
+
+
+def _documents(file: str) -> list[Any]:
+    """The documents of a YAML file that are not empty.
+
+    Raises:
+        BadFileError: It cannot be read.
+    """
+    try:
+        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+        return [data for data in yaml.load_all(text, Loader=_Loader) if data is not None]
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadFileError(
+            f"{file}: cannot be read: {why}; check the name, relative paths are those of the scenario"
+        ) from error
+    except yaml.YAMLError as error:
+        raise BadFileError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error

@@ -1,0 +1,74 @@
+"""`simulate`: what a workflow would do, in virtual time."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from perdure.cli.errors import ExitCode
+from perdure.cli.options import ColorOption, TimeFormat, TimeOption
+from perdure.cli.page import page_of
+from perdure.cli.terminal import Color, Screen
+
+HELP = """Run a workflow in virtual time, without a cluster.
+
+The engine and the interpreter are the real ones; activities do what the
+scenario says, or complete at once. 30 days pass in milliseconds.
+
+Exit status: 0 whatever becomes of the run, 1 if it is not what the scenario
+expects, 2 a file cannot be used or the run does not come to an end.
+
+\b
+Examples:
+  {program} simulate --file order.yaml
+  {program} simulate --file order.yaml --scenario declined.yaml
+  {program} simulate --scenario declined.yaml --output json
+"""
+
+
+class Output(StrEnum):
+    """How a simulation is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def command(
+    context: typer.Context,
+    *,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            help="Manifests of Workflow, WorkflowRun, RetryPolicy; may be repeated; - for standard input",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", help="What happens, and what is expected", show_default=False)
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    times: TimeOption = TimeFormat.RELATIVE,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Run a workflow in virtual time, without a cluster."""
+    from perdure.cli.scenarios import play  # noqa: PLC0415 - engine and language are slow to import, and not for `--help`
+    from perdure.cli.view import simulation as view  # noqa: PLC0415
+    from perdure.simulation.cast import BadFileError  # noqa: PLC0415
+
+    if not file and scenario is None:
+        raise typer.BadParameter("name a manifest, or a scenario that names one", param_hint="--file")
+    screen = Screen(color)
+    try:
+        wanted, report = play(file or [], scenario)
+    except BadFileError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"Error: {line}", err=True)
+        raise typer.Exit(ExitCode.TROUBLE) from error
+    unmet = report.unmet(wanted.expect) if wanted.expect else None
+    if output is Output.JSON:
+        screen.write_json(report.as_json() | ({} if unmet is None else {"unmet": unmet}))
+    else:
+        screen.show(view.show(report, unmet, page_of(context, screen, times=times)))
+    raise typer.Exit(ExitCode.NO if unmet else ExitCode.YES)

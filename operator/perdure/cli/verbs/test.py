@@ -1,0 +1,88 @@
+"""`test`: whether workflows do what their scenarios expect."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.errors import ExitCode
+from perdure.cli.options import ColorOption
+from perdure.cli.page import page_of
+from perdure.cli.terminal import Color, Screen
+
+HELP = """Simulate every scenario of a folder, and tell what is not as expected.
+
+A scenario names its manifests under `files`, relative to itself, and what it
+expects under `expect`. Files that are manifests themselves are passed over.
+
+Exit status: 0 everything is as expected, 1 something is not, 2 a file cannot
+be used, or there is none.
+
+\b
+Examples:
+  {program} test scenarios/
+  {program} test scenarios/declined.yaml --output json
+"""
+
+
+class Output(StrEnum):
+    """How the outcome is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def command(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with scenarios, or one scenario")],
+    *,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Simulate every scenario of a folder, and tell what is not as expected."""
+    from perdure.cli.scenarios import scenarios_in  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.view import simulation as view  # noqa: PLC0415
+    from perdure.simulation.cast import BadFileError  # noqa: PLC0415
+
+    screen = Screen(color)
+    try:
+        files = scenarios_in(folder)
+    except BadFileError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(ExitCode.TROUBLE) from error
+    if not files:
+        typer.echo(f"Error: {folder} has no scenarios: YAML files without `kind`, with `files` and `expect`", err=True)
+        raise typer.Exit(ExitCode.TROUBLE)
+    page = page_of(context, screen)
+    results = []
+    for file in files:
+        results.append(_play(file))
+        if output is Output.TEXT:
+            screen.show(view.verdict(results[-1], page))
+    count = {word: sum(result["verdict"] == word for result in results) for word in ("Met", "Unmet", "Bad")}
+    if output is Output.JSON:
+        screen.write_json({"scenarios": results, **{word.lower(): number for word, number in count.items()}})
+    else:
+        screen.show([view.summary(count, page)])
+    raise typer.Exit(ExitCode.TROUBLE if count["Bad"] else ExitCode.NO if count["Unmet"] else ExitCode.YES)
+
+
+def _play(file: Path) -> dict[str, Any]:
+    """Simulate one scenario: what came of it, in a few words."""
+    from perdure.cli.scenarios import play  # noqa: PLC0415 - see above
+    from perdure.simulation.cast import BadFileError  # noqa: PLC0415
+
+    try:
+        scenario, report = play([], str(file))
+    except BadFileError as error:
+        return {"file": str(file), "verdict": "Bad", "errors": str(error).splitlines()}
+    unmet = report.unmet(scenario.expect) if scenario.expect else []
+    return {
+        "file": str(file),
+        "verdict": "Unmet" if unmet else "Met",
+        "expects": scenario.expect is not None,
+        "phase": report.phase,
+        "elapsed": report.elapsed.total_seconds(),
+        "unmet": unmet,
+    }

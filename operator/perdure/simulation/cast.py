@@ -1,0 +1,278 @@
+"""The cast: from manifests to what is simulated, and the Workflows that may be started as children."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pydantic
+
+from perdure.api.common import API_VERSION, GROUP, ApiModel, Resource, mistakes
+from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
+from perdure.api.steps import ChildWorkflow
+from perdure.api.workflow import Workflow, WorkflowSpec
+from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
+from perdure.language.compiler import compile_program
+from perdure.language.program import InvalidWorkflowError, Program
+from perdure.simulation.scenario import Scenario
+
+_Kind = TypeVar("_Kind", bound=Resource)
+_Model = TypeVar("_Model", bound=ApiModel)
+
+
+class BadFileError(Exception):
+    """A manifest or a scenario that cannot be used; the message names file, place and remedy, a line for each mistake."""
+
+    def __init__(self, *mistaken: str) -> None:
+        super().__init__("\n".join(mistaken))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One document of a file."""
+
+    source: str
+    """Where it was read."""
+    data: Any
+    extra: bool = False
+    """It is there for others: it is not what is simulated, unless it is asked for by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """What is simulated."""
+
+    name: str
+    namespace: str
+    workflow_type: str
+    program: Program
+    spec: WorkflowRunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What is simulated, and by name what it may start."""
+
+    lead: Lead
+    programs: Mapping[str, Program]
+
+
+def read_scenario(data: Any, source: str) -> Scenario:
+    """Read a scenario.
+
+    Args:
+        data: The decoded document; nothing at all is the scenario in which everything has its default.
+        source: Where it was read.
+
+    Raises:
+        BadFileError: it is no scenario.
+    """
+    if data is not None and not isinstance(data, dict):
+        raise BadFileError(f"{source}: a scenario must be an object, such as `input: {{}}`")
+    try:
+        return Scenario.parse(data or {})
+    except pydantic.ValidationError as error:
+        raise BadFileError(*(f"{source}: {mistake}" for mistake in mistakes(error))) from error
+
+
+def read_cast(manifests: Iterable[Manifest], scenario: Scenario, source: str) -> Cast:
+    """Find out what is simulated, and compile it.
+
+    Args:
+        manifests: The documents of all files.
+        scenario: Says which of several, and names activities and children.
+        source: Where the scenario was read.
+
+    Raises:
+        BadFileError: a manifest is wrong, or it is not clear what is to be simulated.
+    """
+    shelf = _Shelf()
+    for manifest in manifests:
+        shelf.put(manifest)
+    cast = shelf.cast(scenario, source)
+    _check_names(cast, scenario, source)
+    return cast
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What the files have, by kind and name; with each where it was read."""
+
+    workflows: dict[str, tuple[str, Workflow]] = field(default_factory=dict)
+    runs: dict[str, tuple[str, WorkflowRun]] = field(default_factory=dict)
+    policies: dict[str, tuple[str, RetryPolicy]] = field(default_factory=dict)
+    extras: set[str] = field(default_factory=set)
+
+    def put(self, manifest: Manifest) -> None:
+        """Take a document; those of other kinds are passed over."""
+        data = manifest.data
+        if not isinstance(data, dict) or "kind" not in data:
+            raise BadFileError(f"{manifest.source}: must be a manifest with `apiVersion: {API_VERSION}` and a `kind`")
+        if not str(data.get("apiVersion")).startswith(f"{GROUP}/"):
+            return
+        match data["kind"]:
+            case "Workflow":
+                self._keep(self.workflows, Workflow, manifest)
+            case "WorkflowRun":
+                self._keep(self.runs, WorkflowRun, manifest)
+            case "RetryPolicy":
+                self._keep(self.policies, RetryPolicy, manifest)
+            case "Scenario":
+                raise BadFileError(f"{manifest.source}: is a scenario; name it with --scenario")
+            case _:
+                pass
+
+    def _keep(self, where: dict[str, tuple[str, _Kind]], kind: type[_Kind], manifest: Manifest) -> None:
+        try:
+            found = kind.parse(manifest.data)
+        except pydantic.ValidationError as error:
+            raise BadFileError(*(f"{manifest.source}: {mistake}" for mistake in mistakes(error))) from error
+        name = found.metadata.name or found.metadata.generate_name.rstrip("-.")
+        if not name:
+            raise BadFileError(f"{manifest.source}: metadata.name: must be set")
+        before = where.get(name)
+        if before is not None and before[1] != found:
+            what = f"{kind.__name__} `{name}`"
+            raise BadFileError(f"{manifest.source}: {what} stands in {before[0]} already, and differs; leave one out")
+        where[name] = (manifest.source, found)
+        if manifest.extra and before is None:
+            self.extras.add(f"{kind.__name__}/{name}")
+
+    def cast(self, scenario: Scenario, source: str) -> Cast:
+        """Compile everything, and choose what is simulated."""
+        programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
+        run, workflow = self._choose(scenario, source)
+        if run is None:
+            spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
+            return Cast(
+                Lead(name=workflow, namespace="default", workflow_type=workflow, program=programs[workflow], spec=spec),
+                programs,
+            )
+        where, found = self.runs[run]
+        spec = self._resolve(found.spec, "spec", where)
+        if spec.inline is not None:
+            program, workflow = self._compile(where, spec.inline, "spec.inline"), run
+        else:
+            workflow = (spec.workflow and spec.workflow.name) or ""
+            if workflow not in programs:
+                raise BadFileError(
+                    f"{where}: spec.workflow: there is no Workflow `{workflow}` in the files, which have "
+                    f"{_listed(programs)}; name its file as well"
+                )
+            program = programs[workflow]
+        namespace = found.metadata.namespace or "default"
+        return Cast(Lead(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec), programs)
+
+    def _choose(self, scenario: Scenario, source: str) -> tuple[str | None, str]:
+        """The run or the Workflow that is simulated."""
+        wanted = scenario.workflow
+        runs = [n for n in self.runs if f"WorkflowRun/{n}" not in self.extras]
+        if wanted:
+            of = [n for n in runs if (ref := self.runs[n][1].spec.workflow) is not None and ref.name == wanted]
+            if wanted in self.runs or len(of) == 1:
+                return (wanted if wanted in self.runs else of[0]), ""
+            if wanted in self.workflows:
+                return None, wanted
+            known = _listed([*self.runs, *self.workflows])
+            raise BadFileError(f"{source}: workflow: there is no `{wanted}` in the files, which have {known}")
+        workflows = [n for n in self.workflows if f"Workflow/{n}" not in self.extras]
+        children = {child for n in workflows for child in children_of(self.workflows[n][1].spec) if child != n}
+        roots = [n for n in workflows if n not in children] if not runs else []
+        if len(runs) == 1:
+            return runs[0], ""
+        if len(roots) == 1:
+            return None, roots[0]
+        if runs or workflows:
+            known = _listed(runs or workflows)
+            raise BadFileError(f"{source}: the files have {known}; say with `workflow: NAME` which one is simulated")
+        raise BadFileError(f"{source}: the files have no Workflow and no WorkflowRun; name a manifest of either")
+
+    def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
+        try:
+            return compile_program(self._resolve(spec, path, where))
+        except InvalidWorkflowError as error:
+            told = (
+                f"{where}: {finding.path.replace('spec', path, 1)}: {finding.message}" for finding in error.findings
+            )
+            raise BadFileError(*told) from error
+
+    def _resolve(self, model: _Model, path: str, where: str) -> _Model:
+        """The same with every RetryPolicy that is meant by name written in place."""
+        changes = {}
+        for name, info in type(model).model_fields.items():
+            before = getattr(model, name)
+            after = self._resolved(before, f"{path}.{info.alias or name}", where)
+            if after is not before:
+                changes[name] = after
+        return model.model_copy(update=changes) if changes else model
+
+    def _resolved(self, value: Any, path: str, where: str) -> Any:
+        if isinstance(value, RetryPolicyChoice) and value.name is not None:
+            if value.name not in self.policies:
+                raise BadFileError(
+                    f"{where}: {path}.name: there is no RetryPolicy `{value.name}` in the files, which have "
+                    f"{_listed(self.policies)}; name its file as well"
+                )
+            policy = self.policies[value.name][1].spec
+            return RetryPolicyChoice(exponential=policy.exponential, cloud_scheduler=policy.cloud_scheduler)
+        if isinstance(value, ApiModel):
+            return self._resolve(value, path, where)
+        if isinstance(value, list):
+            after = [self._resolved(item, f"{path}[{i}]", where) for i, item in enumerate(value)]
+            return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
+        return value
+
+
+def children_of(spec: WorkflowSpec) -> set[str]:
+    """The Workflows that a definition starts as children."""
+    return {child.workflow.name for child in _models(spec, ChildWorkflow) if child.workflow.name}
+
+
+def _models(value: Any, kind: type[_Model]) -> Iterator[_Model]:
+    """Every model of a kind in another."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, ApiModel):
+        for name in type(value).model_fields:
+            yield from _models(getattr(value, name), kind)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _models(item, kind)
+
+
+def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
+    """What a scenario names must be there: a misspelt name would say nothing, quietly."""
+    programs = [cast.lead.program, *cast.programs.values()]
+    activities = {name for program in programs for name in program.activities}
+    children = {name for program in programs for name in children_of(program.spec)}
+    expected = scenario.expect.attempts if scenario.expect else {}
+    mistaken = [
+        f"{source}: {path}.{name}: there is no such {what}; there are: {_listed(sorted(known))}"
+        for path, what, names, known in (
+            ("activities", "activity", scenario.activities, activities),
+            ("expect.attempts", "activity", expected, activities),
+            ("children", "child workflow", scenario.children, children),
+        )
+        for name in names
+        if name not in known
+    ]
+    mistaken += [
+        f"{source}: children.{name}: the Workflow is in the files, so it is simulated itself; script its activities"
+        for name in scenario.children
+        if name in cast.programs
+    ]
+    if scenario.strict:
+        mistaken += [
+            f"{source}: activities: nothing is said of `{name}`; write `{name}: [{{output: …}}]`, or leave `strict` out"
+            for name in sorted(activities - scenario.activities.keys())
+        ]
+        mistaken += [
+            f"{source}: children: nothing is said of `{name}`; name its file under `workflows`, or write "
+            f"`{name}: [{{output: …}}]`"
+            for name in sorted(children - scenario.children.keys() - cast.programs.keys())
+        ]
+    if mistaken:
+        raise BadFileError(*mistaken)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"

@@ -1,0 +1,236 @@
+"""What came of a simulation, as JSON; and whether that was expected."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.api.durations import format_decimal_duration
+from perdure.api.fields import format_time
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.failures import Failure
+from perdure.engine.state import RunStatus
+from perdure.language.failures import as_json, matches
+from perdure.language.interpreter import load_memory
+from perdure.language.values import shown
+from perdure.simulation.players import Chain, Run, ScriptedChild, Try
+from perdure.simulation.scenario import Between, Expect
+from perdure.simulation.timeline import length
+from perdure.simulation.tree import Node
+from perdure.simulation.world import World
+
+Json = dict[str, Any]
+
+_SLACK = timedelta(milliseconds=1)
+"""What manifests cannot write is not expected exactly."""
+
+
+class Report:
+    """What came of a simulation that has been played."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.lead = world.lead
+        self.last = self.lead.current
+        self.start = world.start
+        closed = self.last.state.close_time if self.last.state else None
+        self.elapsed = (closed or world.now) - self.start
+
+    # What there is to know
+
+    @property
+    def phase(self) -> str:
+        """Where the last run of the chain stands."""
+        return _phase(self.lead)
+
+    @property
+    def output(self) -> Any:
+        """What the run completed with."""
+        return getattr(self.last.events[-1], "result", None) if self.lead.status is RunStatus.COMPLETED else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it did not complete."""
+        return ev.failure_of(self.last.events[-1])
+
+    @property
+    def attempts(self) -> dict[str, list[Try]]:
+        """The attempts of each activity, of all runs."""
+        found: dict[str, list[Try]] = {}
+        for tried in self.world.tries:
+            found.setdefault(tried.activity, []).append(tried)
+        return found
+
+    @property
+    def waits_for(self) -> list[str]:
+        """What the last run waits for, where it has not closed: nothing of that will happen."""
+        return list(_waits_for(self.last)) if self.lead.open else []
+
+    # As JSON
+
+    def as_json(self) -> Json:
+        """Everything, under the names that the status of a run uses; times in seconds since the start."""
+        found: Json = {
+            "phase": self.phase,
+            "output": self.output,
+            "failure": as_json(self.failure) if self.failure else None,
+            "elapsed": _number(self.elapsed),
+            "runs": len(self.lead.runs),
+            "name": self.lead.runs[0].name,
+            "workflow": self.lead.role.workflow_type,
+            "workflowId": self.lead.role.workflow_id,
+            "startTime": format_time(self.start),
+        }
+        if self.lead.open:
+            found["waitsFor"] = self.waits_for
+        found["attempts"] = {
+            activity: [self._attempt(tried) for tried in tries] for activity, tries in self.attempts.items()
+        }
+        found["steps"] = self._nodes(self.last.tree.nodes)
+        found["events"] = [event for run in self.lead.runs for event in self._events(run)]
+        found["children"] = [self._child(p) for p in self.world.players if p is not self.lead]
+        if self.world.dead_letters:
+            found["deadLetters"] = self.world.dead_letters
+        return found
+
+    def _attempt(self, tried: Try) -> Json:
+        found = {
+            "run": tried.run.name,
+            "step": tried.path,
+            "attempt": tried.number,
+            "start": self._since(tried.start) if tried.end is None or tried.start <= tried.end else None,
+            "end": self._since(tried.end),
+            "outcome": tried.outcome,
+        }
+        return found | ({"failure": as_json(tried.failure)} if tried.failure else {})
+
+    def _nodes(self, nodes: Iterable[Node]) -> list[Json]:
+        return [
+            {
+                "name": node.name,
+                "path": node.path,
+                "kind": node.kind,
+                **({"target": node.target} if node.target else {}),
+                "status": node.status or "NotReached",
+                "start": self._since(node.start),
+                "end": self._since(node.end),
+                **({"steps": self._nodes(node.nodes)} if node.nodes else {}),
+            }
+            for node in nodes
+        ]
+
+    def _events(self, run: Run) -> Iterator[Json]:
+        for event, data in zip(run.events, history.encode(run.events), strict=True):
+            yield {**data, "run": run.name, "time": self._since(event.event_time)}
+
+    def _child(self, child: Chain | ScriptedChild) -> Json:
+        if isinstance(child, ScriptedChild):
+            return {
+                "workflow": child.workflow_type,
+                "workflowId": child.workflow_id,
+                "parent": child.parent[0].name,
+                "phase": child.status.value,
+                "scripted": True,
+                "start": self._since(child.start),
+                "end": self._since(child.end),
+            }
+        closing = child.current.events[-1]
+        failure = ev.failure_of(closing)
+        state = child.current.state
+        return {
+            "workflow": child.role.workflow_type,
+            "workflowId": child.role.workflow_id,
+            "name": child.runs[0].name,
+            "parent": child.parent[0].name if child.parent else None,
+            "phase": _phase(child),
+            "output": getattr(closing, "result", None) if child.status is RunStatus.COMPLETED else None,
+            "failure": as_json(failure) if failure else None,
+            "runs": len(child.runs),
+            "start": self._since(child.runs[0].first.event_time),
+            "end": self._since(state.close_time if state else None),
+            "steps": self._nodes(child.current.tree.nodes),
+            "events": [event for run in child.runs for event in self._events(run)],
+        }
+
+    def _since(self, time: datetime | None) -> float | None:
+        return None if time is None else _number(time - self.start)
+
+    # Expectations
+
+    def unmet(self, expect: Expect) -> list[str]:
+        """What is not as expected, a sentence for each; empty where everything is."""
+        return list(self._unmet(expect))
+
+    def _unmet(self, expect: Expect) -> Iterator[str]:
+        failure = self.failure
+        because = f" ({failure.message})" if failure else ""
+        if expect.phase is not None and expect.phase.value != self.phase:
+            yield f"phase: expected {expect.phase.value}, got {self.phase}{because}"
+        if "output" in expect.model_fields_set and (
+            self.output != expect.output or self.lead.status is not RunStatus.COMPLETED
+        ):
+            got = shown(self.output) if self.lead.status is RunStatus.COMPLETED else f"none, it is {self.phase}"
+            yield f"output: expected {shown(expect.output)}, got {got}"
+        if expect.failure_type is not None and not (failure and matches(failure, [expect.failure_type])):
+            types = " > ".join(min(node.type_names()) for node in failure.chain()) if failure else "no failure"
+            yield f"failureType: expected {expect.failure_type}, got {types}"
+        if expect.elapsed is not None and not _within(self.elapsed, expect.elapsed):
+            yield f"elapsed: expected {_wanted(expect.elapsed)}, got {format_decimal_duration(self.elapsed)}"
+        if expect.runs is not None and expect.runs != len(self.lead.runs):
+            yield f"runs: expected {expect.runs}, got {len(self.lead.runs)}"
+        for activity, wanted in expect.attempts.items():
+            outcomes = [tried.outcome for tried in self.attempts.get(activity, ())]
+            if wanted not in (outcomes, len(outcomes)):
+                told = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
+                yield f"attempts.{activity}: expected {told}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
+
+
+def _phase(chain: Chain) -> str:
+    state = chain.current.state
+    return "Paused" if state and state.paused else chain.status.value
+
+
+def _waits_for(run: Run) -> Iterator[str]:
+    state = run.state
+    assert state is not None
+    if state.paused:
+        yield "the run is paused"
+    if state.task:
+        yield f"cannot be decided: {state.task.message}"
+    memory = load_memory(state.memory)
+    nodes = {node.path: node for node in _all(run.tree.nodes)}
+    for path in memory.listeners:
+        node = nodes.get(path)
+        yield f"step `{path}`: signal `{node.target}`" if node and node.target else f"step `{path}`: a signal"
+    for path in memory.watchers:
+        yield f"step `{path}`: its condition"
+    for activity in state.activities.values():
+        yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"
+    for child in state.children.values():
+        yield f"step `{child.child_id}`: child `{child.workflow_id}`"
+
+
+def _all(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        yield from _all(node.nodes)
+
+
+def _number(time: timedelta) -> float:
+    """Seconds; a whole number where they are."""
+    seconds = time.total_seconds()
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+def _within(elapsed: timedelta, wanted: timedelta | Between) -> bool:
+    if isinstance(wanted, timedelta):
+        return abs(elapsed - wanted) <= _SLACK
+    at_least, at_most = wanted.at_least, wanted.at_most
+    return (at_least is None or elapsed + _SLACK >= at_least) and (at_most is None or elapsed - _SLACK <= at_most)
+
+
+def _wanted(wanted: timedelta | Between) -> str:
+    if isinstance(wanted, timedelta):
+        return length(wanted)
+    bounds = (("at least", wanted.at_least), ("at most", wanted.at_most))
+    return " and ".join(f"{word} {length(bound)}" for word, bound in bounds if bound is not None)

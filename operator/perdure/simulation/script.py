@@ -1,0 +1,118 @@
+"""Which entry of a scenario is next, and how an attempt goes that follows it."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from perdure.api.workflow import Activity
+from perdure.engine.failures import Failure, FailureKind
+from perdure.runtime.outcomes import container_failure
+from perdure.runtime.statuses import BY_SIGNAL, SIGNALS, EndedContainer
+from perdure.simulation.scenario import Attempt, Fail, Reply
+
+_Entry = TypeVar("_Entry", bound=Reply)
+
+
+class Script(Generic[_Entry]):
+    """The entries of a scenario by name, and how many of them were taken.
+
+    They are counted for each name and input: a retry, and a later call with the same input, take the next entry; calls with
+    other inputs begin with the first one.
+    """
+
+    def __init__(self, entries: Mapping[str, Sequence[_Entry]]) -> None:
+        self._entries = entries
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    def next(self, name: str, given: Any) -> _Entry | None:
+        """The entry for the next attempt of that name and input; None where the scenario does not say anything of it."""
+        fitting = [e for e in self._entries.get(name, ()) if e.when_input is not None and fits(given, e.when_input)]
+        fitting = fitting or [e for e in self._entries.get(name, ()) if e.when_input is None]
+        if not fitting:
+            return None
+        key = name, json.dumps(given, sort_keys=True, default=str)
+        self._taken[key] += 1
+        return fitting[min(self._taken[key], len(fitting)) - 1]
+
+
+def fits(given: Any, wanted: Any) -> bool:
+    """Whether an input is what an entry is for: equal, or, of objects, equal in the fields that are named."""
+    if isinstance(wanted, dict) and isinstance(given, dict):
+        return all(key in given and fits(given[key], value) for key, value in wanted.items())
+    return isinstance(given, bool) == isinstance(wanted, bool) and bool(given == wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Beats:
+    """When an attempt heartbeats: every so often, so many times."""
+
+    start: datetime
+    every: timedelta
+    count: int | None
+    """None: without end."""
+    details: Any = None
+
+    def last(self, now: datetime) -> datetime | None:
+        """The last heartbeat so far."""
+        number = (now - self.start) // self.every
+        if self.count is not None:
+            number = min(number, self.count)
+        return self.start + number * self.every if number > 0 else None
+
+    def next(self, now: datetime) -> datetime | None:
+        """The next heartbeat after now, None where there is none."""
+        number = (now - self.start) // self.every + 1
+        return None if self.count is not None and number > self.count else self.start + number * self.every
+
+    def silence(self, timeout: timedelta) -> datetime | None:
+        """When the first gap has become longer than a heartbeat timeout allows, were the attempt to run on."""
+        if self.every > timeout or self.count == 0:
+            return self.start + timeout
+        return None if self.count is None else self.start + self.count * self.every + timeout
+
+
+def beats(entry: Attempt, start: datetime, timeout: timedelta) -> Beats:
+    """The heartbeats of an attempt that has a heartbeat timeout: as scripted; else in time, or none if it hangs."""
+    if entry.heartbeats:
+        return Beats(start, entry.heartbeats.every, entry.heartbeats.count, entry.heartbeats.details)
+    return Beats(start, timeout, 0 if entry.hang else None)
+
+
+def exit_code(entry: Attempt) -> int:
+    """How the container of an attempt ends."""
+    return entry.exit_code if entry.exit_code is not None else 1 if entry.fail else 0
+
+
+def attempt_failure(entry: Attempt, definition: Activity) -> Failure | None:
+    """Why an attempt fails, by the same rules as that of a real pod; None if it succeeds."""
+    code = exit_code(entry)
+    if not code:
+        return None
+    ended = EndedContainer(
+        name="activity",
+        exit_code=code,
+        reason="Error",
+        message=json.dumps({"error": entry.fail.dump()}) if entry.fail else "",
+        signal=SIGNALS.get(code - BY_SIGNAL),
+        started=None,
+        finished=None,
+    )
+    return container_failure(ended, definition)
+
+
+def child_failure(fail: Fail) -> Failure:
+    """Why a scripted child fails."""
+    return Failure(
+        kind=FailureKind.APPLICATION,
+        type=fail.type or "Failed",
+        message=fail.message or "the scenario lets it fail",
+        details=fail.details,
+        non_retryable=fail.non_retryable,
+    )
+
+
+LOST = Failure(kind=FailureKind.SERVER, message="the scenario lets the pod get lost", details={"reason": "PodGone"})
+"""Why an attempt is lost."""

@@ -62,6 +62,7 @@ class _Compiler:
                 template = self.template(f"spec.{name}.input", handler.input, names)
                 self.check_steps(f"spec.{name}.input", template, [s.name for s in self.spec.steps], None)
                 handlers[name] = CompiledHandler(handler, template)
+        self.check_continuing()
         self.keep_for_handlers(flows, handlers)
         return Program(self.spec, flows, self.activities, handlers, checked)
 
@@ -72,6 +73,37 @@ class _Compiler:
             references = handler.input.references
             asked |= set(main.by_name) if references.every_step else references.steps & set(main.by_name)
         flows[""] = Flow(main.steps, main.by_name, main.dependants, main.output, frozenset(asked), main.params)
+
+    def check_continuing(self) -> None:
+        """What runs while the run closes cannot continue it as new."""
+        entries = [(f"spec.{name}", getattr(self.spec, field)) for field, name in HANDLERS.items()]
+        lists = [("spec", self.spec.steps), *((f"spec.blocks[{i}]", b.steps) for i, b in enumerate(self.spec.blocks))]
+        for path, steps in lists:
+            for i, step in enumerate(steps):
+                if step.compensate and step.compensate.call:
+                    entries.append((f"{path}.steps[{i}].compensate", step.compensate.call))
+        for path, entry in entries:
+            found = self.continuing(entry.block) if entry else None
+            if found:
+                block, step_name = found
+                self.found(
+                    path,
+                    f"runs step `{step_name}` of block `{block}`, which is `continueAsNew`; it must not: the run is "
+                    "closing by then",
+                )
+
+    def continuing(self, start: str) -> tuple[str, str] | None:
+        """The first `continueAsNew` that a block leads to: its block and step."""
+        seen, waiting = {start}, [start]
+        while waiting:
+            name = waiting.pop()
+            for step in self.blocks[name].steps if name in self.blocks else ():
+                if step.continue_as_new:
+                    return name, step.name
+                following = {call.block for _, call in _calls(step)} - seen
+                seen |= following
+                waiting += sorted(following)
+        return None
 
     # What flows ask of it
 

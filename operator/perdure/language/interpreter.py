@@ -144,10 +144,10 @@ def _signaled(walk: Walk, event: ev.WorkflowExecutionSignaled) -> None:
 
 
 def progress(program: Program, memory: Memory) -> tuple[int, int]:
-    """How many of the main steps have ended, and of how many."""
+    """How many of the main steps are done or skipped, and of how many."""
     main = memory.frames.get("")
-    ended = sum(record.status is not Status.RUNNING for record in main.steps.values()) if main else 0
-    return ended, len(program.main.steps)
+    done = sum(record.status in {Status.SUCCEEDED, Status.SKIPPED} for record in main.steps.values()) if main else 0
+    return done, len(program.main.steps)
 
 
 class Refuser:

@@ -8,14 +8,15 @@ import pytest
 from engine.script import T0, Drive, activity, application, seconds, timer
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunStatus
-from perdure.controller.status import RunFacts, Status, compose, failure_as_json, waiting
+from perdure.controller.status import RunFacts, Status, compose, waiting
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptWaiting, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
+from perdure.language.failures import as_json
 
-FACTS = RunFacts(name="order-1", uid="uid-1", generation=3, progress="1/2", definition=None)
+FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
 
 
 def known(status: Status) -> None:
@@ -262,7 +263,7 @@ def test_the_state_is_there_for_the_next_restart() -> None:
 
 def test_the_definition_is_kept_where_it_came_from_a_workflow() -> None:
     definition = {"steps": [{"name": "a", "set": {"x": None}}]}
-    facts = RunFacts(name="order-1", uid="uid-1", generation=3, progress="0/1", definition=definition)
+    facts = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="0/1", definition=definition)
     status = compose({}, facts, Drive.of(activity("book")).state, (), T0)
     assert status["definition"] == definition
 
@@ -317,7 +318,7 @@ def test_every_node_of_a_failure_has_a_type() -> None:
     for kind in FailureKind:
         tree = Failure(kind=kind, timeout_type=TimeoutType.HEARTBEAT, message=f"{kind} above", cause=tree)
     tree = Failure(kind=FailureKind.APPLICATION, type="Declined", cause=tree, next_retry_delay=seconds(5))
-    told: dict[str, Any] | None = json.loads(json.dumps(failure_as_json(tree)))
+    told: dict[str, Any] | None = json.loads(json.dumps(as_json(tree)))
     types = []
     for node in tree.chain():
         assert told is not None

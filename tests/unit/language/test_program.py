@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from perdure.api.steps import STEP_KINDS, Step
+from perdure.api.steps import STEP_KINDS
 from perdure.api.workflow import WorkflowSpec
 from perdure.engine.retry import RetryPolicy
-from perdure.language.program import _KINDS, InvalidWorkflowError, compile_program, retry_policy
+from perdure.language.bodies import BODIES
+from perdure.language.compiler import compile_program
+from perdure.language.program import InvalidWorkflowError, retry_policy
 
 Json = dict[str, Any]
 
@@ -34,73 +36,157 @@ def test_a_definition_that_can_be_run_has_no_findings() -> None:
 def test_every_step_is_compiled_in_its_place() -> None:
     spec = WorkflowSpec.parse({"activities": [WORK], "steps": [DO, {"name": "nap", "sleep": {"duration": "1s"}}]})
     program = compile_program(spec)
-    assert [compiled.step.name for compiled in program.steps] == ["do", "nap"]
+    assert [compiled.step.name for compiled in program.main.steps] == ["do", "nap"]
     assert list(program.activities) == ["work"]
-    assert program.output is None
+    assert program.main.output is None
 
 
-KINDS_OF_LATER = {
+KINDS = {
+    "activity": {"name": "work"},
+    "sleep": {"duration": "1s"},
     "waitForSignal": {"name": "paid"},
-    "waitUntil": {"condition": "${vars.x}"},
+    "waitUntil": {"condition": "${signals.vote.size() > 2}"},
     "childWorkflow": {"workflow": {"name": "other"}},
     "call": {"block": "block"},
     "parallel": {"branches": [{"name": "a", "block": "block"}]},
     "switch": {"cases": [{"when": "${true}", "call": {"block": "block"}}]},
+    "set": {"x": 1},
     "signal": {"workflowId": "w", "name": "s"},
     "continueAsNew": {},
+    "fail": {},
+    "return": {},
 }
 
 
-@pytest.mark.parametrize(("kind", "body"), KINDS_OF_LATER.items(), ids=list(KINDS_OF_LATER))
-def test_a_kind_of_step_that_is_not_run_yet_is_refused(kind: str, body: Json) -> None:
-    assert findings(steps=[DO, {"name": "x", kind: body}]) == [f"spec.steps[1].{kind}: a step of kind `{kind}` {LATER}"]
+@pytest.mark.parametrize(("kind", "body"), KINDS.items(), ids=list(KINDS))
+def test_every_kind_of_step_can_be_run(kind: str, body: Json) -> None:
+    assert findings(steps=[DO, {"name": "x", kind: body}], blocks=[BLOCK]) == []
 
 
-def test_every_kind_of_step_is_run_or_refused() -> None:
-    assert {kind.rstrip("_") for kind in STEP_KINDS} == {*_KINDS, *map(snake, KINDS_OF_LATER)}
+def test_every_kind_of_step_has_a_body() -> None:
+    assert {kind.rstrip("_") for kind in STEP_KINDS} == set(BODIES) == {*map(snake, KINDS)}
 
 
-MODIFIERS_OF_LATER = {
-    "needs": ["do"],
-    "when": "${true}",
-    "forEach": {"items": [1]},
-    "catch": [{"call": {"block": "block"}}],
-    "compensate": {"activity": {"name": "work"}},
-    "timeout": "1h",
-    "deadLetter": True,
-}
+# Graphs
 
 
-@pytest.mark.parametrize(("modifier", "value"), MODIFIERS_OF_LATER.items(), ids=list(MODIFIERS_OF_LATER))
-def test_a_modifier_that_is_not_run_yet_is_refused(modifier: str, value: Any) -> None:
-    step = {"name": "x", "activity": {"name": "work"}, modifier: value}
-    assert findings(steps=[DO, step]) == [f"spec.steps[1].{modifier}: the modifier `{modifier}` {LATER}"]
+def test_a_step_sees_what_has_ended_before_it_and_nothing_else() -> None:
+    def step(name: str, *needs: str, sees: str = "a") -> Json:
+        return {"name": name, "needs": list(needs), "set": {"v": f"${{steps.{sees}.output}}"}}
+
+    first = {"name": "a", "set": {"v": 1}}
+    assert findings(steps=[first, step("b", "a"), step("c", "b")]) == []
+    assert findings(steps=[first, step("b")]) == [
+        "spec.steps[1].set: step `a`, which `steps.a.output` refers to, need not have ended by then; add it to "
+        "`needs`, or move it before this one"
+    ]
+    assert len(findings(steps=[first, step("b", "a"), step("c", "a", sees="b")])) == 1
 
 
-def test_every_field_of_a_step_is_its_name_a_kind_or_a_modifier() -> None:
-    assert set(Step.model_fields) == {"name", *STEP_KINDS, *map(snake, MODIFIERS_OF_LATER)}
-
-
-def test_to_need_nothing_is_not_the_default_and_is_refused_too() -> None:
-    step = {"name": "x", "activity": {"name": "work"}, "needs": []}
-    assert findings(steps=[DO, step]) == [f"spec.steps[1].needs: the modifier `needs` {LATER}"]
+def test_a_step_that_is_needed_has_to_be_there() -> None:
+    assert findings(steps=[DO, {**DO, "name": "b", "needs": ["doo"]}]) == [
+        "spec.steps[1].needs: there is no step `doo` here; there are: do, b"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "what"),
+    ("needs", "chain"),
     [
-        ("blocks", [BLOCK], "`blocks`"),
-        ("onCancel", {"block": "block"}, "`onCancel`"),
-        ("onFailure", {"block": "block"}, "`onFailure`"),
-        ("finally", {"block": "block"}, "`finally`"),
+        ({"a": ["a"]}, "`a` needs `a`"),
+        ({"a": ["b"]}, "`a` needs `b` needs `a`"),
+        ({"a": ["c"], "c": ["b"]}, "`a` needs `c` needs `b` needs `a`"),
     ],
 )
-def test_a_part_that_is_not_run_yet_is_refused(part: str, value: Any, what: str) -> None:
-    assert findings(**{part: value}) == [f"spec.{part}: {what} {LATER}"]
+def test_steps_that_wait_for_each_other_are_told(needs: dict[str, list[str]], chain: str) -> None:
+    steps = [{**DO, "name": name, **({"needs": needs[name]} if name in needs else {})} for name in "abc"]
+    (found,) = findings(steps=steps)
+    assert f"so that none ever starts: {chain}; " in found
 
 
-def test_a_schema_for_the_input_is_refused() -> None:
-    assert findings(input={"schema": {"type": "object"}}) == [f"spec.input.schema: a schema for the input {LATER}"]
+def test_a_long_chain_is_no_cycle() -> None:
+    assert findings(steps=[{**DO, "name": f"s{i}"} for i in range(200)]) == []
+
+
+# Blocks
+
+
+@pytest.mark.parametrize(
+    ("step", "where"),
+    [
+        ({"call": {"block": "blok"}}, "call.block"),
+        ({"parallel": {"branches": [{"name": "x", "block": "blok"}]}}, "parallel.branches[0].block"),
+        ({"switch": {"cases": [{"when": "${true}", "call": {"block": "blok"}}]}}, "switch.cases[0].call.block"),
+        ({"activity": {"name": "work"}, "catch": [{"call": {"block": "blok"}}]}, "catch[0].call.block"),
+        ({"activity": {"name": "work"}, "compensate": {"call": {"block": "blok"}}}, "compensate.call.block"),
+    ],
+)
+def test_a_block_that_is_not_there_is_told(step: Json, where: str) -> None:
+    assert findings(steps=[{"name": "x", **step}], blocks=[BLOCK]) == [
+        f"spec.steps[0].{where}: there is no block `blok` in `spec.blocks`; there are: block"
+    ]
+
+
+def test_what_is_wrong_in_a_block_is_told_with_its_place() -> None:
+    block = {"name": "b", "steps": [{"name": "x", "set": {"v": "${steps.do.output + params.y + item}"}}]}
+    (found,) = findings(blocks=[block])
+    assert found.startswith("spec.blocks[0].steps[0].set.v: ")
+    assert "unknown name `item`" in found
+
+
+def test_names_are_known_where_they_mean_something() -> None:
+    loop = {"items": [1], "as": "room"}
+    body = {"name": "work", "input": "${[room, index]}"}
+    clause = {"as": "e", "call": {"block": "block", "input": "${[e.type, room]}"}}
+    undo = {"activity": {"name": "work", "input": "${steps.x.output}"}}
+    step = {"name": "x", "forEach": loop, "activity": body, "catch": [clause], "compensate": undo}
+    assert findings(steps=[step], blocks=[BLOCK]) == []
+    assert len(findings(steps=[{**step, "when": "${room > 1}"}], blocks=[BLOCK])) == 1
+    handler = {"block": "block", "input": "${error.type}"}
+    assert findings(onFailure=handler, blocks=[BLOCK]) == []
+    assert len(findings(onCancel=handler, blocks=[BLOCK])) == 1
+
+
+@pytest.mark.parametrize("field", ["onCancel", "onFailure", "finally"])
+def test_a_handler_cannot_continue_as_new(field: str) -> None:
+    blocks = [
+        {"name": "outer", "steps": [{"name": "c", "call": {"block": "inner"}}]},
+        {"name": "inner", "steps": [{"name": "n", "continueAsNew": {}}]},
+    ]
+    (found,) = findings(**{field: {"block": "outer"}, "blocks": blocks})
+    assert found.startswith(f"spec.{field}: runs step `n` of block `inner`, which is `continueAsNew`")
+
+
+def test_a_compensation_cannot_continue_as_new() -> None:
+    blocks = [{"name": "again", "steps": [{"name": "n", "continueAsNew": {}}]}]
+    (found,) = findings(steps=[{**DO, "compensate": {"call": {"block": "again"}}}], blocks=blocks)
+    assert found.startswith("spec.steps[0].compensate: runs step `n`")
+
+
+# Inputs
+
+
+def test_the_schema_of_the_input_has_to_be_one() -> None:
+    assert findings(input={"schema": {"type": "object"}}) == []
+    (found,) = findings(input={"schema": {"type": "objekt"}})
+    assert found.startswith("spec.input.schema: is no JSON Schema: ")
+
+
+def test_a_schema_fetches_nothing() -> None:
+    (found,) = findings(input={"schema": {"$ref": "http://127.0.0.1:1/schema"}})
+    assert "nothing is fetched" in found
+
+
+def test_an_input_is_checked_by_its_schema() -> None:
+    schema = {"properties": {"guests": {"items": {"type": "string", "pattern": "^(a+)+$"}}}, "required": ["nights"]}
+    spec = WorkflowSpec.parse({"activities": [WORK], "steps": [DO], "input": {"schema": schema}})
+    program = compile_program(spec)
+    assert program.check_input({"nights": 1, "guests": ["aa"]}) == []
+    told = [str(finding) for finding in program.check_input({"guests": ["a" * 40 + "b", 5]})]
+    assert [sentence.split(":")[0] for sentence in told] == [
+        "spec.input",
+        "spec.input.guests[0]",
+        "spec.input.guests[1]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +247,7 @@ def test_a_step_that_is_not_there_is_told_with_place_and_expression(
     steps: list[Json], spec: Json, path: str, source: str
 ) -> None:
     assert findings(steps=steps, **spec) == [
-        f"{path}: there is no step `hotl`, which `{source or 'steps.hotl.output'}` refers to; there are: do"
+        f"{path}: there is no step `hotl` here, which `{source or 'steps.hotl.output'}` refers to; there are: do"
     ]
 
 
@@ -184,21 +270,18 @@ def test_an_expression_that_does_not_compile_is_told_with_its_place(template: An
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     found = findings(
-        blocks=[BLOCK],
         activities=[{**WORK, "retryPolicy": {"name": "shared"}}],
         steps=[
-            {"name": "a", "activity": {"name": "wrok", "input": "${nothing}"}, "timeout": "1h"},
-            {"name": "b", "continueAsNew": {}},
+            {"name": "a", "activity": {"name": "wrok", "input": "${nothing}"}},
+            {"name": "b", "call": {"block": "none"}},
             {"name": "c", "set": {"x": "${steps.d}"}},
         ],
     )
     assert [sentence.split(": ")[0] for sentence in found] == [
-        "spec.blocks",
         "spec.activities[0].retryPolicy.name",
-        "spec.steps[0].timeout",
         "spec.steps[0].activity.name",
         "spec.steps[0].activity.input",
-        "spec.steps[1].continueAsNew",
+        "spec.steps[1].call.block",
         "spec.steps[2].set",
     ]
 
@@ -224,7 +307,7 @@ def test_the_error_as_text_tells_all_of_it() -> None:
 )
 def test_only_steps_that_an_expression_asks_for_are_kept(steps: list[Json], spec: Json, want: set[str]) -> None:
     parsed = WorkflowSpec.parse({"activities": [WORK], "steps": steps, **spec})
-    assert compile_program(parsed).kept == want
+    assert compile_program(parsed).main.kept == want
 
 
 def test_without_a_choice_the_retry_policy_is_temporals() -> None:

@@ -1,7 +1,7 @@
 """Replaying a recorded history with a definition. Pure."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,10 @@ from perdure.cli.errors import CliError
 from perdure.cli.view.difference import Difference
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import Decider, Decision, UndecidableError
+from perdure.engine.decider import UndecidableError
 from perdure.engine.events import AnyEvent
-from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.compiler import compile_program
+from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
 
 
@@ -119,54 +119,15 @@ def replay(
         run_id=first.original_execution_run_id,
         attempt=first.attempt,
     )
-    decider = _Recorder(Interpreter(program, scope, input=first.input, start_time=first.event_time))
-    reader = _Reader(events)
     try:
-        history.replay(reader, decider)
-    except history.NondeterminismError:
-        return _difference(reader, decider)
+        history.replay(events, Interpreter(program, scope, input=first.input, start_time=first.event_time))
+    except history.NondeterminismError as error:
+        return Difference(error.number, error.event, error.command)
     except UndecidableError as error:
-        return f"event {reader.position} cannot be decided: {error}"
+        return str(error)
     except ValueError as error:
         return f"the history is not whole: {error}"
     return None
-
-
-class _Reader:
-    """The events, and which one was read last."""
-
-    def __init__(self, events: Sequence[AnyEvent]) -> None:
-        self.events = events
-        self.position = 0
-        self.ended = False
-
-    def __iter__(self) -> Iterator[AnyEvent]:
-        for event in self.events:
-            self.position += 1
-            yield event
-        self.ended = True
-
-
-class _Recorder:
-    """A decider whose commands are kept."""
-
-    def __init__(self, decider: Decider) -> None:
-        self._decider = decider
-        self.commands: list[Any] = []
-
-    def decide(self, memory: Any, events: Sequence[AnyEvent]) -> Decision:
-        decision = self._decider.decide(memory, events)
-        self.commands += decision.commands
-        return decision
-
-
-def _difference(reader: _Reader, decider: _Recorder) -> Difference:
-
-    before = reader.events[: reader.position - (0 if reader.ended else 1)]
-    done = sum(type(event) in history.COMMAND_EVENTS for event in before)
-    command = decider.commands[done] if done < len(decider.commands) else None
-    event = None if reader.ended else reader.events[reader.position - 1]
-    return Difference(len(before) + 1, event, command)
 
 
 def _compile(definition: dict[str, Any] | None) -> Program | str:

@@ -1,5 +1,8 @@
-"""Commands: what a decider asks the engine to do, under Temporal's names. Each becomes exactly one event, but for those that
-ask for what is no longer there, such as to cancel an activity that has closed: they become none."""
+"""Commands: what a decider asks the engine to do, under Temporal's names.
+
+Each becomes exactly one event, but for those that ask for what is no longer there, such as to cancel an activity that has
+closed: they become none.
+"""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

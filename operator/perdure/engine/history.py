@@ -1,33 +1,31 @@
-"""Histories as data: encoding, checking, folding, replaying."""
+"""Histories as data: encoding, checking, folding, replaying, and going back to a point of one."""
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.decider import Decider
+from perdure.engine.decider import Decider, UndecidableError
+from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of
 from perdure.engine.state import State, apply
-
-COMMAND_EVENTS: dict[type[ev.Event], type[Any]] = {
-    ev.ActivityTaskScheduled: cmd.ScheduleActivityTask,
-    ev.TimerStarted: cmd.StartTimer,
-    ev.WorkflowExecutionCompleted: cmd.CompleteWorkflowExecution,
-    ev.WorkflowExecutionFailed: cmd.FailWorkflowExecution,
-}
-"""The events that come from a command, and from which."""
-
-_NOT_FOR_THE_DECIDER: tuple[type[ev.Event], ...] = (
-    *COMMAND_EVENTS,
-    ev.ActivityTaskStarted,
-    ev.WorkflowExecutionTerminated,
-    ev.WorkflowExecutionTimedOut,
-)
 
 
 class NondeterminismError(Exception):
-    """The decider does not decide as the history says it did. The message tells the first difference."""
+    """The decider does not decide as the history says it did. Message and attributes tell the first difference."""
+
+    def __init__(self, message: str, number: int, event: ev.AnyEvent | None, command: cmd.Command | None) -> None:
+        """`number` is the id of the event that differs, or that of the one that is missing."""
+        super().__init__(message)
+        self.number = number
+        self.event = event
+        """What the history says; None where it ends."""
+        self.command = command
+        """What the decider asks for; None where it asks for nothing."""
 
 
 def encode(value: State | Sequence[ev.AnyEvent]) -> Any:
@@ -53,47 +51,162 @@ def decode_state(data: Any) -> State:
     return msgspec.convert(data, State)
 
 
-def replay(history: Iterable[ev.AnyEvent], decider: Decider) -> State:
+def replay(history: Iterable[ev.AnyEvent], decider: Decider, *, undecided: int = 0, unfinished: bool = False) -> State:
     """Fold a history from its beginning, and check that the decider still decides what it once did.
+
+    Args:
+        history: all events.
+        decider: is asked about the same events in the same order.
+        undecided: about how many of the last ones it had not been asked, as the state says; of a paused run, or one that waits
+            for its first decision, that need not be known.
+        unfinished: whether it had stopped in the middle of a decision, as the state says.
+
+    Returns:
+        The state after the last event, but for what is kept beside the history. What the decider had not been asked about is
+        still undecided.
 
     Raises:
         NondeterminismError: it decides differently.
+        UndecidableError: it cannot decide.
         ValueError: the history has gaps, or goes on after its closing event.
     """
-    state: State | None = None
-    memory: Any = None
-    expected: list[cmd.Command] = []
+    replayed = _Replay(decider)
     for event in history:
-        state = apply(state, event)
-        wanted = COMMAND_EVENTS.get(type(event))
-        if wanted is not None:
-            _check(event, wanted, expected)
-        elif not isinstance(event, _NOT_FOR_THE_DECIDER):
-            decision = decider.decide(memory, [event])
-            memory = decision.memory
-            expected += decision.commands
-    if state is None:
-        raise ValueError("the history is empty")
-    if expected and not state.closed:
-        raise NondeterminismError(f"the history ends, but the decider goes on with {expected[0]}")
-    return msgspec.structs.replace(state, memory=memory)
+        replayed.take(event)
+    replayed.finish(undecided, unfinished=unfinished)
+    return replayed.result()
 
 
-def _check(event: ev.AnyEvent, wanted: type[Any], expected: list[cmd.Command]) -> None:
-    if not expected:
-        raise NondeterminismError(f"the history goes on with {event}, the decider does nothing")
-    command = expected.pop(0)
-    same = type(command) is wanted and all(
-        getattr(command, name, None) == getattr(event, name, None)
-        for name in (
-            "activity_id",
-            "activity_type",
-            "input",
-            "timer_id",
-            "start_to_fire_timeout",
-            "result",
-            "failure",
+def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> State:
+    """The state of a run that has the first events of a history, and is about to decide anew what follows.
+
+    Args:
+        events: the history.
+        upto_event_id: the last event that counts: one of `decision_points`.
+        decider: has to decide the same up to there.
+
+    Returns:
+        The state; the events that the decider is to be asked about, the last one among them, are undecided in it.
+
+    Raises:
+        NondeterminismError, UndecidableError: as for `replay`.
+        ValueError: the decider is not asked about that event; the message names the next ones that it is asked about.
+    """
+    points = decision_points(events)
+    if upto_event_id not in points:
+        at = bisect_left(points, upto_event_id)
+        near = " or ".join(str(point) for point in points[max(at - 1, 0) : at + 1])
+        raise ValueError(f"nothing is decided at event {upto_event_id}; choose event {near}")
+    replayed = _Replay(decider)
+    for event in events[:upto_event_id]:
+        replayed.take(event)
+    replayed.refuse_more(replayed.recorded(events[upto_event_id - 1].event_time))
+    return replayed.result()
+
+
+def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
+    """Ids of the events that the decider was asked about, but for those that came in the middle of a decision.
+
+    Those are the activities that had not started when it asked to cancel them: they are cancelled at once.
+    """
+    return [
+        event.event_id
+        for event in events
+        if not isinstance(event, UNHEARD)
+        and not (isinstance(event, ev.ActivityTaskCanceled) and event.started_event_id == 0)
+    ]
+
+
+class _Replay:
+    """A history that is gone through.
+
+    The decider is asked as late as possible: when the history tells of a command, and none is left of those it has given. So
+    it is asked about nothing that it was not asked about when the history was made, such as what came in just before the run
+    was terminated; and what a command does not find any more is judged by the same state.
+    """
+
+    def __init__(self, decider: Decider) -> None:
+        self.decider = decider
+        self.state: State | None = None
+        self.memory: Any = None
+        self.queue: deque[ev.AnyEvent] = deque()
+        self.unfinished = False
+        self.commands: deque[cmd.Command] = deque()
+        self.begun = False
+        """Whether any command was recorded."""
+
+    def take(self, event: ev.AnyEvent) -> None:
+        if isinstance(event, FROM_COMMANDS):
+            self.check(event)
+        self.state = apply(self.state, event)
+        if not isinstance(event, UNHEARD):
+            self.queue.append(event)
+
+    def result(self) -> State:
+        if self.state is None:
+            raise ValueError("the history is empty")
+        if self.state.closed:
+            return msgspec.structs.replace(self.state, memory=self.memory)
+        return msgspec.structs.replace(
+            self.state, memory=self.memory, undecided=tuple(self.queue), unfinished=self.unfinished
         )
-    )
-    if not same:
-        raise NondeterminismError(f"the history goes on with {event}, the decider with {command}")
+
+    def check(self, event: ev.AnyEvent) -> None:
+        """Compare an event with the command that it should record."""
+        found = self.recorded(event.event_time)
+        while found is None and (self.unfinished or self.queue):
+            self.ask()
+            found = self.recorded(event.event_time)
+        if found is None:
+            message = f"the history goes on with {event}, the decider does nothing"
+            raise NondeterminismError(message, event.event_id, event, None)
+        command, made = found
+        if made != event and encode([made]) != encode([event]):
+            message = f"the history goes on with {event}, the decider with {command}"
+            raise NondeterminismError(message, event.event_id, event, command)
+        self.begun = True
+
+    def recorded(self, now: datetime) -> tuple[cmd.Command, ev.AnyEvent] | None:
+        """The next command that leaves an event, and that event; None if no command is left that does."""
+        while self.commands and self.state is not None:
+            command = self.commands.popleft()
+            made = event_of(command, self.state, now, self.queue)
+            if made is not None:
+                return command, made
+        return None
+
+    def ask(self) -> None:
+        """Ask the decider to go on, or about the next event."""
+        event = None if self.unfinished else self.queue.popleft()
+        suggested = event is not None and self.state is not None and self.state.suggests_continuing(event)
+        try:
+            decision = self.decider.decide(self.memory, event, continue_as_new_suggested=suggested)
+        except UndecidableError as error:
+            what = f"event {event.event_id}" if event else "what follows the last decision"
+            raise UndecidableError(f"{what} cannot be decided: {error}") from error
+        self.memory, self.unfinished = decision.memory, decision.more
+        self.commands.extend(decision.commands)
+
+    def finish(self, undecided: int, *, unfinished: bool) -> None:
+        """The history ends here: unless the run is closed, nothing may be left to do but what nobody was asked about yet."""
+        state = self.state
+        if state is None or state.closed:
+            return
+        now = state.start_time
+        self.refuse_more(self.recorded(now))
+        waits = state.paused is not None or (state.first_decision_time is not None and not self.begun)
+        while not unfinished and (self.unfinished or len(self.queue) > undecided):
+            before = self.memory, self.unfinished, self.queue.copy()
+            self.ask()
+            found = self.recorded(now)
+            if found is not None and waits:
+                self.memory, self.unfinished, self.queue = before
+                self.commands.clear()
+                return
+            self.refuse_more(found)
+
+    def refuse_more(self, found: tuple[cmd.Command, ev.AnyEvent] | None) -> None:
+        if found is not None:
+            command, made = found
+            message = f"the history ends, but the decider goes on with {command}"
+            raise NondeterminismError(message, made.event_id, None, command)

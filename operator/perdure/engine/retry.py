@@ -70,3 +70,20 @@ def decide_retry(
     if expiration is not None and now + delay >= expiration:
         return RetryDecision(RetryState.TIMEOUT)
     return RetryDecision(RetryState.IN_PROGRESS, delay)
+
+
+def decide_run_retry(
+    policy: RetryPolicy | None, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
+) -> RetryDecision:
+    """Decide what follows the failure of a whole run, the `attempt`-th of its chain.
+
+    A run fails, for the most part, with the failure of one of its activities, and what its author calls final stands further
+    in: so each application failure of the chain counts. (Temporal's server looks at the outermost failure only.) What an
+    activity or child was stopped by, a timeout or a cancellation, is no reason not to try the run again.
+    """
+    if policy is None:
+        return RetryDecision(RetryState.RETRY_POLICY_NOT_SET)
+    causes = [node for node in failure.chain() if node.kind is FailureKind.APPLICATION]
+    if not all(is_retryable(node, policy) for node in causes):
+        return RetryDecision(RetryState.NON_RETRYABLE_FAILURE)
+    return decide_retry(policy, failure, attempt=attempt, now=now, expiration=expiration)

@@ -7,7 +7,7 @@ started, its last failure and heartbeat, and the workflow task that could not be
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -225,6 +225,20 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         """The open activity of that event, or None."""
         return self.activities.get(str(scheduled_event_id))
 
+    def may_start(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt of an open activity may have its pod: it is due, or runs already, and nobody holds it back."""
+        if activity.started_time is not None:
+            return not self.closed
+        return not self.closed and not self.holds_back(activity) and activity.scheduled_time <= now
+
+    def holds_back(self, activity: PendingActivity) -> bool:
+        """Whether no attempt of an activity may start: it is paused, or the whole run."""
+        return activity.paused or self.paused is not None
+
+    def suggests_continuing(self, event: ev.AnyEvent) -> bool:
+        """Whether the history was so long when `event` was recorded that the run should continue as new."""
+        return 0 < self.suggested_event_id <= event.event_id
+
     def with_activity(self, activity: PendingActivity) -> "State":
         """This state with `activity` added or replaced."""
         return msgspec.structs.replace(self, activities={**self.activities, str(activity.scheduled_event_id): activity})
@@ -301,7 +315,7 @@ def _without(entries: dict[str, _Entry], key: Any) -> dict[str, _Entry]:
     return {k: entry for k, entry in entries.items() if k != str(key)}
 
 
-def _apply(state: State, event: ev.AnyEvent) -> State:
+def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (one case for each event)
     change = msgspec.structs.replace
     match event:
         case ev.ActivityTaskScheduled():

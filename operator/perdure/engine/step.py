@@ -2,11 +2,17 @@
 
 ``step`` is the whole engine: pure, with the time as an argument. What it returns is committed in one write; what the
 committed state asks for (pods, timers) is done afterwards and may be done again.
+
+Events wait in a queue, in the order of the history, until the decider is asked about them: nobody is asked while the run is
+paused, before its first decision is due, while a decider that could not decide backs off, and once a pass has done enough.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, assert_never
 
 import msgspec
@@ -16,11 +22,23 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+from perdure.engine.recording import activity_named, event_of, next_run
 from perdure.engine.retry import decide_retry
-from perdure.engine.state import PendingActivity, State, UndecidedTask, apply
+from perdure.engine.starts import CarriedSignal, ParentClosePolicy
+from perdure.engine.state import PendingActivity, PendingChild, State, TaskFailure, apply
 
 MAX_ROUNDS = 1_000
 """Decisions one pass may take. A run that wants more gets them in further passes, after other runs had their turn."""
+MAX_WORK_PER_PASS = 600_000
+"""What the decisions of one pass may cost together, in the units of `Decision.work`: about 50 ms."""
+MAX_SIGNALS = 10_000
+"""Signals one run may receive."""
+MAX_REQUESTS = 10_000
+"""Requests that are remembered at most; the oldest are forgotten first."""
+MAX_EVENTS = 51_200
+"""A run with a longer history is terminated."""
+MAX_BYTES = 50 * 1024 * 1024
+"""A run with a larger history is terminated."""
 
 _MAX_FAILURE_MESSAGE = 4_096
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
@@ -36,6 +54,17 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request has come to. It is given only once the transition is recorded."""
+
+    ok: bool
+    reason: str = ""
+    """Why not, as one CamelCase word."""
+    message: str = ""
+    """Why not, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transition:
     """What a pass has come to."""
 
@@ -46,31 +75,48 @@ class Transition:
     durable: bool
     """Whether this must be committed. What is only for show (an attempt runs, a heartbeat came) waits for the next commit."""
     more: bool
-    """Whether the pass stopped at `MAX_ROUNDS` and should go on at once."""
+    """Whether the pass stopped because it has done enough, and the next should follow at once."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By request id."""
 
 
-def start(attributes: ev.WorkflowExecutionStarted, decider: Decider) -> Transition:
-    """The first pass of a run: `attributes` is its first event."""
+def start(
+    attributes: ev.WorkflowExecutionStarted,
+    decider: Decider,
+    signals: Sequence[CarriedSignal] = (),
+    *,
+    paused: bool = False,
+) -> Transition:
+    """The first pass of a run.
+
+    Args:
+        attributes: its first event.
+        decider: decides what follows.
+        signals: what the run before in the chain has not consumed.
+        paused: whether the run waits to be unpaused before its first decision.
+    """
     first = _Pass(apply(None, attributes), attributes.event_time, decider)
     first.events.append(attributes)
-    first.undecided.append(attributes)
-    return first.run((), frozenset())
+    first.queue.append(attributes)
+    for signal in signals:
+        said = msgspec.structs.asdict(signal)
+        first.emit(ev.WorkflowExecutionSignaled(**said, **first.here), decide=True)
+    if paused:
+        first.emit(ev.WorkflowExecutionPaused(**first.here), decide=False)
+    return first.run(())
 
 
-def step(state: State, inputs: Sequence[inp.AttemptInput], now: datetime, decider: Decider) -> Transition:
-    """Advance a run.
+def step(state: State, inputs: Sequence[inp.RunInput], now: datetime, decider: Decider) -> Transition:
+    """Advance a run; of a closed one, what is left to be done.
 
     Args:
         state: where it stands.
-        inputs: what has been observed since, in order. Stale ones (another attempt, a closed activity) change nothing.
+        inputs: what has been observed and asked since, in order. Stale ones (another attempt, a closed activity) change nothing.
         now: the time, UTC. Deadlines up to now fire, the earliest first, after the inputs: a result that is there counts,
             also a late one.
         decider: decides what follows.
     """
-    if state.closed:
-        return Transition(state, (), (), durable=False, more=False)
-    checked = frozenset(i.scheduled_event_id for i in inputs if isinstance(i, inp.HeartbeatRead))
-    return _Pass(state, now, decider).run(inputs, checked)
+    return _Pass(state, now, decider).run(inputs)
 
 
 def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Transition:
@@ -84,7 +130,7 @@ def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Tra
     """
     last = _Pass(state, now, decider)
     last.close(ev.WorkflowExecutionTerminated(reason=reason, **last.here))
-    return Transition(last.state, tuple(last.events), tuple(last.retired), durable=True, more=False)
+    return last.transition()
 
 
 def next_wake(state: State, after: datetime) -> datetime | None:
@@ -105,15 +151,25 @@ def next_wake(state: State, after: datetime) -> datetime | None:
 def _moments(state: State) -> Iterator[datetime]:
     if state.run_deadline:
         yield state.run_deadline
-    if state.task:
-        yield state.task.next_attempt_time
+    if not state.paused and (state.undecided or state.unfinished):
+        if state.task:
+            yield state.task.next_attempt_time
+        if state.first_decision_time:
+            yield state.first_decision_time
     for timer in state.timers.values():
         yield timer.fire_time
     for activity in state.activities.values():
-        if activity.started_time is None:
+        if activity.started_time is None and not state.holds_back(activity):
             yield activity.scheduled_time
         for deadline, _ in activity.deadlines():
             yield deadline
+
+
+_OK = Answer(ok=True)
+
+
+def _no_activity(activity_id: str) -> Answer:
+    return Answer(ok=False, reason="ActivityNotFound", message=f"no activity `{activity_id}` is open")
 
 
 class _Pass:
@@ -124,35 +180,45 @@ class _Pass:
         self.now = now
         self.decider = decider
         self.events: list[ev.AnyEvent] = []
-        self.undecided: list[ev.AnyEvent] = []
+        self.queue = deque(state.undecided)
         self.retired: list[Retired] = []
+        self.answers: dict[str, Answer] = {}
         self.durable = False
+        self.news = False
+        self.enough = False
         self.rounds = 0
+        self.work = 0
 
-    def run(self, inputs: Sequence[inp.AttemptInput], checked: Collection[int]) -> Transition:
+    def run(self, inputs: Sequence[inp.RunInput]) -> Transition:
+        checked = frozenset(i.scheduled_event_id for i in inputs if isinstance(i, inp.HeartbeatRead))
+        self.decide()
         for item in inputs:
             self.take(item)
-        if self.state.task and self.state.task.next_attempt_time <= self.now:
             self.decide()
-        self.decide_new()
-        while self.open() and self.rounds < MAX_ROUNDS:
-            due = sorted(self.due(checked), key=lambda d: d[:3])
-            if not due:
-                break
+        while self.open() and (due := sorted(self.due(checked), key=lambda d: d[:3])):
             for _, _, _, fire in due:
                 if self.open():
                     fire()
-                    self.decide_new()
+                    self.decide()
+        return self.transition()
+
+    def transition(self) -> Transition:
+        if self.open():
+            self.change(undecided=tuple(self.queue))
         return Transition(
             self.state,
             tuple(self.events),
             tuple(self.retired),
             durable=self.durable or bool(self.events),
-            more=self.rounds >= MAX_ROUNDS and self.open(),
+            more=self.enough and self.state.task is None and self.has_to_ask(),
+            answers=self.answers,
         )
 
     def open(self) -> bool:
         return not self.state.closed
+
+    def change(self, **attributes: Any) -> None:
+        self.state = msgspec.structs.replace(self.state, **attributes)
 
     # Events
 
@@ -161,12 +227,12 @@ class _Pass:
         self.state = apply(self.state, event)
         self.events.append(event)
         if decide:
-            self.undecided.append(event)
+            self.queue.append(event)
+            self.news = True
 
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event; whatever is still open is stopped."""
         self.retired += [Retired(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()]
-        self.undecided.clear()
         self.emit(event, decide=False)
 
     @property
@@ -176,7 +242,131 @@ class _Pass:
 
     # Inputs
 
-    def take(self, item: inp.AttemptInput) -> None:
+    def take(self, item: inp.RunInput) -> None:
+        match item:
+            case inp.RequestForgotten():
+                self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
+            case inp.ChoreDone():
+                self.chore_done(item.chore)
+            case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():
+                self.take_child(item)
+            case inp.ExternalDone():
+                self.external_done(item)
+            case (
+                inp.SignalRequested()
+                | inp.CancelRequested()
+                | inp.TerminateRequested()
+                | inp.PauseRequested()
+                | inp.UnpauseRequested()
+                | inp.ActivityAnswered()
+            ):
+                self.take_request(item)
+            case _:
+                self.take_attempt(item)
+
+    def chore_done(self, chore: str) -> None:
+        """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
+        kind, _, key = chore.partition("/")
+        before = self.state
+        match kind:
+            case "marker":
+                self.change(markers=_without(before.markers, key))
+            case "child" if before.closed:
+                self.change(children=_without(before.children, key))
+            case "external" if before.closed:
+                self.change(externals=_without(before.externals, key))
+            case "successor" if before.closed:
+                self.change(start_successor=False)
+            case _:
+                pass
+        self.durable |= before.closed and self.state != before
+
+    # Requests
+
+    def take_request(self, request: inp.Request) -> None:
+        """Answer a request. One that was heeded is remembered, so that asking again changes nothing."""
+        if request.request_id in self.state.requests:
+            self.answers[request.request_id] = _OK
+            return
+        if self.open():
+            answer = self.heed(request)
+            if answer.ok:
+                self.change(requests=(*self.state.requests, request.request_id)[-MAX_REQUESTS:])
+        elif isinstance(request, inp.CancelRequested):
+            answer = _OK  # it has ended, which is what was wanted
+        else:
+            message = f"the run has closed: {self.state.status}"
+            answer = Answer(ok=False, reason="WorkflowExecutionCompleted", message=message)
+        self.answers[request.request_id] = answer
+
+    def heed(self, request: inp.Request) -> Answer:
+        match request:
+            case inp.SignalRequested():
+                if self.state.signals >= MAX_SIGNALS:
+                    message = (
+                        f"the run has received {MAX_SIGNALS:,} signals, and takes no more; it should continue as new"
+                    )
+                    return Answer(ok=False, reason="SignalLimitExceeded", message=message)
+                self.emit(
+                    ev.WorkflowExecutionSignaled(
+                        signal_name=request.signal_name, input=request.input, identity=request.identity, **self.here
+                    ),
+                    decide=True,
+                )
+            case inp.CancelRequested():
+                if not self.state.cancel_requested:
+                    event = ev.WorkflowExecutionCancelRequested
+                    self.emit(event(cause=request.reason, identity=request.identity, **self.here), decide=True)
+            case inp.TerminateRequested():
+                self.close(
+                    ev.WorkflowExecutionTerminated(
+                        reason=request.reason, details=request.details, identity=request.identity, **self.here
+                    )
+                )
+            case inp.PauseRequested() | inp.UnpauseRequested():
+                return self.pause(request)
+            case inp.ActivityAnswered():
+                return self.activity_answered(request)
+            case _:
+                assert_never(request)
+        return _OK
+
+    def pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
+        """Pause or unpause the run, which its history tells, or an activity, which it does not."""
+        pause = isinstance(request, inp.PauseRequested)
+        if request.activity_id is None:
+            if pause is (self.state.paused is None):
+                event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
+                self.emit(event(reason=request.reason, identity=request.identity, **self.here), decide=False)
+            return _OK
+        activity = activity_named(self.state, request.activity_id)
+        if activity is None:
+            return _no_activity(request.activity_id)
+        if activity.paused is not pause:
+            self.state = self.state.with_activity(msgspec.structs.replace(activity, paused=pause))
+            self.durable = True
+        return _OK
+
+    def activity_answered(self, answered: inp.ActivityAnswered) -> Answer:
+        activity = activity_named(self.state, answered.activity_id)
+        if activity is None:
+            return _no_activity(answered.activity_id)
+        if answered.cancelled:
+            if not activity.cancel_requested:
+                message = (
+                    f"activity `{answered.activity_id}` was not asked to cancel itself; answer with a failure instead"
+                )
+                return Answer(ok=False, reason="CancelNotRequested", message=message)
+            self.ended(activity, ev.ActivityTaskCanceled)
+        elif answered.failure is not None:
+            self.failed(activity, answered.failure)
+        else:
+            self.ended(activity, ev.ActivityTaskCompleted, result=answered.result)
+        return _OK
+
+    # Activities
+
+    def take_attempt(self, item: inp.AttemptInput) -> None:
         activity = self.state.activity(item.scheduled_event_id)
         if activity is None or activity.attempt != item.attempt:
             return  # stale: the fence
@@ -189,11 +379,14 @@ class _Pass:
             case inp.HeartbeatRead():
                 self.heartbeat(activity, item)
             case inp.AttemptCompleted():
-                self.completed(self.started(activity, item.started_time), item)
+                activity = self.started(activity, item.started_time or self.now)
+                self.ended(activity, ev.ActivityTaskCompleted, result=item.result)
             case inp.AttemptFailed():
                 self.failed(self.started(activity, item.started_time), item.failure)
             case inp.AttemptLost():
                 self.lost(self.started(activity, item.started_time), item.failure)
+            case inp.AttemptCancelled():
+                self.cancelled(self.started(activity, item.started_time), item.details)
             case _:
                 assert_never(item)
 
@@ -214,23 +407,12 @@ class _Pass:
             )
         )
 
-    def completed(self, activity: PendingActivity, item: inp.AttemptCompleted) -> None:
-        self.emit(
-            ev.ActivityTaskCompleted(
-                scheduled_event_id=activity.scheduled_event_id,
-                started_event_id=self.emit_started(activity),
-                activity_id=activity.activity_id,
-                attempt=activity.attempt,
-                result=item.result,
-                **self.here,
-            ),
-            decide=True,
-        )
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, succeeded=True))
-
     def failed(self, activity: PendingActivity, failure: Failure) -> None:
-        """The attempt failed: try again, or close the activity."""
+        """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again."""
         failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
+        if activity.cancel_requested:
+            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED)
+            return
         decision = decide_retry(
             activity.retry_policy,
             failure,
@@ -253,11 +435,21 @@ class _Pass:
     def lost(self, activity: PendingActivity, failure: Failure) -> None:
         """The attempt's pod was lost: try again without counting it, within schedule-to-close."""
         delay = activity.retry_policy.interval(activity.losses + 1)
-        if activity.expiration is not None and self.now + delay >= activity.expiration:
+        if activity.cancel_requested:
+            self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
+        elif activity.expiration is not None and self.now + delay >= activity.expiration:
             late = msgspec.structs.replace(activity, last_failure=failure)
             self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
         else:
             self.again(activity, failure, delay, losses=activity.losses + 1)
+
+    def cancelled(self, activity: PendingActivity, details: Any) -> None:
+        """The attempt says that it was cancelled. Where nobody has asked for that, it is a failure like others, but final."""
+        if activity.cancel_requested:
+            self.ended(activity, ev.ActivityTaskCanceled, details=details)
+        else:
+            message = "the activity has cancelled itself"
+            self.failed(activity, Failure(kind=FailureKind.CANCELLED, message=message, details=details))
 
     def again(self, activity: PendingActivity, failure: Failure, delay: timedelta, *, losses: int) -> None:
         self.retired.append(Retired(activity.scheduled_event_id, activity.attempt))
@@ -278,55 +470,166 @@ class _Pass:
     def give_up(self, activity: PendingActivity, failure: Failure, retry_state: RetryState) -> None:
         """Close the activity with its failure."""
         closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
-        started = self.emit_started(activity) if activity.started_time else 0
+        self.ended(activity, closing, failure=failure, retry_state=retry_state)
+
+    def ended(
+        self,
+        activity: PendingActivity,
+        closing: type[
+            ev.ActivityTaskCompleted | ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled
+        ],
+        **attributes: Any,
+    ) -> None:
+        """Close the activity; that its last attempt had started is written just before."""
+        started_event_id = 0
+        if activity.started_time is not None:
+            started_event_id = self.state.next_event_id
+            self.emit(
+                ev.ActivityTaskStarted(
+                    event_id=started_event_id,
+                    event_time=activity.started_time,
+                    scheduled_event_id=activity.scheduled_event_id,
+                    attempt=activity.attempt,
+                    last_failure=activity.last_failure,
+                ),
+                decide=False,
+            )
         self.emit(
             closing(
                 scheduled_event_id=activity.scheduled_event_id,
-                started_event_id=started,
+                started_event_id=started_event_id,
                 activity_id=activity.activity_id,
                 attempt=activity.attempt,
-                failure=failure,
-                retry_state=retry_state,
+                **attributes,
                 **self.here,
             ),
             decide=True,
         )
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt))
+        succeeded = closing is ev.ActivityTaskCompleted
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, succeeded=succeeded))
 
-    def emit_started(self, activity: PendingActivity) -> int:
-        """Write the event that the last attempt had started, just before the one that closes the activity; its id."""
-        event = ev.ActivityTaskStarted(
-            event_id=self.state.next_event_id,
-            event_time=activity.started_time or self.now,
-            scheduled_event_id=activity.scheduled_event_id,
-            attempt=activity.attempt,
-            last_failure=activity.last_failure,
-        )
-        self.emit(event, decide=False)
-        return event.event_id
+    # Children and other runs
+
+    def take_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
+        child = self.state.children.get(str(item.initiated_event_id))
+        if child is None:
+            return  # stale
+        if not self.open():
+            self.child_left_behind(child, item)
+            return
+        if isinstance(item, inp.ChildStartFailed):
+            if child.start is not None:
+                self.emit(
+                    ev.StartChildWorkflowExecutionFailed(
+                        initiated_event_id=child.initiated_event_id,
+                        child_id=child.child_id,
+                        workflow_id=child.workflow_id,
+                        failure=item.failure,
+                        **self.here,
+                    ),
+                    decide=True,
+                )
+            return
+        if child.start is not None:
+            started = ev.ChildWorkflowExecutionStarted(
+                initiated_event_id=child.initiated_event_id,
+                child_id=child.child_id,
+                workflow_id=child.workflow_id,
+                run_id=item.run_id,
+                **self.here,
+            )
+            self.emit(started, decide=True)
+            child = self.state.children[str(child.initiated_event_id)]
+        if isinstance(item, inp.ChildClosed):
+            self.child_closed(child, item)
+
+    def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
+        attributes: dict[str, Any] = {
+            "initiated_event_id": child.initiated_event_id,
+            "started_event_id": child.started_event_id,
+            "child_id": child.child_id,
+            "workflow_id": child.workflow_id,
+            "run_id": item.run_id,
+            **self.here,
+        }
+        closing: ev.AnyEvent
+        match item.outcome:
+            case inp.ChildOutcome.COMPLETED:
+                closing = ev.ChildWorkflowExecutionCompleted(result=item.result, **attributes)
+            case inp.ChildOutcome.FAILED:
+                failure = item.failure or Failure(kind=FailureKind.SERVER, message="the child failed")
+                closing = ev.ChildWorkflowExecutionFailed(failure=failure, **attributes)
+            case inp.ChildOutcome.CANCELLED:
+                closing = ev.ChildWorkflowExecutionCanceled(details=item.result, **attributes)
+            case inp.ChildOutcome.TIMED_OUT:
+                closing = ev.ChildWorkflowExecutionTimedOut(**attributes)
+            case inp.ChildOutcome.TERMINATED:
+                reason = item.failure.message if item.failure else ""
+                closing = ev.ChildWorkflowExecutionTerminated(reason=reason, **attributes)
+            case _:
+                assert_never(item.outcome)
+        self.emit(closing, decide=True)
+
+    def child_left_behind(
+        self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
+    ) -> None:
+        """The run has closed: a child needs nothing more once it has ended, or, abandoned, once it has started."""
+        abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
+        if not isinstance(item, inp.ChildStarted) or abandoned:
+            self.chore_done(f"child/{child.initiated_event_id}")
+
+    def external_done(self, item: inp.ExternalDone) -> None:
+        external = self.state.externals.get(str(item.initiated_event_id))
+        if external is None:
+            return  # stale
+        if not self.open():
+            self.chore_done(f"external/{item.initiated_event_id}")
+            return
+        attributes: dict[str, Any] = {
+            "initiated_event_id": external.initiated_event_id,
+            "workflow_id": external.workflow_id,
+            **self.here,
+        }
+        signal = external.signal_id is not None
+        done: ev.AnyEvent
+        if signal:
+            attributes["signal_id"] = external.signal_id
+        if item.failure is None:
+            event = ev.ExternalWorkflowExecutionSignaled if signal else ev.ExternalWorkflowExecutionCancelRequested
+            done = event(**attributes)
+        else:
+            failed = (
+                ev.SignalExternalWorkflowExecutionFailed if signal else ev.RequestCancelExternalWorkflowExecutionFailed
+            )
+            done = failed(failure=item.failure, **attributes)
+        self.emit(done, decide=True)
 
     # Deadlines
 
-    def due(self, checked: Collection[int]) -> Iterator[tuple[datetime, int, str, Any]]:
+    def due(self, checked: Collection[int]) -> Iterator[tuple[datetime, int, str, Callable[[], None]]]:
         """What is due now: (deadline, rank, key, what to do). The rank and key make the order of equal times certain."""
         if self.state.run_deadline and self.state.run_deadline <= self.now:
             yield self.state.run_deadline, 2, "", self.run_timed_out
         for timer in self.state.timers.values():
             if timer.fire_time <= self.now:
-                yield timer.fire_time, 0, timer.timer_id, lambda timer=timer: self.timer_fired(timer.timer_id)
+                yield timer.fire_time, 0, timer.timer_id, partial(self.timer_fired, timer.timer_id)
         for activity in self.state.activities.values():
             for deadline, kind in activity.deadlines():
                 unread = kind is TimeoutType.HEARTBEAT and activity.scheduled_event_id not in checked
                 if deadline <= self.now and not unread:
                     key = f"{activity.scheduled_event_id}/{kind}"
-                    yield deadline, 1, key, lambda a=activity, k=kind: self.activity_timed_out(a, k)
+                    yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)
 
     def run_timed_out(self) -> None:
-        self.close(ev.WorkflowExecutionTimedOut(**self.here))
+        """Close the run. Another attempt may follow the end of a run, none the end of the whole chain's time."""
+        timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
+        expired = self.state.expiration is not None and self.state.expiration <= self.now
+        follows = {} if expired else next_run(self.state, timeout, self.now)
+        self.close(ev.WorkflowExecutionTimedOut(**follows, **self.here))
 
     def timer_fired(self, timer_id: str) -> None:
         timer = self.state.timers.get(timer_id)
-        if timer is not None:
+        if timer is not None and timer.fire_time <= self.now:
             self.emit(
                 ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.here),
                 decide=True,
@@ -349,87 +652,84 @@ class _Pass:
 
     # Decisions
 
-    def decide_new(self) -> None:
-        if self.undecided and self.open():
-            self.decide()
+    def has_to_ask(self) -> bool:
+        """Whether there is something to decide, and nothing but a failed attempt to decide stands against it."""
+        first = self.state.first_decision_time
+        waits = self.state.paused is not None or (first is not None and first > self.now)
+        return self.open() and not waits and bool(self.state.unfinished or self.queue)
 
     def decide(self) -> None:
-        """Ask the decider about everything undecided, and do what it says; all of it or, where it cannot decide, nothing."""
-        self.rounds += 1
-        task = self.state.task
-        events = (*(task.events if task else ()), *self.undecided)
-        self.undecided.clear()
-        before = self.state, len(self.events), len(self.retired)
+        """Ask the decider about everything it has not been asked about, as far as that may be now."""
+        self.keep_within_limits()
+        while not self.enough and self.has_to_ask():
+            task = self.state.task
+            if task is not None and task.next_attempt_time > self.now and not self.news:
+                break
+            self.ask()
+            self.keep_within_limits()
+
+    def ask(self) -> None:
+        """Ask the decider about the next event, and do what it says; all of it or, where it cannot decide, nothing."""
+        event = None if self.state.unfinished else self.queue[0]
+        suggested = event is not None and self.state.suggests_continuing(event)
+        before = self.state
+        lengths = [(grown, len(grown)) for grown in (self.events, self.retired, self.queue)]
         try:
-            decision = self.decider.decide(self.state.memory, events)
-            self.state = msgspec.structs.replace(self.state, memory=decision.memory, task=None)
+            decision = self.decider.decide(before.memory, event, continue_as_new_suggested=suggested)
+            self.change(memory=decision.memory, unfinished=decision.more, task=None)
             for command in decision.commands:
-                self.obey(command)
+                self.obey(command, behind=0 if event is None else 1)
         except UndecidableError as error:
-            self.state = before[0]
-            del self.events[before[1] :]
-            del self.retired[before[2] :]
-            attempt = task.attempt + 1 if task else 1
-            backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
-            self.state = msgspec.structs.replace(
-                self.state,
-                task=UndecidedTask(
-                    attempt=attempt,
-                    message=str(error)[:_MAX_FAILURE_MESSAGE],
-                    next_attempt_time=self.now + backoff,
-                    events=events,
-                ),
-            )
+            self.state = before
+            for grown, length in lengths:
+                while len(grown) > length:
+                    grown.pop()
+            self.fail_task(str(error))
+        else:
+            if event is not None:
+                self.queue.popleft()
+            self.rounds += 1
+            self.work += decision.work
+            self.enough = decision.more or self.work > MAX_WORK_PER_PASS or self.rounds >= MAX_ROUNDS
         self.durable = True
 
-    def obey(self, command: cmd.Command) -> None:
-        if self.state.closed:
-            raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
-        match command:
-            case cmd.CompleteWorkflowExecution():
-                self.close(ev.WorkflowExecutionCompleted(result=command.result, **self.here))
-            case cmd.FailWorkflowExecution():
-                self.close(ev.WorkflowExecutionFailed(failure=command.failure, **self.here))
-            case cmd.ScheduleActivityTask():
-                self.schedule_activity(command)
-            case cmd.StartTimer():
-                if command.timer_id in self.state.timers:
-                    raise UndecidableError(f"timer id {command.timer_id!r} is in use")
-                self.emit(
-                    ev.TimerStarted(
-                        timer_id=command.timer_id,
-                        start_to_fire_timeout=command.start_to_fire_timeout,
-                        **self.here,
-                    ),
-                    decide=False,
-                )
-            case _:
-                assert_never(command)
-
-    def schedule_activity(self, command: cmd.ScheduleActivityTask) -> None:
-        """Schedule an activity with its timeouts made whole, as Temporal's server does (chasm/lib/activity/validator.go)."""
-        if any(a.activity_id == command.activity_id for a in self.state.activities.values()):
-            raise UndecidableError(f"activity id {command.activity_id!r} is in use")
-        whole = command.schedule_to_close_timeout
-        close = command.start_to_close_timeout or whole
-        if close is None:
-            raise UndecidableError(
-                f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set"
+    def fail_task(self, message: str) -> None:
+        """Note that nobody could decide; once more in a while, or when something else happens."""
+        attempt = self.state.task.attempt + 1 if self.state.task else 1
+        backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
+        self.change(
+            task=TaskFailure(
+                attempt=attempt, message=message[:_MAX_FAILURE_MESSAGE], next_attempt_time=self.now + backoff
             )
-        left = self.state.run_deadline - self.now if self.state.run_deadline else timedelta.max
-        start = command.schedule_to_start_timeout or whole
-        beat = command.heartbeat_timeout
-        self.emit(
-            ev.ActivityTaskScheduled(
-                activity_id=command.activity_id,
-                activity_type=command.activity_type,
-                input=command.input,
-                schedule_to_close_timeout=min(whole, left) if whole else None,
-                schedule_to_start_timeout=min(start, left) if start else None,
-                start_to_close_timeout=min(close, left),
-                heartbeat_timeout=min(beat, close, left) if beat else None,
-                retry_policy=command.retry_policy,
-                **self.here,
-            ),
-            decide=False,
         )
+        self.enough = True
+
+    def obey(self, command: cmd.Command, *, behind: int) -> None:
+        """Record a command. `behind`: at which place the queue begins that is behind the event being decided."""
+        if not self.open():
+            raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
+        event = event_of(command, self.state, self.now, islice(self.queue, behind, None))
+        if event is None:
+            return
+        if isinstance(event, ev.CLOSING):
+            self.close(event)
+            return
+        self.emit(event, decide=False)
+        if isinstance(event, ev.ActivityTaskCancelRequested):
+            activity = self.state.activities[str(event.scheduled_event_id)]
+            if activity.started_time is None:
+                self.ended(activity, ev.ActivityTaskCanceled)  # nobody works on it who would have to be asked
+
+    def keep_within_limits(self) -> None:
+        """Terminate a run whose history has grown too long, as Temporal's server does."""
+        if self.open() and (self.state.next_event_id > MAX_EVENTS + 1 or self.state.history_size > MAX_BYTES):
+            reason = (
+                f"the history has {self.state.next_event_id - 1:,} events and {self.state.history_size:,} bytes, more than "
+                f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run may have: let the workflow use "
+                "`continueAsNew` in time"
+            )
+            self.close(ev.WorkflowExecutionTerminated(reason=reason, **self.here))
+
+
+def _without(entries: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: entry for name, entry in entries.items() if name != key}

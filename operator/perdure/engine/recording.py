@@ -1,0 +1,181 @@
+"""What becomes of a command: the event that records it, or none.
+
+The one place that knows. A pass appends what it says to the history; replaying compares the history with what it says.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine.decider import UndecidableError
+from perdure.engine.failures import Failure, RetryState
+from perdure.engine.retry import decide_run_retry
+from perdure.engine.starts import CarriedSignal
+from perdure.engine.state import PendingActivity, State
+
+MAX_PENDING = 2_000
+"""How many activities, timers, children, and requests to other runs a run may have open, of each."""
+
+FROM_COMMANDS: tuple[type[ev.Event], ...] = (
+    ev.ActivityTaskCancelRequested,
+    ev.ActivityTaskScheduled,
+    ev.MarkerRecorded,
+    ev.RequestCancelExternalWorkflowExecutionInitiated,
+    ev.SignalExternalWorkflowExecutionInitiated,
+    ev.StartChildWorkflowExecutionInitiated,
+    ev.TimerCanceled,
+    ev.TimerStarted,
+    ev.WorkflowExecutionCanceled,
+    ev.WorkflowExecutionCompleted,
+    ev.WorkflowExecutionContinuedAsNew,
+    ev.WorkflowExecutionFailed,
+)
+"""The events that record a command."""
+
+UNHEARD: tuple[type[ev.Event], ...] = (
+    *FROM_COMMANDS,
+    ev.ActivityTaskStarted,
+    ev.WorkflowExecutionPaused,
+    ev.WorkflowExecutionTerminated,
+    ev.WorkflowExecutionTimedOut,
+    ev.WorkflowExecutionUnpaused,
+)
+"""The events that no decider is asked about."""
+
+
+def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
+    command: cmd.Command, state: State, now: datetime, undecided: Iterable[ev.AnyEvent] = ()
+) -> ev.AnyEvent | None:
+    """The event that records a command.
+
+    Args:
+        command: what the decider asks for.
+        state: where the run stands just then.
+        now: the time.
+        undecided: what the decider has not been asked about yet: its signals go on to the next run of the chain.
+
+    Returns:
+        The next event; None where the command asks for what is no longer there.
+
+    Raises:
+        UndecidableError: the command cannot be obeyed.
+    """
+    here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
+    said = {field.name: getattr(command, field.name) for field in fields(command)}
+    match command:
+        case cmd.ScheduleActivityTask():
+            _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
+            return ev.ActivityTaskScheduled(**said | _whole_timeouts(command, state, now), **here)
+        case cmd.RequestCancelActivityTask():
+            activity = activity_named(state, command.activity_id)
+            if activity is None or activity.cancel_requested:
+                return None
+            return ev.ActivityTaskCancelRequested(scheduled_event_id=activity.scheduled_event_id, **said, **here)
+        case cmd.StartTimer():
+            _admit("timer", command.timer_id, state.timers)
+            return ev.TimerStarted(**said, **here)
+        case cmd.CancelTimer():
+            timer = state.timers.get(command.timer_id)
+            return ev.TimerCanceled(started_event_id=timer.started_event_id, **said, **here) if timer else None
+        case cmd.StartChildWorkflowExecution():
+            _admit("child", command.child_id, [child.child_id for child in state.children.values()])
+            return ev.StartChildWorkflowExecutionInitiated(**said, **here)
+        case cmd.SignalExternalWorkflowExecution():
+            _admit("request to another run", "", state.externals)
+            return ev.SignalExternalWorkflowExecutionInitiated(**said, **here)
+        case cmd.RequestCancelExternalWorkflowExecution():
+            return _cancel_external(command, state, here)
+        case cmd.RecordMarker():
+            return ev.MarkerRecorded(**said, **here)
+        case cmd.CompleteWorkflowExecution():
+            return ev.WorkflowExecutionCompleted(**said, **here)
+        case cmd.FailWorkflowExecution():
+            return ev.WorkflowExecutionFailed(**said, **next_run(state, command.failure, now), **here)
+        case cmd.CancelWorkflowExecution():
+            return ev.WorkflowExecutionCanceled(**said, **here)
+        case cmd.ContinueAsNewWorkflowExecution():
+            if not state.successor:
+                raise UndecidableError("the run cannot continue as new: the next one has no name")
+            carried = (*command.signals, *_signals(undecided))
+            return ev.WorkflowExecutionContinuedAsNew(
+                **said | {"signals": carried}, new_workflow_run=state.successor, **here
+            )
+        case _:
+            assert_never(command)
+
+
+def activity_named(state: State, activity_id: str) -> PendingActivity | None:
+    """The open activity of that id."""
+    return next((a for a in state.activities.values() if a.activity_id == activity_id), None)
+
+
+def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
+    """What the closing event of a run that has failed, or timed out, says of its retry."""
+    decision = decide_run_retry(
+        state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration
+    )
+    if decision.delay is None:
+        return {"retry_state": decision.state}
+    if not state.successor:
+        return {"retry_state": RetryState.RETRY_POLICY_NOT_SET}
+    return {
+        "retry_state": decision.state,
+        "new_workflow_run": state.successor,
+        "new_run_backoff": decision.delay,
+    }
+
+
+def _admit(what: str, name: str, there: Collection[str]) -> None:
+    """Refuse one too many, and a name that is in use."""
+    if name in there:
+        raise UndecidableError(f"{what} id {name!r} is in use")
+    if len(there) >= MAX_PENDING:
+        raise UndecidableError(f"a run may have {MAX_PENDING:,} of each kind open, no further {what}")
+
+
+def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: datetime) -> dict[str, timedelta | None]:
+    """An activity's timeouts made whole, as Temporal's server does (chasm/lib/activity/validator.go)."""
+    whole = command.schedule_to_close_timeout
+    close = command.start_to_close_timeout or whole
+    if close is None:
+        raise UndecidableError(
+            f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set"
+        )
+    left = state.run_deadline - now if state.run_deadline else timedelta.max
+    start = command.schedule_to_start_timeout or whole
+    beat = command.heartbeat_timeout
+    return {
+        "schedule_to_close_timeout": min(whole, left) if whole else None,
+        "schedule_to_start_timeout": min(start, left) if start else None,
+        "start_to_close_timeout": min(close, left),
+        "heartbeat_timeout": min(beat, close, left) if beat else None,
+    }
+
+
+def _cancel_external(
+    command: cmd.RequestCancelExternalWorkflowExecution, state: State, here: dict[str, Any]
+) -> ev.AnyEvent | None:
+    """Of a child that is open, the workflow id is known here; a child that is not needs no asking."""
+    workflow_id, child_only = command.workflow_id, command.child_workflow_only
+    if command.child_id:
+        child = next((child for child in state.children.values() if child.child_id == command.child_id), None)
+        if child is None:
+            return None
+        workflow_id, child_only = child.workflow_id, True
+    _admit("request to another run", "", state.externals)
+    return ev.RequestCancelExternalWorkflowExecutionInitiated(
+        workflow_id=workflow_id,
+        run_id=command.run_id,
+        child_workflow_only=child_only,
+        reason=command.reason,
+        **here,
+    )
+
+
+def _signals(undecided: Iterable[ev.AnyEvent]) -> Iterable[CarriedSignal]:
+    for event in undecided:
+        if isinstance(event, ev.WorkflowExecutionSignaled):
+            yield CarriedSignal(signal_name=event.signal_name, input=event.input, identity=event.identity)

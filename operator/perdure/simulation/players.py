@@ -134,7 +134,8 @@ class Chain:
     @property
     def open(self) -> bool:
         """Whether there is more to come of it."""
-        return self.current.open
+        state = self.current.state
+        return state is None or not state.closed or state.start_successor
 
     @property
     def status(self) -> RunStatus:

@@ -1,7 +1,7 @@
 """Scenarios: what a person writes about the world that a workflow is simulated in, and what is expected of it."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -194,6 +194,17 @@ Outcome = Literal["Completed", "Failed", "TimedOut", "Lost", "Cancelled", "Stopp
 """How an attempt ended; `Stopped`: it was cut off when the run ended, `Running`: it has not."""
 
 
+OUTCOMES = get_args(Outcome)
+
+
+def _read_attempts(value: Any) -> int | list[str]:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, list) and all(outcome in OUTCOMES for outcome in value):
+        return value
+    raise ValueError(f"must be a number of attempts, or a list of how they ended: {', '.join(OUTCOMES)}")
+
+
 class Expect(ScenarioModel):
     """What is expected of the simulation; what is not named may be anything."""
 
@@ -212,7 +223,7 @@ class Expect(ScenarioModel):
     runs: Positive | None = None
     """How many runs the chain had: more than one with continue-as-new and workflow retries."""
 
-    attempts: dict[str, Count | list[Outcome]] = Field(default_factory=dict)
+    attempts: dict[str, Annotated[int | list[str], FieldShape(_read_attempts, {})]] = Field(default_factory=dict)
     """By activity: how many attempts there were, or how each of them ended, in order."""
 
     @model_validator(mode="before")

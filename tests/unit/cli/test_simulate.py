@@ -1,0 +1,200 @@
+"""`simulate` and `test` as they are called: files, output, exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from perdure.cli.app import build
+from unit.cli.flow import golden
+
+ORDER = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: order}
+spec:
+  activities:
+  - {name: charge, startToCloseTimeout: 30s, retryPolicy: {name: standard}, container: {image: shop}}
+  steps:
+  - {name: charge, activity: {name: charge, input: "${input}"}}
+  - {name: change-of-mind, sleep: {duration: 30d}}
+  - name: ship
+    forEach: {items: "${input.items}"}
+    childWorkflow: {workflow: {name: ship}, input: "${item}"}
+"""
+POLICY = """
+apiVersion: perdure.dev/v1alpha1
+kind: RetryPolicy
+metadata: {name: standard}
+spec: {exponential: {maximumAttempts: 3}}
+"""
+HAPPY = """
+files: [../order.yaml]
+retryPolicies: [../policy.yaml]
+startTime: 2026-03-01T00:00:00Z
+input: {items: [lamp]}
+activities:
+  charge:
+  - fail: {type: Declined, message: no funds}
+  - {after: 2s, output: paid}
+children: {ship: [{after: 1d, output: shipped}]}
+expect: {phase: Completed, output: [shipped], elapsed: 31d3s, attempts: {charge: 2}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "order.yaml").write_text(ORDER)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "scenarios" / "happy.yaml").write_text(HAPPY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*arguments: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure", input=given)
+
+
+def test_a_simulation_is_shown_as_timeline_tree_and_outcome(folder: Path) -> None:
+    assert folder.exists()
+    done = call("simulate", "--scenario", "scenarios/happy.yaml")
+    assert done.exit_code == 0
+    assert (
+        done.stdout
+        == golden(
+            """
+        Timeline
+        TIME    STEP            WHAT HAPPENED
+        +0s     -               ● Running     starts: {"items":["lamp"]}
+        +0s     charge          ● Running     activity charge
+        +0s     charge          ↻ BackingOff  attempt 1 failed: Declined: no funds; attempt 2 in 1s
+        +1s     charge          ● Running     activity charge, attempt 2
+        +3s     charge          ✓ Succeeded   "paid"
+        +3s     change-of-mind  ◔ Waiting     for 30d
+        +30d3s  change-of-mind  ◔ Waiting     the time is over
+        +30d3s  ship[0]         ● Running     child ship "lamp"
+        +31d3s  ship[0]         ✓ Succeeded   "shipped"
+        +31d3s  -               ✓ Completed   ["shipped"]
+
+        Steps
+        STEP               STATUS       KIND                TRIES  START   TIME
+        ├─ charge          ✓ Succeeded  activity charge     2      +0s     3s
+        ├─ change-of-mind  ✓ Succeeded  sleep 30d                  +3s     30d
+        └─ ship            ✓ Succeeded  childWorkflow ship         +30d3s  1d
+           └─ [0]          ✓ Succeeded  item                       +30d3s  1d
+
+        Outcome
+        Status:       ✓ Completed
+        Duration:     31d3s
+        Output:       ["shipped"]
+        Attempts:     charge 2
+
+        Expectations
+        ✓ met
+        """
+        )
+        + "\n"
+    )
+
+
+def test_a_simulation_as_json_has_everything(folder: Path) -> None:
+    assert folder.exists()
+    done = call("simulate", "-f", "order.yaml", "--scenario", "scenarios/happy.yaml", "-o", "json")
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert (told["phase"], told["output"], told["failure"]) == ("Completed", ["shipped"], None)
+    assert (told["elapsed"], told["runs"], told["startTime"]) == (31 * 86400 + 3, 1, "2026-03-01T00:00:00Z")
+    assert [attempt["outcome"] for attempt in told["attempts"]["charge"]] == ["Failed", "Completed"]
+    assert told["attempts"]["charge"][1] | {"start": 1, "end": 3, "attempt": 2} == told["attempts"]["charge"][1]
+    assert [step["name"] for step in told["steps"]] == ["charge", "change-of-mind", "ship"]
+    fired = next(event for event in told["events"] if event["eventType"] == "TimerFired")
+    assert (fired["time"], fired["eventTime"]) == (30 * 86400 + 3, "2026-03-31T00:00:03Z")
+    assert told["unmet"] == []
+
+
+def test_a_manifest_alone_is_enough(folder: Path) -> None:
+    flow = (folder / "order.yaml").read_text() + "---" + (folder / "policy.yaml").read_text()
+    done = call("simulate", "-f", "-", "-o", "json", given=flow)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["failure"]["type"] == "ExpressionError", "there are no items without an input"
+
+
+def test_whatever_becomes_of_the_run_is_an_answer(folder: Path) -> None:
+    (folder / "fails.yaml").write_text("{input: {items: []}, activities: {charge: [{exitCode: 3}]}}")
+    done = call("simulate", "-f", "order.yaml", "-f", "policy.yaml", "--scenario", "fails.yaml")
+    assert done.exit_code == 0
+    assert "caused by ExitCode3: container activity failed (exit code 3)" in done.stdout
+
+
+def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
+    (folder / "scenarios" / "happy.yaml").write_text(HAPPY.replace("charge: 2}", "charge: 1}"))
+    done = call("simulate", "--scenario", "scenarios/happy.yaml")
+    assert done.exit_code == 1
+    assert done.stdout.endswith("Expectations\n✗ attempts.charge: expected 1, got 2: Failed, Completed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (("-f", "none.yaml"), "none.yaml: cannot be read: No such file or directory"),
+        (("-f", "order.yaml"), "order.yaml: spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`"),
+        (("-f", "broken.yaml"), "broken.yaml: is no YAML"),
+        (("--scenario", "broken.yaml"), "broken.yaml: is no YAML"),
+        (("--scenario", "two.yaml"), "two.yaml: must be one scenario, but has 2 documents"),
+        (("--scenario", "lost.yaml"), "away.yaml: cannot be read"),
+        (("-f", "order.yaml", "-f", "policy.yaml", "--scenario", "endless.yaml"), "let it come to an end"),
+        ((), "name a manifest"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_status_2(folder: Path, arguments: tuple[str, ...], want: str) -> None:
+    (folder / "broken.yaml").write_text("a: [")
+    (folder / "two.yaml").write_text("input: 1\n---\ninput: 2\n")
+    (folder / "lost.yaml").write_text("files: [away.yaml]")
+    (folder / "endless.yaml").write_text("maxEvents: 2")
+    done = call("simulate", *arguments)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "Error: " in done.stderr
+    assert want in done.stderr
+
+
+def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
+    scenarios = folder / "scenarios"
+    (scenarios / "policy.yaml").write_text(POLICY)
+    assert call("test", "scenarios").stdout == (
+        "✓ scenarios/happy.yaml  Completed after 31d3s\n✓ 1 scenario: 1 as expected\n"
+    )
+    (scenarios / "deeper").mkdir()
+    (scenarios / "deeper" / "sad.yml").write_text(HAPPY.replace("../", "../../").replace("Completed", "Failed"))
+    done = call("test", "scenarios")
+    assert done.exit_code == 1
+    assert (
+        done.stdout
+        == golden(
+            """
+        ✗ scenarios/deeper/sad.yml  Completed after 31d3s
+            phase: expected Failed, got Completed
+        ✓ scenarios/happy.yaml  Completed after 31d3s
+        ✗ 2 scenarios: 1 as expected, 1 not as expected
+        """
+        )
+        + "\n"
+    )
+    (scenarios / "a-typo.yaml").write_text("inptu: 1")
+    done = call("test", "scenarios", "-o", "json")
+    assert done.exit_code == 2
+    told = json.loads(done.stdout)
+    assert (told["met"], told["unmet"], told["bad"]) == (1, 1, 1)
+    assert told["scenarios"][0]["errors"] == [
+        "scenarios/a-typo.yaml: inptu: unknown field; check its spelling and its indentation"
+    ]
+
+
+def test_a_folder_without_scenarios_is_trouble(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    for name, want in (("empty", "empty has no scenarios"), ("away", "there is no such folder")):
+        done = call("test", name)
+        assert done.exit_code == 2
+        assert want in done.stderr

@@ -1,0 +1,83 @@
+"""Workflows that tests simulate: definitions and scenarios as YAML, what came of them by the questions that tests ask."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from perdure.simulation.cast import Manifest, read_cast, read_scenario
+from perdure.simulation.report import Report
+from perdure.simulation.tree import Node
+from perdure.simulation.world import World
+
+Json = dict[str, Any]
+
+
+def workflow(spec: str, name: str = "main") -> Json:
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": name},
+        "spec": yaml.safe_load(spec),
+    }
+
+
+def policy(name: str, spec: str) -> Json:
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "RetryPolicy",
+        "metadata": {"name": name},
+        "spec": yaml.safe_load(spec),
+    }
+
+
+@dataclass
+class Played:
+    """A simulation that has come to its end."""
+
+    report: Report
+
+    @property
+    def json(self) -> Json:
+        return self.report.as_json()
+
+    @property
+    def phase(self) -> str:
+        return self.report.phase
+
+    @property
+    def elapsed(self) -> float:
+        return self.report.elapsed.total_seconds()
+
+    def events(self, *kinds: str) -> list[tuple[float, str]]:
+        """The events of the chain, or those of some kinds: when, and what."""
+        return [(e["time"], e["eventType"]) for e in self.json["events"] if not kinds or e["eventType"] in kinds]
+
+    def attempts(self, activity: str) -> list[tuple[float | None, float | None, str]]:
+        return [(a["start"], a["end"], a["outcome"]) for a in self.json["attempts"].get(activity, [])]
+
+    def steps(self) -> dict[str, str]:
+        """The status of every node of the tree, by path."""
+        found: dict[str, str] = {}
+
+        def visit(nodes: list[Node]) -> None:
+            for node in nodes:
+                found[node.path] = node.status
+                visit(node.nodes)
+
+        visit(self.report.last.tree.nodes)
+        return found
+
+    def child(self, workflow_name: str) -> Json:
+        (only,) = [child for child in self.json["children"] if child["workflow"] == workflow_name]
+        return dict(only)
+
+
+def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
+    """Simulate a workflow; `others` are further manifests."""
+    manifests = [Manifest("w.yaml", workflow(spec) if isinstance(spec, str) else spec)]
+    manifests += [Manifest(f"other{i}.yaml", other) for i, other in enumerate(others)]
+    told = read_scenario(yaml.safe_load(scenario), "s.yaml")
+    world = World(read_cast(manifests, told, "s.yaml"), told)
+    world.play()
+    return Played(Report(world))

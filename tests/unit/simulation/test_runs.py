@@ -1,0 +1,379 @@
+"""How runs go: signals, pauses, cancellation, time; children, continuations, retries."""
+
+import time
+
+import pytest
+
+from perdure.simulation.world import EndlessError
+from unit.simulation.stage import play, workflow
+
+SUBSCRIPTION = """
+activities:
+- {name: charge, startToCloseTimeout: 1m, container: {image: i}}
+steps:
+- {name: charge, activity: {name: charge, input: "${input.month}"}}
+- {name: month, sleep: {duration: 30d}}
+- {name: again, when: "${input.month < 12}", continueAsNew: {input: {month: "${input.month + 1}"}}}
+- {name: done, return: {output: "${input.month}"}}
+"""
+
+
+def test_a_year_of_subscription_takes_no_real_time() -> None:
+    before = time.perf_counter()
+    played = play(SUBSCRIPTION, "input: {month: 1}")
+    assert time.perf_counter() - before < 1
+    assert (played.phase, played.json["output"], played.json["runs"]) == ("Completed", 12, 12)
+    assert played.elapsed == 12 * 30 * 86400
+    assert len(played.attempts("charge")) == 12
+    assert len(played.events("WorkflowExecutionContinuedAsNew")) == 11
+
+
+POLLING = """
+activities:
+- {name: look, startToCloseTimeout: 1m, container: {image: i}}
+steps:
+- {name: look, activity: {name: look, input: "${input}"}}
+- {name: pause, when: "${steps.look.output != 'done'}", sleep: {duration: 1h}}
+- {name: again, when: "${steps.look.output != 'done'}", continueAsNew: {}}
+- {name: end, return: {output: "${run.attempt}"}}
+"""
+
+
+def test_polling_with_continue_as_new_takes_one_entry_after_the_other() -> None:
+    played = play(POLLING, "{input: job, activities: {look: [{output: no-no}, {output: no-no}, {output: done}]}}")
+    assert (played.phase, played.json["runs"], played.elapsed) == ("Completed", 3, 7200)
+
+
+def test_a_failed_run_is_retried_as_its_policy_says() -> None:
+    run = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"name": "once"},
+        "spec": {
+            "workflow": {"name": "main"},
+            "input": "x",
+            "retryPolicy": {"exponential": {"maximumAttempts": 3, "initialInterval": "10s"}},
+        },
+    }
+    spec = """
+    activities:
+    - {name: work, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 1}}}
+    steps:
+    - {name: work, activity: {name: work, input: "${input}"}}
+    - {name: end, return: {output: "${run.attempt}"}}
+    """
+    played = play(spec, "activities: {work: [{fail: {}}, {fail: {}}, {output: 1}]}", run)
+    assert (played.phase, played.json["output"], played.json["runs"]) == ("Completed", 3, 3)
+    assert [start for start, _, _ in played.attempts("work")] == [0, 10, 30]
+    played = play(spec, "activities: {work: [{fail: {}}]}", run)
+    assert (played.phase, played.json["runs"]) == ("Failed", 3)
+
+
+VOTES = """
+steps:
+- {name: first, waitForSignal: {name: vote}}
+- {name: pause, sleep: {duration: 10s}}
+- {name: second, waitForSignal: {name: vote, timeout: 1h}}
+output: ["${steps.first.output}", "${steps.second.output}"]
+"""
+
+
+def test_signals_come_in_their_order_and_wait_until_they_are_wanted() -> None:
+    played = play(VOTES, "signals: [{at: 4, name: vote, input: b}, {at: 3s, name: vote, input: a}, {name: other}]")
+    assert (played.json["output"], played.elapsed) == (["a", "b"], 13)
+
+
+def test_a_signal_that_does_not_come_fails_its_step_in_time() -> None:
+    played = play(VOTES, "signals: [{at: 5s, name: vote}]")
+    assert (played.phase, played.elapsed) == ("Failed", 15 + 3600)
+    assert played.steps() == {"first": "Succeeded", "pause": "Succeeded", "second": "Failed"}
+
+
+def test_a_run_that_waits_for_ever_is_still_running_and_says_for_what() -> None:
+    played = play(VOTES)
+    assert (played.phase, played.json["waitsFor"]) == ("Running", ["step `first`: signal `vote`"])
+    assert played.json["output"] is None
+
+
+WORK_AND_SLEEP = """
+activities:
+- {name: work, startToCloseTimeout: 1h, container: {image: i}}
+- {name: slow, startToCloseTimeout: 1h, heartbeatTimeout: 1m, container: {image: i}}
+- {name: tidy, startToCloseTimeout: 1h, container: {image: i}}
+blocks:
+- {name: tidy, steps: [{name: tidy, activity: {name: tidy}}]}
+onCancel: {block: tidy}
+steps:
+- {name: work, activity: {name: %s, cancellationType: WaitCancellationCompleted}}
+- {name: nap, sleep: {duration: 10s}}
+"""
+
+
+def test_a_pause_keeps_the_next_attempt_from_starting() -> None:
+    played = play(
+        WORK_AND_SLEEP % "work", "{pauseAt: 1s, unpauseAt: 1m, activities: {work: [{fail: {}, after: 2s}, {}]}}"
+    )
+    assert played.attempts("work") == [(0, 2, "Failed"), (60, 60, "Completed")]
+    assert (played.phase, played.elapsed) == ("Completed", 70)
+
+
+def test_a_run_that_stays_paused_says_so() -> None:
+    played = play(WORK_AND_SLEEP % "work", "pauseAt: 0")
+    assert (played.phase, played.json["waitsFor"][0]) == ("Paused", "the run is paused")
+
+
+@pytest.mark.parametrize(
+    ("activity", "entry", "stopped"),
+    [
+        ("work", "{after: 100s}", (5, "Cancelled")),
+        ("slow", "{after: 100s, heartbeats: {every: 20s}}", (20, "Cancelled")),
+        ("slow", "{after: 10s, heartbeats: {every: 20s}}", (10, "Completed")),
+        ("slow", "{after: 100s}", (5, "Cancelled")),
+        ("work", "{after: 100s, ignoresCancel: true}", (100, "Completed")),
+        ("work", "{after: 100s, fail: {}, ignoresCancel: true}", (100, "Failed")),
+    ],
+)
+def test_an_attempt_stops_when_it_hears_that_the_run_is_cancelled(
+    activity: str, entry: str, stopped: tuple[float, str]
+) -> None:
+    played = play(
+        WORK_AND_SLEEP % activity, f"{{cancelAt: 5s, activities: {{{activity}: [{entry}], tidy: [{{after: 3s}}]}}}}"
+    )
+    end, outcome = stopped
+    assert played.attempts(activity) == [(0, end, outcome)]
+    assert (played.phase, played.elapsed) == ("Cancelled", end + 3)
+    assert played.attempts("tidy") == [(end, end + 3, "Completed")]
+
+
+def test_a_terminated_run_runs_no_handlers() -> None:
+    played = play(WORK_AND_SLEEP % "work", "{terminateAt: 5s, activities: {work: [{hang: true}]}}")
+    assert (played.phase, played.elapsed) == ("Terminated", 5)
+    assert played.attempts("work") == [(0, 5, "Stopped")]
+    assert played.attempts("tidy") == []
+    assert played.steps()["work"] == "Stopped"
+
+
+def test_what_comes_after_the_end_is_told_and_changes_nothing() -> None:
+    played = play(WORK_AND_SLEEP % "work", "{cancelAt: 1h, signals: [{at: 2h, name: late}]}")
+    assert (played.phase, played.elapsed) == ("Completed", 10)
+    told = [moment.told for moment in played.report.world.timeline if moment.word == "Skipped"]
+    assert [what.split(" ")[0] for what in told] == ["`cancel`", "`late`"]
+
+
+@pytest.mark.parametrize(("field", "phase"), [("runTimeout: 30s", "TimedOut"), ("executionTimeout: 1h", "Completed")])
+def test_a_run_has_its_own_timeout(field: str, phase: str) -> None:
+    name, value = field.split(": ")
+    inline = workflow("steps: [{name: nap, sleep: {duration: 1m}}]")["spec"]
+    run = {"kind": "WorkflowRun", "metadata": {"name": "r"}, "spec": {"inline": inline, name: value}}
+    played = play(run | {"apiVersion": "perdure.dev/v1alpha1"})
+    assert played.phase == phase
+
+
+def test_a_start_delay_counts() -> None:
+    inline = workflow("steps: [{name: nap, sleep: {duration: 1m}}]")["spec"]
+    run = {"kind": "WorkflowRun", "metadata": {"name": "r"}, "spec": {"inline": inline, "startDelay": "10s"}}
+    assert play(run | {"apiVersion": "perdure.dev/v1alpha1"}).elapsed == 70
+
+
+def test_an_input_that_does_not_fit_fails_the_run() -> None:
+    spec = "{input: {schema: {type: object, required: [id]}}, steps: [{name: a, return: {}}]}"
+    played = play(spec, "input: {}")
+    assert (played.phase, played.json["failure"]["type"]) == ("Failed", "InvalidInput")
+
+
+PARENT = """
+activities:
+- {name: after, startToCloseTimeout: 1m, container: {image: i}}
+steps:
+- name: invoice
+  childWorkflow: {workflow: {name: invoice}, workflowId: the-invoice, input: {id: 7}, parentClosePolicy: %s}
+  catch: [{errorTypes: [Broke], call: {block: mend}}]
+- {name: after, activity: {name: after, input: "${steps.invoice.output}"}}
+output: "${steps.invoice.output}"
+blocks:
+- {name: mend, steps: [{name: set, set: {mended: true}}], output: mended}
+"""
+INVOICE = """
+activities:
+- {name: print, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 2}}}
+steps:
+- {name: print, activity: {name: print, input: "${input.id}"}}
+- {name: wait, waitForSignal: {name: paid}}
+output: "${steps.wait.output}"
+"""
+
+
+def test_a_child_whose_workflow_is_there_is_simulated_itself() -> None:
+    paid = "signals: [{at: 1m, name: paid, workflowId: the-invoice, input: 9}]"
+    scenario = f"{{workflow: main, activities: {{print: [{{fail: {{}}}}, {{after: 5s}}]}}, {paid}}}"
+    played = play(PARENT % "Terminate", scenario, workflow(INVOICE, "invoice"))
+    assert (played.phase, played.json["output"], played.elapsed) == ("Completed", 9, 60)
+    child = played.child("invoice")
+    assert (child["phase"], child["output"], child["end"]) == ("Completed", 9, 60)
+    assert played.attempts("print") == [(0, 0, "Failed"), (1, 6, "Completed")]
+    assert [e[1] for e in played.events()[1:4]] == [
+        "StartChildWorkflowExecutionInitiated",
+        "ChildWorkflowExecutionStarted",
+        "ChildWorkflowExecutionCompleted",
+    ]
+
+
+def test_the_one_that_is_no_child_is_simulated() -> None:
+    assert play(workflow(INVOICE, "invoice"), "{}", workflow(PARENT % "Abandon")).json["workflow"] == "main"
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"), [("Terminate", "Terminated"), ("RequestCancel", "Cancelled"), ("Abandon", "Running")]
+)
+def test_what_becomes_of_a_child_when_its_parent_closes(policy: str, want: str) -> None:
+    played = play(PARENT % policy, "terminateAt: 10s", workflow(INVOICE, "invoice"))
+    assert (played.phase, played.elapsed, played.child("invoice")["phase"]) == ("Terminated", 10, want)
+
+
+def test_an_abandoned_child_goes_on_after_its_parent() -> None:
+    signals = "signals: [{at: 1m, name: paid, workflowId: the-invoice, input: 9}]"
+    played = play(PARENT % "Abandon", f"{{terminateAt: 10s, {signals}}}", workflow(INVOICE, "invoice"))
+    assert (played.elapsed, played.child("invoice")["phase"], played.child("invoice")["end"]) == (10, "Completed", 60)
+
+
+def test_a_cancelled_parent_cancels_its_child_and_waits_for_it() -> None:
+    played = play(PARENT % "Terminate", "cancelAt: 10s", workflow(INVOICE, "invoice"))
+    assert (played.phase, played.child("invoice")["phase"]) == ("Cancelled", "Cancelled")
+    assert played.steps()["invoice"] == "Cancelled"
+
+
+@pytest.mark.parametrize(
+    ("entry", "phase", "output"),
+    [
+        ("{output: 99, after: 1h}", "Completed", 99),
+        ("{fail: {type: Broke}, after: 1h}", "Completed", "mended"),
+        ("{fail: {type: Other}, after: 1h}", "Failed", None),
+    ],
+)
+def test_a_child_can_be_scripted(entry: str, phase: str, output: object) -> None:
+    played = play(PARENT % "Terminate", f"children: {{invoice: [{entry}]}}")
+    assert (played.phase, played.json["output"], played.elapsed) == (phase, output, 3600)
+
+
+def test_a_scripted_child_hears_of_cancellation_too() -> None:
+    played = play(PARENT % "Terminate", "{cancelAt: 10s, children: {invoice: [{hang: true}]}}")
+    assert (played.phase, played.elapsed, played.child("invoice")["phase"]) == ("Cancelled", 10, "Cancelled")
+
+
+def test_a_child_that_continues_as_new_is_one_child() -> None:
+    child = """
+    steps:
+    - {name: nap, sleep: {duration: 1h}}
+    - {name: again, when: "${input.id < 9}", continueAsNew: {input: {id: "${input.id + 1}"}}}
+    - {name: end, return: {output: "${input.id}"}}
+    """
+    played = play(PARENT % "Terminate", "{}", workflow(child, "invoice"))
+    assert (played.json["output"], played.elapsed, played.child("invoice")["runs"]) == (9, 3 * 3600, 3)
+
+
+def test_a_workflow_id_is_open_only_once() -> None:
+    spec = """
+    steps:
+    - {name: a, childWorkflow: {workflow: {name: invoice}, workflowId: same}, needs: []}
+    - {name: b, childWorkflow: {workflow: {name: invoice}, workflowId: same}, needs: []}
+    """
+    played = play(spec, "children: {invoice: [{hang: true}]}")
+    assert played.phase == "Failed"
+    assert played.json["failure"]["cause"]["type"] == "WorkflowExecutionAlreadyStarted"
+
+
+def test_runs_signal_each_other_by_workflow_id() -> None:
+    parent = """
+    steps:
+    - {name: child, needs: [], childWorkflow: {workflow: {name: child}, workflowId: kid}}
+    - {name: nap, needs: [], sleep: {duration: 5s}}
+    - {name: call, needs: [nap], signal: {workflowId: kid, name: go, input: now}}
+    - {name: answer, needs: [call], waitForSignal: {name: done}}
+    output: "${steps.answer.output}"
+    """
+    child = """
+    steps:
+    - {name: wait, waitForSignal: {name: go}}
+    - {name: tell, signal: {workflowId: main, name: done, input: "heard ${steps.wait.output}"}}
+    """
+    played = play(parent, "{}", workflow(child, "child"))
+    assert (played.phase, played.json["output"], played.elapsed) == ("Completed", "heard now", 5)
+
+
+def test_a_signal_to_nobody_fails_its_step() -> None:
+    played = play("steps: [{name: call, signal: {workflowId: nobody, name: go}}]")
+    assert played.phase == "Failed"
+    assert played.json["failure"]["type"] == "ExternalWorkflowExecutionNotFound"
+
+
+def test_the_tree_knows_blocks_branches_and_compensations() -> None:
+    spec = """
+    activities:
+    - {name: work, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 1}}}
+    blocks:
+    - {name: fast, steps: [{name: nap, sleep: {duration: 1s}}]}
+    - {name: slow, steps: [{name: nap, sleep: {duration: 1h}}]}
+    - {name: mend, steps: [{name: work, activity: {name: work, input: mend}}]}
+    steps:
+    - name: book
+      activity: {name: work, input: book}
+      compensate: {activity: {name: work, input: undo}}
+    - name: race
+      parallel: {branches: [{name: a, block: fast}, {name: b, block: slow}], wait: Any}
+    - {name: risky, activity: {name: work, input: risky}, catch: [{call: {block: mend}}]}
+    - {name: end, fail: {type: Enough}}
+    """
+    played = play(spec, "activities: {work: [{whenInput: risky, fail: {}}, {}]}")
+    assert (played.phase, played.elapsed) == ("Failed", 1)
+    assert played.steps() == {
+        "book": "Succeeded",
+        "book:compensate": "Succeeded",
+        "race": "Succeeded",
+        "race.a": "Succeeded",
+        "race.a/nap": "Succeeded",
+        "race.b": "Cancelled",
+        "race.b/nap": "Cancelled",
+        "risky": "Succeeded",
+        "risky:catch": "Succeeded",
+        "risky:catch/work": "Succeeded",
+        "end": "Failed",
+    }
+
+
+ENDLESS = """
+activities:
+- {name: work, startToCloseTimeout: 1m, container: {image: i}}
+steps:
+- {name: work, activity: {name: work}}
+- {name: again, continueAsNew: {}}
+"""
+
+
+def test_a_loop_without_end_is_told_with_what_to_do() -> None:
+    with pytest.raises(EndlessError, match=r"after 1,000 events and attempts: it has continued as \d+ runs"):
+        play(ENDLESS, "maxEvents: 1000")
+    with pytest.raises(
+        EndlessError, match=r"activity `work` had .* attempts, so let one succeed or set `maximumAttempts`"
+    ):
+        play(ENDLESS, "{maxEvents: 1000, activities: {work: [{fail: {}}]}}")
+    with pytest.raises(EndlessError, match="beyond 100 years"):
+        play("steps: [{name: nap, sleep: {duration: 40000d}}]")
+
+
+def test_what_others_do_without_end_does_not_matter_once_the_run_has_closed() -> None:
+    loop = "{workflow: {name: loop}, cancellationType: Abandon, parentClosePolicy: Abandon}"
+    parent = f"steps: [{{name: c, timeout: 1s, childWorkflow: {loop}}}]"
+    played = play(parent, "{maxEvents: 1000, activities: {work: [{after: 1s}]}}", workflow(ENDLESS, "loop"))
+    assert (played.phase, played.elapsed) == ("Failed", 1)
+
+
+def test_a_simulation_is_the_same_every_time() -> None:
+    scenario = "{activities: {print: [{fail: {}}, {after: 5s}]}, cancelAt: 20s}"
+    first, second = (play(PARENT % "Terminate", scenario, workflow(INVOICE, "invoice")).json for _ in range(2))
+    assert first == second
+
+
+def test_times_begin_where_the_scenario_says() -> None:
+    spec = "{steps: [{name: nap, sleep: {until: '2030-01-01T00:00:00Z'}}], output: '${run.startTime}'}"
+    played = play(spec, "startTime: '2029-12-31T00:00:00Z'")
+    assert (played.elapsed, played.json["output"]) == (86400, "2029-12-31T00:00:00Z")

@@ -1,0 +1,192 @@
+"""What people write: mistakes are told with file, place and remedy; expectations are held against what came."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
+from perdure.simulation.scenario import Scenario
+from unit.simulation.stage import Json, play, policy, workflow
+
+FLOW = """
+activities:
+- {name: work, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 2}}}
+steps:
+- {name: work, activity: {name: work}}
+- {name: nap, sleep: {duration: 90s}}
+output: "${steps.work.output}"
+"""
+
+
+def read(scenario: str, manifests: tuple[Any, ...]) -> None:
+    told = read_scenario(yaml.safe_load(scenario), "s.yaml")
+    read_cast([Manifest(f"{i}.yaml", one) for i, one in enumerate(manifests or (workflow(FLOW),))], told, "s.yaml")
+
+
+def refused(scenario: str = "{}", *manifests: Any) -> str:
+    """What is said of a scenario, or of manifests, that cannot be used."""
+    with pytest.raises(BadFileError) as caught:
+        read(scenario, manifests)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "want"),
+    [
+        ("[]", "s.yaml: a scenario must be an object, such as `input: {}`"),
+        ("activites: {}", "s.yaml: activites: unknown field; check its spelling and its indentation"),
+        (
+            "activities: {wrok: [{}]}",
+            "s.yaml: activities.wrok: there is no such activity; there are: `work`",
+        ),
+        ("activities: {work: []}", "s.yaml: activities: `work` must have at least one entry"),
+        ("activities: {work: {}}", "s.yaml: activities.work: must be a list"),
+        (
+            "activities: {work: [{after: soon}]}",
+            "s.yaml: activities.work[0].after: must be a duration such as `90s`, `1h30m` or `30d`, or a number of seconds",
+        ),
+        ("activities: {work: [{after: -1}]}", "s.yaml: activities.work[0].after: must be a duration"),
+        ("activities: {work: [{after: true}]}", "s.yaml: activities.work[0].after: must be a duration"),
+        (
+            "activities: {work: [{output: 1, fail: {}}]}",
+            "s.yaml: activities.work[0]: must have at most one of `output`, `fail`, `hang` and `lost`",
+        ),
+        ("activities: {work: [{output: 1, exitCode: 3}]}", "`output` comes with exit code 0 only"),
+        ("activities: {work: [{fail: {}, exitCode: 0}]}", "`fail` comes with another exit code than 0"),
+        ("activities: {work: [{hang: true, after: 1}]}", "must have at most one of `after` and `hang`"),
+        ("activities: {work: [{heartbeats: {every: 0}}]}", "heartbeats.every: must be longer than `0s`"),
+        ("signals: [{at: 1s}]", "s.yaml: signals[0].name: must be set"),
+        ("children: {other: [{}]}", "s.yaml: children.other: there is no such child workflow; there are: none"),
+        ("expect: {attempts: {wrok: 1}}", "s.yaml: expect.attempts.wrok: there is no such activity"),
+        ("expect: {attempts: {work: [Done]}}", "s.yaml: expect.attempts.work: must be a number of attempts, or a list"),
+        ("expect: {phase: Done}", "s.yaml: expect.phase: must be one of"),
+        ("expect: {elapsed: {}}", "s.yaml: expect.elapsed: must have `atLeast` or `atMost`"),
+        ("strict: true", "s.yaml: activities: nothing is said of `work`; write `work: [{output: …}]`"),
+        ("workflow: other", "s.yaml: workflow: there is no `other` in the files, which have `main`"),
+        ("kind: Workflow", "s.yaml: kind: must be 'Scenario'"),
+        ("startTime: today", "s.yaml: startTime: must be a time as RFC 3339 writes it"),
+    ],
+)
+def test_a_mistake_in_a_scenario_names_file_place_and_remedy(scenario: str, want: str) -> None:
+    assert want in refused(scenario)
+
+
+def of(spec: Json, **metadata: str) -> Json:
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkflowRun", "metadata": metadata, "spec": spec}
+
+
+NAMED = FLOW.replace("exponential: {maximumAttempts: 2}", "name: standard")
+
+
+@pytest.mark.parametrize(
+    ("manifests", "want"),
+    [
+        (["text"], "0.yaml: must be a manifest with `apiVersion: perdure.dev/v1alpha1` and a `kind`"),
+        ([{"apiVersion": "v1", "kind": "ConfigMap"}], "the files have no Workflow and no WorkflowRun"),
+        ([workflow("steps: [{name: a, sleep: {}}]")], "0.yaml: spec.steps[0].sleep: must have exactly one of"),
+        (
+            [workflow("steps: [{name: a, activity: {name: b}}]")],
+            "0.yaml: spec.steps[0].activity.name: there is no activity",
+        ),
+        ([workflow(NAMED)], "0.yaml: spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`"),
+        ([workflow(FLOW), workflow(FLOW, "b")], "s.yaml: the files have `main`, `b`; say with `workflow: NAME`"),
+        ([workflow(FLOW), workflow(NAMED)], "1.yaml: Workflow `main` stands in 0.yaml already, and differs"),
+        ([of({"workflow": {"name": "x"}}, name="r")], "0.yaml: spec.workflow: there is no Workflow `x` in the files"),
+        (
+            [of({"inline": workflow("steps: [{name: a, call: {block: b}}]")["spec"]}, name="r")],
+            "0.yaml: spec.inline.steps[0].call.block: there is no block `b`",
+        ),
+        (
+            [{"apiVersion": "perdure.dev/v1alpha1", "kind": "Scenario"}],
+            "0.yaml: is a scenario; name it with --scenario",
+        ),
+    ],
+)
+def test_a_mistake_in_a_manifest_names_file_place_and_remedy(manifests: list[Any], want: str) -> None:
+    assert want in refused("{}", *manifests)
+
+
+def test_all_mistakes_are_told_each_on_its_line() -> None:
+    assert len(refused("{foo: 1, bar: 2, expect: {phase: x}}").splitlines()) == 3
+
+
+def test_a_workflow_can_be_chosen_by_name_and_run_by_a_run() -> None:
+    run = of({"workflow": {"name": "b"}, "input": 5, "workflowId": "five"}, name="r", namespace="shop")
+    other = workflow("{steps: [{name: a, return: {output: '${input} ${run.workflowId} ${run.namespace}'}}]}", "b")
+    assert play(FLOW, "workflow: b", other, run).json["output"] == "5 five shop"
+    assert play(FLOW, "{workflow: b, input: 6}", other).json["output"] == "6 b default"
+    assert play(FLOW, "{}", other, run).json["name"] == "r"
+
+
+def test_policies_by_name_are_found_wherever_they_stand() -> None:
+    spec = """
+    activities: [{name: work, startToCloseTimeout: 1m, container: {image: i}}]
+    steps:
+    - name: a
+      activity: {name: work, retryPolicy: {name: twice}}
+      compensate: {activity: {name: work, retryPolicy: {name: twice}}}
+    """
+    played = play(spec, "activities: {work: [{fail: {}}]}", policy("twice", "exponential: {maximumAttempts: 2}"))
+    assert len(played.attempts("work")) == 2
+
+
+EXPECTED = "activities: {work: [{fail: {type: Busy}}, {output: {id: 1}}]}"
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "{phase: Completed, output: {id: 1}, elapsed: 91s, attempts: {work: 2}, runs: 1}",
+        "{elapsed: 91}",
+        "{elapsed: {atLeast: 1m, atMost: 2m}, attempts: {work: [Failed, Completed]}}",
+        "{}",
+    ],
+)
+def test_what_is_expected_and_comes_is_met(expect: str) -> None:
+    assert unmet(expect) == []
+
+
+@pytest.mark.parametrize(
+    ("expect", "want"),
+    [
+        ("{phase: Failed}", "phase: expected Failed, got Completed"),
+        ("{output: {id: 2}}", 'output: expected {"id":2}, got {"id":1}'),
+        ("{output: null}", 'output: expected null, got {"id":1}'),
+        ("{failureType: Busy}", "failureType: expected Busy, got no failure"),
+        ("{elapsed: 90s}", "elapsed: expected 1m30s, got 1m31s"),
+        ("{elapsed: {atMost: 90s}}", "elapsed: expected at most 1m30s, got 1m31s"),
+        ("{runs: 2}", "runs: expected 2, got 1"),
+        ("{attempts: {work: 1}}", "attempts.work: expected 1, got 2: Failed, Completed"),
+        ("{attempts: {work: [Completed]}}", "attempts.work: expected Completed, got 2: Failed, Completed"),
+    ],
+)
+def test_what_is_expected_and_does_not_come_is_told(expect: str, want: str) -> None:
+    assert unmet(expect) == [want]
+
+
+def unmet(expect: str, scenario: str = EXPECTED) -> list[str]:
+    told = Scenario.parse({**yaml.safe_load(scenario), "expect": yaml.safe_load(expect)})
+    assert told.expect is not None
+    return play(FLOW, scenario).report.unmet(told.expect)
+
+
+def test_a_type_is_looked_for_in_the_whole_chain() -> None:
+    failing = "activities: {work: [{fail: {type: Busy}}]}"
+    assert unmet("{phase: Failed, failureType: Busy}", failing) == []
+    assert unmet("{failureType: Activity}", failing) == []
+    (told,) = unmet("{failureType: Other}", failing)
+    assert told == "failureType: expected Other, got Activity > Busy"
+    (told,) = unmet("{output: null}", failing)
+    assert told == "output: expected null, got none, it is Failed"
+
+
+def test_a_null_output_can_be_expected() -> None:
+    assert unmet("{output: null}", "{}") == []
+
+
+def test_everything_of_the_model_is_described() -> None:
+    for name, field in Scenario.model_fields.items():
+        assert field.description, name
+        assert re.match(r"[A-Z]", field.description)

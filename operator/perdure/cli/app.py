@@ -35,6 +35,7 @@ Examples:
   {program} list --all-namespaces
   {program} describe order-42
   {program} wait order-42 --timeout 5m
+  {program} simulate --file order.yaml
 """
 
 

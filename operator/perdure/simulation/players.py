@@ -104,7 +104,7 @@ class Run:
     """None: it is just about to begin."""
     events: list[ev.AnyEvent] = field(default_factory=list)
     tries: dict[tuple[int, int], Try] = field(default_factory=dict)
-    """By scheduled event id and number."""
+    """The attempts that have not ended, by scheduled event id and number."""
     inbox: list[RunInput] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
     """Children and requests that were seen to, by initiated event id."""

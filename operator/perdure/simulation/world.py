@@ -48,6 +48,8 @@ LONGEST = timedelta(days=36_525)
 WHO = "scenario"
 """Who asks for what the scenario says."""
 
+_MANY = 50
+"""Attempts or runs that may be why a simulation does not end."""
 _SILENT_ATTEMPT = Attempt()
 _SILENT_CHILD = Child()
 
@@ -131,10 +133,10 @@ class World:
 
     def _at_what(self) -> str:
         activity, tries = max(self._busiest.items(), key=lambda item: item[1], default=("", 0))
-        if tries > self.count // 2:
+        if tries > max(self.count // 2, _MANY):
             return f": activity `{activity}` had {tries:,} attempts, so let one succeed or set `maximumAttempts`"
         runs = len(self.lead.runs)
-        return f": it has continued as {runs:,} runs" if runs > 2 else ""  # noqa: PLR2004
+        return f": it has continued as {runs:,} runs" if runs > _MANY else ""
 
     # Passes
 
@@ -176,13 +178,15 @@ class World:
         if state.closed:
             run.tree.close(self.now)
             self._closed(run, state)
-        elif state.task is None:
-            self._wake(run, next_wake(_without_heartbeats(state), self.now))
+        else:
+            self._wake(run, next_wake(_worth_waking(state), self.now))
 
     def _record(self, run: Run, events: tuple[ev.AnyEvent, ...]) -> None:
         run.events += events
-        for tried in [tried for tried in run.tries.values() if tried.end is None]:
+        for key, tried in list(run.tries.items()):
             self._settle(run, tried, events)
+            if tried.end is not None:
+                del run.tries[key]
         for event in events:
             run.tree.hear(event)
             told = tell(event)
@@ -502,10 +506,15 @@ class World:
             self._at(self.now, lambda: self._tell(parent, told))
 
 
-def _without_heartbeats(state: State) -> State:
-    """The state without the deadlines of heartbeats: the world knows when an attempt falls silent, and wakes the run then."""
+def _worth_waking(state: State) -> State:
+    """The state without what a run need not be woken for.
+
+    The world knows when an attempt falls silent, and wakes the run then; and what cannot be decided cannot be later, since
+    nobody mends the definition meanwhile.
+    """
     return msgspec.structs.replace(
         state,
+        task=None,
         activities={
             key: msgspec.structs.replace(activity, heartbeat_timeout=None) for key, activity in state.activities.items()
         },

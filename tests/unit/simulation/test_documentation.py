@@ -1,0 +1,47 @@
+"""What docs/testing.md shows is what comes of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from manuals import REPOSITORY
+from perdure.cli.app import build
+from perdure.simulation.scenario import Attempt, Expect, Scenario
+
+PAGE = (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_first_test_goes_as_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest, scenario = (text for language, text in BLOCKS if language == "yaml")
+    (tmp_path / "order.yaml").write_text(manifest)
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "slow-network.yaml").write_text(scenario)
+    monkeypatch.chdir(tmp_path)
+    shown = [text.partition("\n") for language, text in BLOCKS if language == "console"]
+    assert len(shown) == 2
+    for command, _, want in shown:
+        arguments = command.removeprefix("$ perdure ").split()
+        assert CliRunner().invoke(build("perdure"), arguments, prog_name="perdure").stdout == want
+
+
+def names(section: str) -> set[str]:
+    """The fields in the first column of a section's table."""
+    match = re.search(rf"^#+ {section}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert match
+    rows = re.findall(r"^\| (.*?) \|", match[1], re.MULTILINE)
+    return {name.partition(":")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+@pytest.mark.parametrize(
+    ("section", "model"), [("The scenario", Scenario), ("Activities", Attempt), ("Expectations", Expect)]
+)
+def test_the_tables_name_every_field_and_no_other(section: str, model: type[Scenario]) -> None:
+    assert names(section) == {field.alias for field in model.model_fields.values()}
+
+
+def test_the_scenario_that_is_shown_is_one() -> None:
+    assert Scenario.parse(yaml.safe_load([text for language, text in BLOCKS if language == "yaml"][1])).expect

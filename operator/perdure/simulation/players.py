@@ -192,7 +192,7 @@ def first_run(chain: Chain, *, name: str, number: int, now: datetime, given: Any
         successor=successor_name(name, run_id),
         **options,
     )
-    return _run(chain, first, name, run_id)
+    return make_run(chain, first, name, run_id)
 
 
 def next_run(before: Run, closing: ev.AnyEvent, *, number: int, now: datetime) -> Run:
@@ -209,14 +209,15 @@ def next_run(before: Run, closing: ev.AnyEvent, *, number: int, now: datetime) -
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         given = with_defaults(before.chain.role.program, closing.input)
         first = msgspec.structs.replace(before.first, **common, input=given, attempt=1)
-        return replace(_run(before.chain, first, name, run_id), signals=closing.signals)
+        return replace(make_run(before.chain, first, name, run_id), signals=closing.signals)
     common["continued_failure"] = ev.failure_of(closing)
     common["first_workflow_task_backoff"] = getattr(closing, "new_run_backoff", None)
     first = msgspec.structs.replace(before.first, **common, attempt=before.first.attempt + 1)
-    return _run(before.chain, first, name, run_id)
+    return make_run(before.chain, first, name, run_id)
 
 
-def _run(chain: Chain, first: ev.WorkflowExecutionStarted, name: str, run_id: str) -> Run:
+def make_run(chain: Chain, first: ev.WorkflowExecutionStarted, name: str, run_id: str) -> Run:
+    """A run that is about to begin with its first event."""
     role = chain.role
     tree = Tree(role.program)
     scope = RunScope(

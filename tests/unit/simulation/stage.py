@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import yaml
 
+from perdure.engine import history
+from perdure.engine.state import beside_history_removed
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
+from perdure.simulation.players import Chain, Run, make_run
 from perdure.simulation.report import Report
 from perdure.simulation.tree import Node
 from perdure.simulation.world import World
@@ -80,4 +84,18 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     told = read_scenario(yaml.safe_load(scenario), "s.yaml")
     world = World(read_cast(manifests, told, "s.yaml"), told)
     world.play()
+    for player in world.players:
+        for run in player.runs if isinstance(player, Chain) else ():
+            hold_to_its_history(run)
     return Played(Report(world))
+
+
+def hold_to_its_history(run: Run) -> None:
+    """A run's history, as stored, leads to its state, and a decider that begins anew decides the same."""
+    assert run.state is not None
+    events = history.decode_events(history.encode(run.events))
+    again = make_run(run.chain, run.first, run.name, run.run_id).decider
+    state = history.replay(events, again, undecided=len(run.state.undecided), unfinished=run.state.unfinished)
+    closed = {"memory": None} if run.state.closed else {}
+    want = msgspec.structs.replace(beside_history_removed(run.state), **closed)
+    assert history.encode(msgspec.structs.replace(beside_history_removed(state), **closed)) == history.encode(want)

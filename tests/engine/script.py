@@ -1,17 +1,26 @@
-"""A decider for tests: commands, one after the other, each waiting for the one before. What fails, fails the run."""
+"""Deciders for tests, and a run that a test drives by hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
+from perdure.engine import history
 from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
-from perdure.engine.state import PendingActivity, State
-from perdure.engine.step import Transition, start, step
+from perdure.engine.inputs import (
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptLost,
+    AttemptStarted,
+    RunInput,
+    SignalRequested,
+)
+from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
+from perdure.engine.state import PendingActivity, State, beside_history_removed
+from perdure.engine.step import Answer, Transition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -29,9 +38,26 @@ def timer(timer_id: str, length: float) -> cmd.StartTimer:
     return cmd.StartTimer(timer_id=timer_id, start_to_fire_timeout=seconds(length))
 
 
+def child(
+    child_id: str = "kid", policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+) -> cmd.StartChildWorkflowExecution:
+    start = WorkflowStart(workflow_type="other", workflow_id=f"w-{child_id}")
+    return cmd.StartChildWorkflowExecution(child_id=child_id, start=start, parent_close_policy=policy)
+
+
 def application(message: str = "no", **options: Any) -> Failure:
     options.setdefault("type", "Declined")
     return Failure(kind=FailureKind.APPLICATION, message=message, **options)
+
+
+Batch: TypeAlias = tuple[cmd.Command, ...]
+
+CLOSING = (
+    cmd.CancelWorkflowExecution,
+    cmd.CompleteWorkflowExecution,
+    cmd.ContinueAsNewWorkflowExecution,
+    cmd.FailWorkflowExecution,
+)
 
 
 class Script:
@@ -41,29 +67,82 @@ class Script:
         self.commands = commands
         self.broken = False
 
-    def decide(self, memory: Any, events: Sequence[ev.AnyEvent]) -> Decision:
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
         if self.broken:
             raise UndecidableError("the script is broken")
-        position = memory or 0
-        decided: list[cmd.Command] = []
-        for event in events:
-            if decided and isinstance(decided[-1], cmd.CompleteWorkflowExecution | cmd.FailWorkflowExecution):
-                break
-            if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut):
-                decided.append(cmd.FailWorkflowExecution(failure=event.failure))
-            elif position < len(self.commands):
-                decided.append(self.commands[position])
-                position += 1
-            else:
-                decided.append(cmd.CompleteWorkflowExecution(result=position))
-        return Decision(tuple(decided), position)
+        position = memory["position"] if memory else 0
+        if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut):
+            return Decision((cmd.FailWorkflowExecution(failure=event.failure),), memory)
+        if position < len(self.commands):
+            return Decision((self.commands[position],), {"position": position + 1})
+        return Decision((cmd.CompleteWorkflowExecution(result=position),), memory)
+
+
+class Reacting:
+    """Decides by what happens: for each event of a type, one after the other, the commands given for it; then nothing.
+
+    A list of batches in the place of one batch is a decision with breaks in it.
+    """
+
+    def __init__(self, first: Batch = (), /, **reactions: Sequence[Batch | list[Batch]]) -> None:
+        self.reactions = {"WorkflowExecutionStarted": [first], **reactions}
+        self.heard: list[tuple[str, bool]] = []
+        """Every event it was asked about (empty: to go on), and whether it should continue as new."""
+        self.broken = False
+        self.work = 0
+
+    @property
+    def asked(self) -> list[str]:
+        return [name for name, _ in self.heard]
+
+    def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
+        if self.broken:
+            raise UndecidableError("the script is broken")
+        counts, rest = (memory["counts"], memory["rest"]) if memory else ({}, None)
+        if event is None:
+            self.heard.append(("", False))
+            name, number, part = rest
+        else:
+            assert rest is None, "it should have been asked to go on"
+            name = type(event).__name__
+            self.heard.append((name, continue_as_new_suggested))
+            number, part = counts.get(name, 0), 0
+            counts = {**counts, name: number + 1}
+        batches = self.reactions.get(name, ())
+        batch: Any = batches[number] if number < len(batches) else ()
+        parts = batch if isinstance(batch, list) else [batch]
+        more = part + 1 < len(parts)
+        return Decision(
+            parts[part],
+            {"counts": counts, "rest": [name, number, part + 1] if more else None},
+            work=self.work,
+            more=more,
+        )
+
+
+def first_event(**started: Any) -> ev.WorkflowExecutionStarted:
+    return ev.WorkflowExecutionStarted(
+        event_id=1,
+        event_time=T0,
+        workflow_type="t",
+        workflow_id="w",
+        original_execution_run_id="r",
+        first_execution_run_id="r",
+        **started,
+    )
 
 
 @dataclass
 class Drive:
     """A run that a test drives: keeps state, history and time."""
 
-    script: Script
+    script: Any
     now: datetime = T0
     history: list[ev.AnyEvent] = field(default_factory=list)
     retired: list[tuple[int, int]] = field(default_factory=list)
@@ -71,17 +150,14 @@ class Drive:
 
     @classmethod
     def of(cls, *commands: cmd.Command, **started: Any) -> "Drive":
-        drive = cls(Script(*commands))
-        first = ev.WorkflowExecutionStarted(
-            event_id=1,
-            event_time=T0,
-            workflow_type="t",
-            workflow_id="w",
-            original_execution_run_id="r",
-            first_execution_run_id="r",
-            **started,
-        )
-        drive.take(start(first, drive.script))
+        return cls.by(Script(*commands), **started)
+
+    @classmethod
+    def by(
+        cls, decider: Any, /, *, signals: Sequence[CarriedSignal] = (), paused: bool = False, **started: Any
+    ) -> "Drive":
+        drive = cls(decider)
+        drive.take(start(first_event(**started), decider, signals, paused=paused))
         return drive
 
     def take(self, transition: Transition) -> Transition:
@@ -110,10 +186,18 @@ class Drive:
         (only,) = self.state.activities.values()
         return only
 
-    def at(self, offset: float, *inputs: AttemptInput) -> Transition:
+    def at(self, offset: float, *inputs: RunInput) -> Transition:
         """Step at `offset` seconds after the start."""
         self.now = T0 + seconds(offset)
         return self.take(step(self.state, inputs, self.now, self.script))
+
+    def ask(self, offset: float, request: Any) -> Answer:
+        """Step with one request; its answer."""
+        return self.at(offset, request).answers[request.request_id]
+
+    def signal(self, offset: float, name: str = "go", **options: Any) -> Answer:
+        options.setdefault("request_id", f"{name}@{offset}")
+        return self.ask(offset, SignalRequested(signal_name=name, **options))
 
     def started(self, offset: float) -> Transition:
         a = self.open
@@ -148,5 +232,31 @@ class Drive:
     def types(self) -> list[str]:
         return [type(event).__name__ for event in self.history]
 
+    def new(self) -> list[str]:
+        """Types of the events of the last pass."""
+        assert self.last is not None
+        return [type(event).__name__ for event in self.last.events]
 
-__all__ = ["T0", "Drive", "Script", "activity", "application", "seconds", "timer"]
+    def check_replay(self) -> None:
+        """The history leads to the state again, with the same decider."""
+        self.script.broken = False
+        replayed = history.replay(
+            self.history, self.script, undecided=len(self.state.undecided), unfinished=self.state.unfinished
+        )
+        assert beside_history_removed(replayed) == beside_history_removed(self.state)
+
+
+__all__ = [
+    "CLOSING",
+    "T0",
+    "Batch",
+    "Drive",
+    "Reacting",
+    "Script",
+    "activity",
+    "application",
+    "child",
+    "first_event",
+    "seconds",
+    "timer",
+]

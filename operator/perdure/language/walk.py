@@ -278,7 +278,7 @@ class Walk:
         closing = self.memory.closing
         if not path:
             self.main_ended(ending)
-        elif path.startswith(":"):
+        elif path.startswith(":") and "/" not in path:  # not a block that a handler's block calls
             self.handler_ended(path, ending)
         elif closing and closing.undoing and path == _undo_path(closing.undoing):
             self.undo_ended(ending)

@@ -340,6 +340,31 @@ def test_the_tree_knows_blocks_branches_and_compensations() -> None:
     }
 
 
+HANDLERS = """
+activities: [{name: work, startToCloseTimeout: 1m, container: {image: i}}]
+blocks:
+- name: tidy
+  steps:
+  - {name: inner, call: {block: one}}
+  - {name: both, parallel: {branches: [{name: a, block: one}, {name: b, block: one}]}}
+- {name: one, steps: [{name: work, activity: {name: work}}]}
+steps: [{name: end, return: {output: 1}}]
+finally: {block: tidy, timeout: 10s}
+"""
+
+
+def test_a_handler_ends_with_its_last_step_and_not_with_a_block_that_it_calls() -> None:
+    played = play(HANDLERS, "activities: {work: [{after: 3s}]}")
+    assert (played.phase, played.elapsed) == ("Completed", 6)
+    assert played.steps()[":finally/both"] == "Succeeded"
+
+
+def test_a_handler_whose_time_is_up_is_stopped_with_all_its_blocks() -> None:
+    played = play(HANDLERS, "activities: {work: [{after: 3s}, {hang: true}]}")
+    assert (played.phase, played.elapsed) == ("Failed", 10)
+    assert "`finally` has taken longer than" in played.json["failure"]["message"]
+
+
 ENDLESS = """
 activities:
 - {name: work, startToCloseTimeout: 1m, container: {image: i}}

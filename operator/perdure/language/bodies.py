@@ -388,7 +388,7 @@ def _caught(walk: "Walk", frame: str) -> Failure | None:
         caught = walk.memory.frames[frame].caught
         if caught is not None or not frame:
             return caught
-        frame = parse_path(frame)[0]
+        frame = frame.rpartition("/")[0]  # not parse_path: the path of a branch or of a `catch` is none of a task
     return None
 
 

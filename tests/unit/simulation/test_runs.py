@@ -365,6 +365,15 @@ def test_a_handler_whose_time_is_up_is_stopped_with_all_its_blocks() -> None:
     assert "`finally` has taken longer than" in played.json["failure"]["message"]
 
 
+def test_a_branch_of_an_item_can_fail() -> None:
+    spec = """
+    blocks: [{name: one, steps: [{name: no, fail: {type: Enough}}]}]
+    steps: [{name: each, forEach: {items: [1]}, parallel: {branches: [{name: a, block: one}]}}]
+    """
+    played = play(spec)
+    assert (played.phase, played.json["failure"]["type"]) == ("Failed", "Enough")
+
+
 ENDLESS = """
 activities:
 - {name: work, startToCloseTimeout: 1m, container: {image: i}}

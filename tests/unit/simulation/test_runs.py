@@ -367,7 +367,7 @@ def test_a_handler_whose_time_is_up_is_stopped_with_all_its_blocks() -> None:
 
 def test_a_branch_of_an_item_can_fail() -> None:
     spec = """
-    blocks: [{name: one, steps: [{name: no, fail: {type: Enough}}]}]
+    blocks: [{name: one, steps: [{name: stop, fail: {type: Enough}}]}]
     steps: [{name: each, forEach: {items: [1]}, parallel: {branches: [{name: a, block: one}]}}]
     """
     played = play(spec)

@@ -44,6 +44,16 @@ _SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
 }
 
 
+_TELLING = {
+    reason.value: reason
+    for reason in (
+        ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.INVALID_INPUT,
+    )
+}
+"""Types of failures that say why a run never did anything: they are the reason of its condition."""
+
 _Entry = TypeVar("_Entry")
 
 MAX_SHOWN = 100
@@ -191,6 +201,8 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
     """What the conditions of a run say."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.message if failure else ""
+    if failure and failure.type in _TELLING:
+        reason = _TELLING[failure.type]
     if delayed:
         reason, message = (
             ConditionReason.START_DELAYED,

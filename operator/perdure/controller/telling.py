@@ -3,12 +3,23 @@
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.engine import events as ev
-from perdure.engine.state import RunStatus, State
+from perdure.engine.state import DEAD_LETTER, RunStatus, State
 from perdure.engine.step import Retired, Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
+
+_WELL = frozenset({RunStatus.COMPLETED, RunStatus.CONTINUED_AS_NEW})
+
+
+def _by(
+    what: str,
+    event: ev.WorkflowExecutionCancelRequested | ev.WorkflowExecutionPaused | ev.WorkflowExecutionUnpaused,
+) -> str:
+    """What was asked for, by whom and why."""
+    why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
+    return what + (f" by {event.identity}" if event.identity else "") + (f": {why}" if why else "")
 
 
 class Teller:
@@ -43,19 +54,39 @@ class Teller:
         after = transition.state
         if before is None:
             self._record("Normal", EventReason.STARTED, f"Started as workflow {self._run.workflow_id}", "Start")
-        if after.closed:
+        for event in transition.events:
+            self._happened(event)
+        if after.closed and transition.events:
             self._closed(transition, progress)
         for attempt in transition.retired:
             self._retired(attempt, after)
         if after.task and (before is None or before.task is None):
             self.warn(EventReason.WORKFLOW_TASK_FAILED, after.task.message, "Decide")
 
+    def _happened(self, event: ev.AnyEvent) -> None:
+        """What somebody has asked for, or has to see to."""
+        match event:
+            case ev.WorkflowExecutionCancelRequested():
+                self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Asked to cancel itself", event), "Cancel")
+            case ev.WorkflowExecutionPaused():
+                self._record("Normal", EventReason.PAUSED, _by("Paused", event), "Pause")
+            case ev.WorkflowExecutionUnpaused():
+                self._record("Normal", EventReason.UNPAUSED, _by("Goes on", event), "Unpause")
+            case ev.MarkerRecorded() if event.marker_name == DEAD_LETTER:
+                note = f"Step {event.details['step']}: set aside as a DeadLetter: {event.details['failure']['message']}"
+                self.warn(EventReason.DEAD_LETTERED, note, "SetAside")
+            case _:
+                pass
+
     def _closed(self, transition: Transition, progress: str) -> None:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = ev.failure_of(transition.events[-1])
-        note = failure.message if failure else f"Completed {progress} steps"
-        kind = "Normal" if outcome is RunStatus.COMPLETED else "Warning"
+        note = failure.message if failure else f"{outcome.value} after {progress} steps"
+        following = getattr(transition.events[-1], "new_workflow_run", "")
+        if following:
+            note = f"{note}; goes on as {following}"
+        kind = "Normal" if outcome in _WELL else "Warning"
         self._record(kind, EventReason(outcome.value), note, "Close")
 
     def _retired(self, attempt: Retired, after: State) -> None:

@@ -88,6 +88,7 @@ class Flow:
         facts = run_status.RunFacts(
             name=self.name,
             uid=UID,
+            first_uid=UID,
             generation=1,
             progress="{}/{}".format(*progress(self.program, load_memory(self.state.memory))),
             definition=yaml.safe_load(self.definition),

@@ -270,7 +270,7 @@ def test_the_definition_is_kept_where_it_came_from_a_workflow() -> None:
 
 @pytest.mark.parametrize("run", ["a" * 253, "with.dots", "order-1"], ids=["a long name", "a name with dots", "a name"])
 def test_every_pod_that_is_named_can_be_one(run: str) -> None:
-    facts = RunFacts(name=run, uid="uid-1", generation=3, progress="", definition=None)
+    facts = RunFacts(name=run, uid="uid-1", first_uid="uid-1", generation=3, progress="", definition=None)
     (entry,) = composed(Drive.of(activity("book")), facts=facts)["pendingActivities"]
     assert len(entry["pod"]) <= 63
     assert "." not in entry["pod"]
@@ -328,6 +328,7 @@ def test_every_node_of_a_failure_has_a_type() -> None:
         told = told.get("cause")
     assert told is None
     assert types == [
-        *("Declined", "Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "Activity", "Application"),
+        *("Declined", "Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "ChildWorkflow", "Activity"),
+        "Application",
         "Server",
     ]

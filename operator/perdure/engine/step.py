@@ -232,7 +232,8 @@ class _Pass:
 
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event; whatever is still open is stopped."""
-        self.retired += [Retired(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()]
+        still_open = sorted((a.scheduled_event_id, a.attempt) for a in self.state.activities.values())
+        self.retired += [Retired(*attempt) for attempt in still_open]
         self.emit(event, decide=False)
 
     @property

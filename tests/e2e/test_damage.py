@@ -18,7 +18,7 @@ Json = dict[str, Any]
         ({"state": None}, "`status.state` cannot be read"),
         ({"state": {"startTime": "yesterday"}}, "`status.state` cannot be read"),
         ({"state": {"runDeadline": "2030-01-01T00:00:00"}}, "`status.state` cannot be read"),
-        ({"state": {"memory": {"steps": "done"}}}, "`status.state` cannot be read"),
+        ({"state": {"memory": {"frames": "done"}}}, "`status.state` cannot be read"),
         ({"state": {"nextEventId": 9}}, "`status.state` is of event 9"),
         ({"definition": None}, "status.definition: is missing"),
         ({"definition": {"steps": [{"name": "nap", "sleep": {"duration": "${nobody}"}}]}}, "nobody"),

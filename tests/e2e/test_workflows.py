@@ -87,7 +87,11 @@ def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
         ([{"name": "no", "return": {"output": "${input.nmae}"}}], "ExpressionError", "nmae"),
         ([{"name": "no", "return": {"output": "${input.name +}"}}], "InvalidWorkflow", "spec.steps[0].return.output"),
         ([{"name": "no", "return": {"output": "${setps.a}"}}], "InvalidWorkflow", "setps"),
-        ([{"name": "no", "waitForSignal": {"name": "go"}}], "InvalidWorkflow", "docs/limits.md"),
+        (
+            [{"name": "no", "childWorkflow": {"workflow": {"type": "t", "taskQueue": "q"}}}],
+            "InvalidWorkflow",
+            "docs/limits.md",
+        ),
     ],
     ids=[
         "a step that fails",

@@ -42,6 +42,7 @@ class Manager:
         self.directory = Directory()
         self._tools = tools
         self._tasks: set[asyncio.Task[None]] = set()
+        self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
         self._orphans: dict[Key, api.Object] = {}
@@ -185,8 +186,8 @@ class Manager:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._learn()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._learn())
             self._queue.start(group)
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
@@ -202,9 +203,11 @@ class Manager:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:
+                self._learned.set()
                 return
 
     async def _work(self, key: Key) -> None:
+        await self._learned.wait()
         metrics.QUEUE_DEPTH.set(self._queue.depth)
         if key[0] == "pod":
             await self._release_orphan(key)

@@ -1,0 +1,312 @@
+"""When the decider is asked, about what, and what happens when it cannot decide or wants to go on later."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import recording
+from perdure.engine import state as engine_state
+from perdure.engine import step as engine
+from perdure.engine.failures import FailureKind
+from perdure.engine.inputs import PauseRequested, UnpauseRequested
+from perdure.engine.starts import CarriedSignal
+from perdure.engine.state import RunStatus
+from perdure.engine.step import next_wake
+
+NOTE = cmd.RecordMarker(marker_name="note")
+
+
+def test_each_event_is_asked_about_by_itself_in_the_order_of_the_history() -> None:
+    drive = Drive.by(Reacting((activity(), timer("t", 5))))
+    drive.signal(1)
+    drive.completed(9)
+    assert drive.script.asked == [
+        "WorkflowExecutionStarted",
+        "WorkflowExecutionSignaled",
+        "ActivityTaskCompleted",
+        "TimerFired",
+    ]
+
+
+def test_what_cannot_be_decided_waits_with_what_came_after_it_and_earlier_decisions_stay() -> None:
+    decider = Reacting(WorkflowExecutionSignaled=[(NOTE,), (NOTE, timer("t", 1), timer("t", 1)), (NOTE,)])
+    drive = Drive.by(decider)
+    drive.signal(1, "a")
+    drive.signal(1, "b")
+    drive.signal(1, "c")
+    assert drive.types().count("MarkerRecorded") == 1
+    assert drive.state.task is not None
+    assert drive.state.task.message == "timer id 't' is in use"
+    assert [
+        event.signal_name for event in drive.state.undecided if isinstance(event, ev.WorkflowExecutionSignaled)
+    ] == [
+        "b",
+        "c",
+    ]
+    assert drive.state.timers == {}
+    decider.reactions["WorkflowExecutionSignaled"][1] = (NOTE,)  # type: ignore[index]
+    wake = next_wake(drive.state, drive.now)
+    assert wake is not None
+    drive.at((wake - T0).total_seconds())
+    assert drive.types().count("MarkerRecorded") == 3
+    assert (drive.state.task, drive.state.undecided) == (None, ())
+    drive.check_replay()
+
+
+def test_a_broken_decider_is_asked_again_when_something_happens_once_a_pass() -> None:
+    drive = Drive.by(Reacting())
+    drive.script.broken = True
+    drive.signal(1)
+    drive.at(1.5)
+    assert drive.state.task is not None
+    assert drive.state.task.attempt == 1
+    drive.signal(2)
+    assert drive.state.task.attempt == 2
+    assert len(drive.state.undecided) == 2
+
+
+def test_timers_fire_while_nobody_can_decide() -> None:
+    drive = Drive.by(Reacting((timer("t", 3),)))
+    drive.script.broken = True
+    drive.signal(1)
+    drive.at(3)
+    assert drive.types()[-1] == "TimerFired"
+    assert drive.state.timers == {}
+
+
+# Going on later
+
+
+def test_a_decision_with_breaks_takes_a_pass_for_each_part_and_what_happens_meanwhile_queues_behind() -> None:
+    drive = Drive.by(Reacting([(NOTE,), (timer("a", 1),), (timer("b", 1),)]))  # type: ignore[arg-type]
+    assert (drive.last.more, drive.state.unfinished) == (True, True)  # type: ignore[union-attr]
+    drive.signal(0)
+    assert drive.script.asked == ["WorkflowExecutionStarted", ""]
+    assert len(drive.state.undecided) == 1
+    drive.at(0)
+    assert drive.script.asked[-2:] == ["", "WorkflowExecutionSignaled"]
+    assert drive.last is not None
+    assert not drive.last.more
+    assert not drive.state.unfinished
+    assert drive.types() == [
+        "WorkflowExecutionStarted",
+        "MarkerRecorded",
+        "TimerStarted",
+        "WorkflowExecutionSignaled",
+        "TimerStarted",
+    ]
+    drive.check_replay()
+
+
+def test_a_pass_ends_when_it_has_done_enough_work() -> None:
+    drive = Drive.by(Reacting(), paused=True)
+    drive.script.work = engine.MAX_WORK_PER_PASS // 2
+    for number in range(5):
+        drive.signal(1, str(number))
+    transition = drive.at(2, UnpauseRequested(request_id="u"))
+    assert (transition.more, len(transition.state.undecided)) == (True, 3)
+    assert drive.at(2).more is False
+    assert drive.state.undecided == ()
+
+
+def test_a_pass_ends_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MAX_ROUNDS", 3)
+    drive = Drive.of(*[timer(f"t{number}", 0) for number in range(6)])
+    rounds = 1
+    while drive.last is not None and drive.last.more:
+        drive.at(0)
+        rounds += 1
+    assert rounds == 3
+    assert drive.state.status is RunStatus.COMPLETED
+
+
+def test_a_run_that_never_finishes_deciding_still_times_out() -> None:
+    parts: list[Any] = [()] * 50
+    drive = Drive.by(Reacting(parts), workflow_run_timeout=seconds(5))  # type: ignore[arg-type]
+    for offset in range(6):
+        drive.at(offset)
+    assert drive.state.status is RunStatus.TIMED_OUT
+    assert drive.state.unfinished is False
+
+
+def test_continue_as_new_is_suggested_from_one_event_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_state, "SUGGEST_EVENTS", 3)
+    drive = Drive.by(Reacting())
+    for offset in range(1, 5):
+        drive.signal(offset)
+    assert [suggested for _, suggested in drive.script.heard] == [False, False, False, True, True]
+
+
+# Pauses
+
+
+def test_while_a_run_is_paused_nothing_is_decided_and_no_attempt_starts_but_time_goes_on() -> None:
+    work = activity(start_to_close_timeout=seconds(5), schedule_to_start_timeout=seconds(50))
+    drive = Drive.by(Reacting((work, timer("t", 3))))
+    drive.ask(1, PauseRequested(request_id="p", reason="look"))
+    assert drive.state.paused is not None
+    assert not drive.state.may_start(drive.open, drive.now)
+    drive.started(2)  # its pod was there already
+    assert drive.state.may_start(drive.open, drive.now)
+    drive.at(3)
+    drive.at(7)
+    assert drive.open.attempt == 2
+    assert drive.script.asked == ["WorkflowExecutionStarted"]
+    assert next_wake(drive.state, drive.now) == T0 + seconds(58)
+    drive.ask(9, UnpauseRequested(request_id="u"))
+    assert drive.script.asked == ["WorkflowExecutionStarted", "TimerFired"]
+    assert drive.state.may_start(drive.open, drive.now)
+    drive.check_replay()
+
+
+def test_a_paused_run_does_not_spin() -> None:
+    drive = Drive.by(Reacting())
+    drive.ask(1, PauseRequested(request_id="p"))
+    transition = drive.at(2)
+    assert (transition.more, transition.durable) == (False, False)
+    drive.signal(3)
+    assert drive.last is not None
+    assert drive.last.more is False
+    assert next_wake(drive.state, drive.now) is None
+
+
+def test_pausing_twice_and_unpausing_what_runs_change_nothing() -> None:
+    drive = Drive.by(Reacting())
+    assert drive.ask(1, UnpauseRequested(request_id="u")).ok
+    assert drive.ask(2, PauseRequested(request_id="p")).ok
+    assert drive.ask(3, PauseRequested(request_id="q")).ok
+    assert drive.types() == ["WorkflowExecutionStarted", "WorkflowExecutionPaused"]
+
+
+def test_a_paused_activity_runs_on_and_is_not_tried_again_until_it_may() -> None:
+    drive = Drive.of(activity())
+    drive.started(1)
+    assert drive.ask(2, PauseRequested(request_id="p", activity_id="work")).ok
+    assert drive.last is not None
+    assert drive.last.durable
+    drive.failed(3)
+    assert drive.open.attempt == 2
+    assert next_wake(drive.state, drive.now) is None
+    assert not drive.state.may_start(drive.open, T0 + seconds(60))
+    drive.ask(60, UnpauseRequested(request_id="u", activity_id="work"))
+    assert drive.state.may_start(drive.open, drive.now)
+    assert drive.types() == ["WorkflowExecutionStarted", "ActivityTaskScheduled"]
+
+
+@pytest.mark.parametrize("request_", [PauseRequested, UnpauseRequested])
+def test_an_unknown_activity_cannot_be_paused(request_: Any) -> None:
+    answer = Drive.by(Reacting()).ask(1, request_(request_id="p", activity_id="none"))
+    assert (answer.ok, answer.reason) == (False, "ActivityNotFound")
+
+
+# The beginning
+
+
+def test_nothing_is_decided_before_the_first_decision_is_due() -> None:
+    drive = Drive.by(Reacting((NOTE,)), first_workflow_task_backoff=seconds(10))
+    drive.signal(1)
+    assert drive.script.asked == []
+    assert next_wake(drive.state, drive.now) == T0 + seconds(10)
+    drive.check_replay()
+    drive.at(10)
+    assert drive.script.asked == ["WorkflowExecutionStarted", "WorkflowExecutionSignaled"]
+    assert next_wake(drive.state, drive.now) is None
+    drive.check_replay()
+
+
+def test_a_run_begins_with_the_signals_that_were_carried_to_it_and_may_begin_paused() -> None:
+    carried = [CarriedSignal(signal_name="a", input=1, identity="who"), CarriedSignal(signal_name="b")]
+    drive = Drive.by(Reacting(), signals=carried, paused=True)
+    assert drive.types() == [
+        "WorkflowExecutionStarted",
+        "WorkflowExecutionSignaled",
+        "WorkflowExecutionSignaled",
+        "WorkflowExecutionPaused",
+    ]
+    first = drive.history[1]
+    assert isinstance(first, ev.WorkflowExecutionSignaled)
+    assert (first.signal_name, first.input, first.identity) == ("a", 1, "who")
+    assert drive.script.asked == []
+    drive.check_replay()
+    drive.ask(5, UnpauseRequested(request_id="u"))
+    assert drive.script.asked == ["WorkflowExecutionStarted", *["WorkflowExecutionSignaled"] * 2]
+
+
+# Limits
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_EVENTS", 5), ("MAX_BYTES", 1_000)])
+def test_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(engine, limit, value)
+    drive = Drive.by(Reacting((activity(),)))
+    while not drive.state.closed:
+        heard = len(drive.script.asked)
+        drive.signal(len(drive.history), input="x" * 100)
+    assert len(drive.script.asked) == heard
+    assert drive.state.status is RunStatus.TERMINATED
+    assert drive.failure is not None
+    assert drive.failure.kind is FailureKind.TERMINATED
+    assert "continueAsNew" in drive.failure.message
+    assert len(drive.history) == 7 or limit == "MAX_BYTES"
+    assert drive.retired == [(2, 1)]
+
+
+def test_a_run_may_have_only_so_much_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MAX_PENDING", 2)
+    drive = Drive.by(Reacting((activity("a"), activity("b"), timer("a", 9), timer("b", 9))))
+    assert drive.state.task is None
+    drive = Drive.by(Reacting((activity("a"), activity("b"), activity("c"))))
+    assert drive.state.task is not None
+    assert "a run may have 2 of each kind open" in drive.state.task.message
+    assert drive.types() == ["WorkflowExecutionStarted"]
+
+
+@pytest.mark.parametrize(
+    ("commands", "want"),
+    [
+        ((activity("a"), activity("a")), "activity id 'a' is in use"),
+        ((timer("a", 1), timer("a", 2)), "timer id 'a' is in use"),
+        ((cmd.CompleteWorkflowExecution(), NOTE), "invalid command sequence"),
+        ((activity("a", start_to_close_timeout=None),), "must be set"),
+        ((cmd.ContinueAsNewWorkflowExecution(),), "no name"),
+    ],
+)
+def test_commands_that_cannot_be_obeyed_fail_the_decision_and_not_the_run(commands: Any, want: str) -> None:
+    drive = Drive.by(Reacting(commands))
+    assert drive.state.task is not None
+    assert want in drive.state.task.message
+    assert drive.state.status is RunStatus.RUNNING
+    assert drive.types() == ["WorkflowExecutionStarted"]
+    assert drive.retired == []
+
+
+def test_a_timer_that_is_cancelled_does_not_fire_and_one_that_has_fired_is_left_alone() -> None:
+    cancel = cmd.CancelTimer(timer_id="t")
+    drive = Drive.by(Reacting((timer("t", 5),), WorkflowExecutionSignaled=[(cancel,), (cancel, NOTE)]))
+    drive.signal(1)
+    drive.signal(2)
+    drive.at(10)
+    assert [name for name in drive.types() if name.startswith("Timer")] == ["TimerStarted", "TimerCanceled"]
+    assert drive.types()[-1] == "MarkerRecorded"
+    drive.check_replay()
+
+
+def test_failures_back_off_longer_each_time_but_never_too_long() -> None:
+    drive = Drive.of(activity())
+    drive.script.broken = True
+    drive.failed(1, application(non_retryable=True))
+    waits = []
+    for _ in range(12):
+        wake = next_wake(drive.state, drive.now)
+        assert wake is not None
+        waits.append((wake - drive.now).total_seconds())
+        drive.at((wake - T0).total_seconds())
+    assert all(shorter <= longer for shorter, longer in pairwise(waits))
+    assert waits[-1] == 600
+    assert isinstance(drive.script, Script)

@@ -1,0 +1,169 @@
+"""What others ask of a run, and what they are answered."""
+
+from typing import Any
+
+import pytest
+
+from engine.script import T0, Drive, Reacting, activity, application, seconds
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine import step as engine
+from perdure.engine.failures import FailureKind
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import RunStatus
+
+
+def test_signals_are_recorded_in_order_with_who_sent_them_once_each() -> None:
+    drive = Drive.by(Reacting())
+    signal = inp.SignalRequested(request_id="1", signal_name="go", input={"n": 1}, identity="me")
+    other = inp.SignalRequested(request_id="2", signal_name="on")
+    transition = drive.at(1, signal, other, signal)
+    assert {key: answer.ok for key, answer in transition.answers.items()} == {"1": True, "2": True}
+    assert drive.new() == ["WorkflowExecutionSignaled"] * 2
+    first = drive.history[1]
+    assert isinstance(first, ev.WorkflowExecutionSignaled)
+    assert (first.signal_name, first.input, first.identity) == ("go", {"n": 1}, "me")
+    assert drive.state.requests == ("1", "2")
+    assert drive.at(2, signal).answers["1"].ok
+    assert drive.new() == []
+    assert not drive.last.durable  # type: ignore[union-attr]
+
+
+def test_a_request_is_forgotten_once_its_answer_was_heard_and_that_alone_is_not_written() -> None:
+    drive = Drive.by(Reacting())
+    drive.signal(1, request_id="1")
+    assert drive.at(2, inp.RequestForgotten(request_id="1")).durable is False
+    assert drive.state.requests == ()
+
+
+def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MAX_REQUESTS", 2)
+    drive = Drive.by(Reacting())
+    for number in "123":
+        drive.signal(1, request_id=number)
+    assert drive.state.requests == ("2", "3")
+
+
+def test_a_run_takes_only_so_many_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MAX_SIGNALS", 2)
+    drive = Drive.by(Reacting())
+    assert drive.signal(1).ok
+    assert drive.signal(2).ok
+    answer = drive.signal(3, request_id="3")
+    assert (answer.ok, answer.reason) == (False, "SignalLimitExceeded")
+    assert "3" not in drive.state.requests
+    assert drive.types().count("WorkflowExecutionSignaled") == 2
+
+
+def test_a_second_cancellation_changes_nothing() -> None:
+    drive = Drive.by(Reacting())
+    assert drive.ask(1, inp.CancelRequested(request_id="1", reason="why", identity="me")).ok
+    assert drive.ask(2, inp.CancelRequested(request_id="2")).ok
+    (event,) = [e for e in drive.history if isinstance(e, ev.WorkflowExecutionCancelRequested)]
+    assert (event.cause, event.identity) == ("why", "me")
+    assert drive.script.asked.count("WorkflowExecutionCancelRequested") == 1
+
+
+def test_termination_closes_without_asking_and_what_comes_after_it_finds_a_closed_run() -> None:
+    drive = Drive.by(Reacting((activity(),)))
+    end = inp.TerminateRequested(request_id="t", reason="enough", details={"a": 1}, identity="me")
+    signal = inp.SignalRequested(request_id="s", signal_name="go")
+    transition = drive.at(1, end, signal, inp.CancelRequested(request_id="c"))
+    event = drive.history[-1]
+    assert isinstance(event, ev.WorkflowExecutionTerminated)
+    assert (event.reason, event.details, event.identity) == ("enough", {"a": 1}, "me")
+    assert drive.retired == [(2, 1)]
+    assert transition.answers["t"].ok
+    assert transition.answers["c"].ok
+    assert transition.answers["s"].reason == "WorkflowExecutionCompleted"
+    assert drive.script.asked == ["WorkflowExecutionStarted"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "ok"),
+    [
+        (inp.CancelRequested(request_id="1"), True),
+        (inp.TerminateRequested(request_id="1"), False),
+        (inp.SignalRequested(request_id="1", signal_name="go"), False),
+        (inp.PauseRequested(request_id="1"), False),
+        (inp.UnpauseRequested(request_id="1"), False),
+        (inp.PauseRequested(request_id="1", activity_id="work"), False),
+        (inp.ActivityAnswered(request_id="1", activity_id="work"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_cancelling_a_closed_run_is_fine(request_: Any, ok: bool) -> None:
+    drive = Drive.of()
+    assert drive.state.closed
+    answer = drive.ask(1, request_)
+    assert answer.ok is ok
+    assert answer.reason == ("" if ok else "WorkflowExecutionCompleted")
+    assert drive.new() == []
+
+
+def test_the_request_that_closed_a_run_is_answered_well_also_afterwards() -> None:
+    drive = Drive.by(Reacting())
+    end = inp.TerminateRequested(request_id="t", reason="enough")
+    drive.at(1, end)
+    assert drive.at(2, end).answers["t"].ok
+
+
+def test_a_refusal_is_not_remembered() -> None:
+    drive = Drive.by(Reacting())
+    assert not drive.ask(1, inp.ActivityAnswered(request_id="a", activity_id="none")).ok
+    assert drive.state.requests == ()
+    assert drive.last is not None
+    assert not drive.last.durable
+
+
+# Answers for activities
+
+
+def test_an_activity_that_has_started_may_be_completed_from_outside() -> None:
+    drive = Drive.of(activity())
+    drive.started(1)
+    assert drive.ask(2, inp.ActivityAnswered(request_id="a", activity_id="work", result=7)).ok
+    completed = drive.history[3]
+    assert isinstance(completed, ev.ActivityTaskCompleted)
+    assert (completed.result, completed.started_event_id, completed.attempt) == (7, 3, 1)
+    assert drive.retired == [(2, 1)]
+
+
+def test_an_activity_that_has_not_started_too() -> None:
+    drive = Drive.of(activity())
+    drive.ask(2, inp.ActivityAnswered(request_id="a", activity_id="work", result=7))
+    completed = drive.history[2]
+    assert isinstance(completed, ev.ActivityTaskCompleted)
+    assert completed.started_event_id == 0
+
+
+def test_a_failure_from_outside_is_retried_by_policy() -> None:
+    drive = Drive.of(activity(retry_policy=RetryPolicy(maximum_attempts=2)))
+    failed = inp.ActivityAnswered(request_id="a", activity_id="work", failure=application())
+    assert drive.ask(1, failed).ok
+    assert (drive.open.attempt, drive.open.scheduled_time) == (2, T0 + seconds(2))
+    assert drive.state.requests == ("a",)
+    assert drive.ask(1, failed).ok
+    assert drive.open.attempt == 2
+    drive.ask(2, inp.ActivityAnswered(request_id="b", activity_id="work", failure=application()))
+    assert drive.state.status is RunStatus.FAILED
+
+
+def test_an_activity_counts_as_cancelled_only_where_that_was_asked_for() -> None:
+    ask = cmd.RequestCancelActivityTask(activity_id="work")
+    drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(ask,)]))
+    drive.started(1)
+    cancelled = inp.ActivityAnswered(request_id="a", activity_id="work", cancelled=True)
+    answer = drive.ask(2, cancelled)
+    assert (answer.ok, answer.reason) == (False, "CancelNotRequested")
+    drive.signal(3)
+    assert drive.ask(4, cancelled).ok
+    assert drive.new() == ["ActivityTaskStarted", "ActivityTaskCanceled"]
+
+
+def test_terminated_runs_have_a_failure_that_says_so() -> None:
+    drive = Drive.by(Reacting())
+    drive.ask(1, inp.TerminateRequested(request_id="t", reason="enough"))
+    assert drive.failure is not None
+    assert drive.failure.kind is FailureKind.TERMINATED

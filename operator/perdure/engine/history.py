@@ -136,9 +136,10 @@ class _Replay:
         """Whether any command was recorded."""
 
     def take(self, event: ev.AnyEvent) -> None:
+        after = apply(self.state, event)
         if isinstance(event, FROM_COMMANDS):
             self.check(event)
-        self.state = apply(self.state, event)
+        self.state = after
         if not isinstance(event, UNHEARD):
             self.queue.append(event)
 

@@ -17,8 +17,8 @@ from perdure.api.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionStarted
 from perdure.engine.state import State, beside_history_removed
-from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.language.compiler import compile_program
+from perdure.language.interpreter import Interpreter, RunScope, load_memory
 
 Json = dict[str, Any]
 

@@ -24,8 +24,8 @@ from perdure.engine.inputs import (
 )
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import Transition, start, step
-from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
 from perdure.language.compiler import compile_program
+from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"

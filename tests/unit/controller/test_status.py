@@ -263,7 +263,9 @@ def test_the_state_is_there_for_the_next_restart() -> None:
 
 def test_the_definition_is_kept_where_it_came_from_a_workflow() -> None:
     definition = {"steps": [{"name": "a", "set": {"x": None}}]}
-    facts = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="0/1", definition=definition)
+    facts = RunFacts(
+        name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="0/1", definition=definition
+    )
     status = compose({}, facts, Drive.of(activity("book")).state, (), T0)
     assert status["definition"] == definition
 

@@ -22,7 +22,7 @@ from perdure.language.program import with_defaults
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = RunScope(name="order-1", namespace="shop", workflow_id="order", run_id="uid-1", attempt=1)
-ACTIVITIES = "[{name: work, container: {image: i}, startToCloseTimeout: 60s}, {name: undo, container: {image: i}, startToCloseTimeout: 60s}]"
+ACTIVITIES = [{"name": name, "container": {"image": "i"}, "startToCloseTimeout": "60s"} for name in ("work", "undo")]
 
 Command = TypeVar("Command")
 
@@ -31,7 +31,7 @@ class Play:
     """A run of a program that is given in YAML, begun."""
 
     def __init__(self, text: str, given: Any = None, *, begin: bool = True) -> None:
-        spec = {"activities": yaml.safe_load(ACTIVITIES), **yaml.safe_load(text)}
+        spec = {"activities": ACTIVITIES, **yaml.safe_load(text)}
         self.program = compile_program(WorkflowSpec.parse(spec))
         self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, given), start_time=T0)
         self.now = T0

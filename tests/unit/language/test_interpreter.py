@@ -17,9 +17,9 @@ from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput,
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunStatus, State, beside_history_removed
 from perdure.engine.step import next_wake, start
+from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
 from perdure.language.memory import Memory, Status, StepRecord
-from perdure.language.compiler import compile_program
 from perdure.language.program import InvalidWorkflowError, Program, with_defaults
 
 Json = dict[str, Any]

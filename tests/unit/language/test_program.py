@@ -77,8 +77,10 @@ def test_a_step_sees_what_has_ended_before_it_and_nothing_else() -> None:
     first = {"name": "a", "set": {"v": 1}}
     assert findings(steps=[first, step("b", "a"), step("c", "b")]) == []
     assert findings(steps=[first, step("b")]) == [
-        "spec.steps[1].set: step `a`, which `steps.a.output` refers to, need not have ended by then; add it to "
-        "`needs`, or move it before this one"
+        (
+            "spec.steps[1].set: step `a`, which `steps.a.output` refers to, need not have ended by then; add it to "
+            "`needs`, or move it before this one"
+        )
     ]
     assert len(findings(steps=[first, step("b", "a"), step("c", "a", sees="b")])) == 1
 

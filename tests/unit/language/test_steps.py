@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from unit.language.play import Play
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.language import walk
+from unit.language.play import Play
 
 
 def do(name: str, value: str = "null", **modifiers: str) -> str:
@@ -204,7 +204,11 @@ blocks: [{{name: b, steps: [{{name: r, return: {{output: 3}}}}, {do("never")}]}}
 # Parallel
 
 RACE = """
-steps: [{name: race, parallel: {wait: %s, branches: [{name: x, block: echo, input: 1}, {name: y, block: echo, input: 2}, {name: z, block: echo, input: 3}]}}]
+steps:
+- name: race
+  parallel:
+    wait: %s
+    branches: [{name: x, block: echo, input: 1}, {name: y, block: echo, input: 2}, {name: z, block: echo, input: 3}]
 """ + ECHO  # fmt: skip
 
 
@@ -293,7 +297,9 @@ def test_a_loop_within_a_loop_goes_on_however_much_is_open(monkeypatch: pytest.M
     monkeypatch.setattr(walk, "MAX_OPEN", 4)
     play = Play("""
 steps: [{name: l, forEach: {items: "${lists.range(3)}"}, call: {block: b, input: "${item}"}}]
-blocks: [{name: b, steps: [{name: m, forEach: {items: "${lists.range(3)}"}, activity: {name: work, input: "${params * 10 + item}"}}]}]
+blocks:
+- name: b
+  steps: [{name: m, forEach: {items: "${lists.range(3)}"}, activity: {name: work, input: "${params * 10 + item}"}}]
 """)
     done = 0
     while not play.closed:
@@ -372,7 +378,10 @@ blocks:
 def test_an_expression_that_cannot_be_evaluated_can_be_caught() -> None:
     play = Play(
         f"""
-steps: [{{name: a, activity: {{name: work, input: "${{input.nothing}}"}}, catch: [{{errorTypes: [ExpressionError], call: {{block: echo, input: 1}}}}]}}]
+steps:
+- name: a
+  activity: {{name: work, input: "${{input.nothing}}"}}
+  catch: [{{errorTypes: [ExpressionError], call: {{block: echo, input: 1}}}}]
 {ECHO}
 """,
         {},
@@ -382,8 +391,9 @@ steps: [{{name: a, activity: {{name: work, input: "${{input.nothing}}"}}, catch:
 
 def test_a_step_has_a_time_limit_whatever_it_does() -> None:
     play = Play(
-        f"steps: [{{name: c, timeout: 10s, call: {{block: echo}}, catch: [{{errorTypes: [Timeout], call: {{block: late}}}}]}}]\n"
-        "blocks: [{name: echo, steps: [{name: inner, activity: {name: work}}]}, {name: late, steps: [{name: r, return: {output: late}}]}]"
+        "steps: [{name: c, timeout: 10s, call: {block: echo}, catch: [{errorTypes: [Timeout], call: {block: late}}]}]\n"
+        "blocks: [{name: echo, steps: [{name: inner, activity: {name: work}}]},"
+        " {name: late, steps: [{name: r, return: {output: late}}]}]"
     )
     assert play.timers == {"c:timeout": 10}
     play.fires("c:timeout")
@@ -483,7 +493,8 @@ def test_a_handler_that_takes_too_long_is_stopped() -> None:
 
 def test_finally_that_fails_fails_a_run_that_had_completed() -> None:
     play = Play(
-        "steps: [{name: s, set: {x: 1}}]\nfinally: {block: b}\nblocks: [{name: b, steps: [{name: f, fail: {type: T, message: m}}]}]"
+        "steps: [{name: s, set: {x: 1}}]\nfinally: {block: b}\n"
+        "blocks: [{name: b, steps: [{name: f, fail: {type: T, message: m}}]}]"
     )
     assert play.failure.type == "T"
 
@@ -498,7 +509,8 @@ def test_a_run_that_completes_while_it_is_cancelled_has_completed() -> None:
 
 def test_a_completed_activity_of_a_cancelled_run_is_undone() -> None:
     play = Play(
-        "steps: [{name: a, activity: {name: work, cancellationType: WaitCancellationCompleted}, compensate: {activity: {name: undo}}},"
+        "steps: [{name: a, activity: {name: work, cancellationType: WaitCancellationCompleted},"
+        " compensate: {activity: {name: undo}}},"
         " {name: z, activity: {name: work}}]"
     )
     play.cancel()
@@ -511,7 +523,11 @@ def test_a_completed_activity_of_a_cancelled_run_is_undone() -> None:
 # Other runs
 
 
-CHILD = "steps: [{name: k, childWorkflow: {workflow: {name: invoice}, workflowId: 'i-${run.workflowId}', input: {n: 1}, cancellationType: %s}}]"
+CHILD = """
+steps:
+- name: k
+  childWorkflow: {workflow: {name: invoice}, workflowId: "i-${run.workflowId}", input: {n: 1}, cancellationType: %s}
+"""
 
 
 def test_a_child_is_started_and_its_result_is_the_output() -> None:

@@ -263,6 +263,7 @@ class World:
         assert stored == before
         assert step(stored, inputs, self.now, self.decider) == transition, "the order of keys makes no difference"
         self.check_answers(inputs, transition)
+        self.check_fence(inputs)
         if not [i for i in inputs if not isinstance(i, inp.RequestForgotten)]:
             self.check_silence(before, transition)
         self.take(transition)
@@ -358,6 +359,12 @@ class World:
         assert len(told) == len(set(told)), "no request is recorded twice"
         assert sum(isinstance(e, ev.WorkflowExecutionCancelRequested) for e in self.history) <= 1
         assert not {(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()} & set(self.retired)
+        asked = [e.activity_id for e in self.history if isinstance(e, ev.ActivityTaskCancelRequested)]
+        assert len(asked) == len(set(asked)), "an activity is asked to stop once"
+        for activity in self.state.activities.values():
+            assert not activity.cancel_requested or activity.started_time, (
+                "it is asked while it runs, and not tried again"
+            )
         ended = [e.scheduled_event_id for e in self.history if hasattr(e, "retry_state") and hasattr(e, "attempt")]
         assert len(ended) == len(set(ended)), "an activity closes once"
         for event in self.history[self.folded.next_event_id - 1 if self.folded else 0 :]:
@@ -368,6 +375,19 @@ class World:
         if self.state.closed:
             assert self.state.undecided == ()
             assert not self.state.unfinished
+
+    def check_fence(self, inputs: list[inp.RunInput]) -> None:
+        """What an attempt reports that is not the open one changes nothing."""
+        attempts = {(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()}
+        stale = [
+            i for i in inputs if isinstance(i, inp.AttemptInput) and (i.scheduled_event_id, i.attempt) not in attempts
+        ]
+        if (
+            stale and not self.state.undecided and not self.state.unfinished
+        ):  # else a made-up one may come true in the pass
+            without = step(self.state, (), self.now, self.decider)
+            for report in stale:
+                assert step(self.state, (report,), self.now, self.decider) == without
 
     def check_answers(self, inputs: list[inp.RunInput], transition: Transition) -> None:
         asked = {request.request_id for request in inputs if isinstance(request, inp.Request)}

@@ -130,6 +130,17 @@ def test_the_middle_of_a_decision_is_no_point_to_begin_from() -> None:
     assert history.decision_points(drive.history) == [1, 4]
 
 
+def test_an_activity_that_was_asked_to_stop_is_not_started_again_in_the_history_that_follows() -> None:
+    ask = cmd.RequestCancelActivityTask(activity_id="a")
+    drive = Drive.by(signalled((ask,)))
+    drive.started(1)
+    drive.signal(2)
+    drive.signal(3)
+    state = history.fork(drive.history, 5, signalled((ask,)))
+    anew = step(state, (), drive.now, signalled((ask,)))
+    assert [type(event).__name__ for event in anew.events] == ["ActivityTaskCanceled"]
+
+
 def test_a_decider_that_decided_otherwise_before_that_point_cannot_fork_there() -> None:
     drive = drive_with_two_signals()
     with pytest.raises(history.NondeterminismError):

@@ -158,6 +158,14 @@ def test_a_heartbeat_timeout_fires_only_on_a_fresh_reading() -> None:
     assert drive.open.heartbeat_details == {"done": 3}
 
 
+def test_the_reading_of_an_earlier_attempt_lets_no_heartbeat_timeout_fire() -> None:
+    drive = Drive.of(activity(heartbeat_timeout=seconds(5)))
+    drive.failed(1)
+    drive.started(2)
+    drive.at(20, HeartbeatRead(scheduled_event_id=2, attempt=1, time=T0))
+    assert drive.open.attempt == 2
+
+
 def test_heartbeat_details_survive_failed_attempts_and_are_erased_by_a_heartbeat_without() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(50)))
     drive.started(0)

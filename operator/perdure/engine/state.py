@@ -312,7 +312,9 @@ _Entry = TypeVar("_Entry")
 
 
 def _without(entries: dict[str, _Entry], key: Any) -> dict[str, _Entry]:
-    return {k: entry for k, entry in entries.items() if k != str(key)}
+    kept = dict(entries)
+    kept.pop(str(key), None)
+    return kept
 
 
 def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (one case for each event)

@@ -190,7 +190,8 @@ class _Pass:
         self.work = 0
 
     def run(self, inputs: Sequence[inp.RunInput]) -> Transition:
-        checked = frozenset(i.scheduled_event_id for i in inputs if isinstance(i, inp.HeartbeatRead))
+        checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
+        self.cancel_unstarted()
         self.decide()
         for item in inputs:
             self.take(item)
@@ -452,6 +453,12 @@ class _Pass:
             message = "the activity has cancelled itself"
             self.failed(activity, Failure(kind=FailureKind.CANCELLED, message=message, details=details))
 
+    def cancel_unstarted(self) -> None:
+        """End the activities that were asked to stop while they ran, in a history that this one was forked from."""
+        for activity in self.state.activities.values():
+            if activity.cancel_requested and activity.started_time is None:
+                self.ended(activity, ev.ActivityTaskCanceled)
+
     def again(self, activity: PendingActivity, failure: Failure, delay: timedelta, *, losses: int) -> None:
         self.retired.append(Retired(activity.scheduled_event_id, activity.attempt))
         self.state = self.state.with_activity(
@@ -607,7 +614,7 @@ class _Pass:
 
     # Deadlines
 
-    def due(self, checked: Collection[int]) -> Iterator[tuple[datetime, int, str, Callable[[], None]]]:
+    def due(self, checked: Collection[tuple[int, int]]) -> Iterator[tuple[datetime, int, str, Callable[[], None]]]:
         """What is due now: (deadline, rank, key, what to do). The rank and key make the order of equal times certain."""
         if self.state.run_deadline and self.state.run_deadline <= self.now:
             yield self.state.run_deadline, 2, "", self.run_timed_out
@@ -616,7 +623,8 @@ class _Pass:
                 yield timer.fire_time, 0, timer.timer_id, partial(self.timer_fired, timer.timer_id)
         for activity in self.state.activities.values():
             for deadline, kind in activity.deadlines():
-                unread = kind is TimeoutType.HEARTBEAT and activity.scheduled_event_id not in checked
+                attempt = activity.scheduled_event_id, activity.attempt
+                unread = kind is TimeoutType.HEARTBEAT and attempt not in checked
                 if deadline <= self.now and not unread:
                     key = f"{activity.scheduled_event_id}/{kind}"
                     yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)

@@ -29,9 +29,8 @@ What to try next
   kubectl -n perdure-system delete pod --all --force
                                                  kill the operator in the middle of a run: nothing is lost
   $EDITOR examples/order-flow/workflow.yaml      change the flow, then: kubectl apply -k examples/order-flow
-  make cluster-down                              remove the cluster
-The commands find the cluster by: {export}
-`perdure` is in .venv/bin.
+{down}The commands are found, and find the cluster, by:
+  {export}
 """
 
 
@@ -80,8 +79,22 @@ def run_order(target: Target) -> int:
     target.show(perdure, "describe", RUN)
     print()
     target.show(perdure, "history", RUN)
-    print(NEXT.format(run=RUN, export=f"export KUBECONFIG={target.environment.get('KUBECONFIG', '~/.kube/config')}"))
+    print(NEXT.format(run=RUN, down=_how_to_remove(target), export=_how_to_find(target)))
     return 0
+
+
+def _how_to_remove(target: Target) -> str:
+    """A line on how to remove the cluster; nothing where it was there before."""
+    if target.name is None:
+        return ""
+    return f"{f'  make cluster-down NAME={target.name}':<49}remove the cluster\n"
+
+
+def _how_to_find(target: Target) -> str:
+    """A line for the shell, with which kubectl and perdure are found, and find the cluster."""
+    kubeconfig = target.environment.get("KUBECONFIG", "~/.kube/config")
+    tools = target.environment.get("PATH", "").split(os.pathsep)[0]
+    return f"export KUBECONFIG={kubeconfig} PATH={tools}:$PWD/.venv/bin:$PATH"
 
 
 def _until_heartbeat(target: Target, *, items: int, seconds: float = 120.0) -> None:

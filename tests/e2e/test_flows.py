@@ -162,10 +162,10 @@ def test_a_signal_reaches_the_other_run_once_and_none_fails_the_step(namespace: 
         "listener",
         inline(wait, {"name": "more", "sleep": {"duration": "2s"}}, output="${[steps.wait.output, signals.go]}"),
     )
-    send = {"name": "send", "signal": {"workflowId": "listener", "name": "go", "input": {"n": 1}}}
+    send = {"name": "send", "signal": {"workflowId": "listener", "name": "go", "input": {"count": 1}}}
     namespace.start("speaker", inline(send))
     assert namespace.closed("speaker")["phase"] == "Completed"
-    assert namespace.closed("listener")["output"] == [{"n": 1}, []]
+    assert namespace.closed("listener")["output"] == [{"count": 1}, []]
     namespace.start("late", inline(send))
     assert namespace.closed("late")["failure"]["type"] == "ExternalWorkflowExecutionNotFound"
 
@@ -181,19 +181,17 @@ def test_a_delayed_run_begins_later_and_a_paused_one_waits(namespace: Cluster) -
 
 
 def test_the_loser_of_a_race_is_stopped_and_what_it_did_is_no_result(namespace: Cluster) -> None:
-    slow = python("import time; time.sleep(600)", name="slow")
-    beating = python(
-        "import time\nwhile True:\n    activity.heartbeat()\n    time.sleep(0.2)",
-        name="beating",
-        heartbeatTimeout="20s",
-    )
+    stops = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(600)"
+    slow = python(stops, name="slow")
+    beats = "import time\n@activity.defn\ndef beat():\n    while True:\n        activity.heartbeat()\n        time.sleep(0.2)\n"
+    beating = python(f"{beats}activity.run(beat)", name="beating", heartbeatTimeout="20s")
     blocks = [{"name": name, "steps": [{"name": "do", "activity": {"name": name}}]} for name in ("slow", "beating")] + [
         {"name": "quick", "steps": [{"name": "nap", "sleep": {"duration": "15s"}}]}
     ]
     branches = [{"name": name, "block": name} for name in ("slow", "beating", "quick")]
     spec = inline(
         {"name": "race", "parallel": {"wait": "Any", "branches": branches}},
-        {"name": "after", "sleep": {"duration": "20s"}},
+        {"name": "after", "sleep": {"duration": "40s"}},
     )
     spec["inline"] |= {"activities": [slow, beating], "blocks": blocks, "output": "${steps.race.output}"}
     namespace.start("race", spec)

@@ -117,7 +117,8 @@ class Pods:
                 raise AttemptBlockedError(message) from error
         url = api.path(api.CORE, run.namespace, "pods")
         try:
-            return await self._client.create(url, body)
+            # Strict: a typo in a field of `container` is an error here, as it is with kubectl.
+            return await self._client.create(f"{url}?fieldValidation=Strict", body)
         except api.AlreadyExistsError:
             try:
                 pod = await self._client.get(f"{url}/{body['metadata']['name']}")

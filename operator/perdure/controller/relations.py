@@ -13,8 +13,9 @@ import msgspec
 import structlog
 
 from perdure.api.labels import API_VERSION
+from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.directory import Directory, Entry, Standing, entry_of
 from perdure.controller.status import Status
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
@@ -161,10 +162,10 @@ class Relations:
 
     def has_to_do(self, state: State) -> bool:
         """Whether the state asks for something that was not done yet."""
-        asked = self._asked | self._made
+        asked = {"", *self._asked, *self._made}
         return any(
             (
-                any(f"child/{key}" not in asked for key, c in state.children.items() if state.closed or c.start),
+                any(_task(key, child, state) not in asked for key, child in state.children.items()),
                 any(f"external/{key}" not in asked for key in state.externals),
                 any(f"marker/{key}" not in asked for key in state.markers),
                 state.start_successor and "successor" not in asked,
@@ -183,12 +184,12 @@ class Relations:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         for key, child in state.children.items():
-            if child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON):
+            if _is_to_be_made(child, state):
                 await self._make_child(child)
-            elif state.closed:
-                self._close_child(key, child)
+            if state.closed:
+                await self._close_child(key, child)
         for key, external in state.externals.items():
-            self._reach(key, external, closed=state.closed)
+            self._reach(key, external, state)
         for key, marker in state.markers.items():
             await self._set_aside(key, marker)
         if state.start_successor and "successor" not in self._made:
@@ -215,7 +216,7 @@ class Relations:
         if failure is not None:
             self._tell(inputs.ChildStartFailed(initiated_event_id=child.initiated_event_id, failure=failure))
 
-    def _close_child(self, key: str, child: PendingChild) -> None:
+    async def _close_child(self, key: str, child: PendingChild) -> None:
         """Apply the parent close policy to a child: to the run of its chain that is open, if any is."""
         chore = inputs.ChoreDone(chore=f"child/{key}")
         entries = [
@@ -224,11 +225,13 @@ class Relations:
             if entry.initiated_event_id == child.initiated_event_id
         ]
         if any(entry.successor for entry in entries):
-            self._asked.discard(chore.chore)  # the next run of the chain is about to be made, and is asked then
+            self._asked.discard(f"close/{key}")  # the next run of the chain is about to be made, and is asked then
             return
         target = next((entry for entry in entries if entry.standing is not Standing.CLOSED), None)
-        if target is None:
-            self._once(chore.chore, lambda: self._tell(chore))
+        if target is None and child.start is not None and f"close/{key}" not in self._asked:
+            target = await self._unseen(child)
+        if target is None or child.parent_close_policy is ParentClosePolicy.ABANDON:
+            self._once(f"close/{key}", lambda: self._tell(chore))
             return
         request_id = f"{self._run.uid}/{key}/close"
         request: inputs.Request
@@ -238,13 +241,24 @@ class Relations:
             request = inputs.TerminateRequested(
                 request_id=request_id, reason=f"its parent `{self._run.name}` has closed"
             )
-        self._once(chore.chore, lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
+        self._once(f"close/{key}", lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
 
-    def _reach(self, key: str, external: PendingExternal, *, closed: bool) -> None:
+    async def _unseen(self, child: PendingChild) -> Entry | None:
+        """A child that was made and that no watch has shown yet."""
+        name = child_name(self._run.name, child.initiated_event_id)
+        try:
+            found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))
+        except api.NotFoundError:
+            return None
+        return entry_of(found) if is_child(found, self._run, child) else None
+
+    def _reach(self, key: str, external: PendingExternal, state: State) -> None:
         """Give another run a signal, or a request to cancel itself."""
         number = external.initiated_event_id
-        done = inputs.ExternalDone(initiated_event_id=number)
+        done, closed = inputs.ExternalDone(initiated_event_id=number), state.closed
         target = self._target(external)
+        if target is None and any(c.start and c.workflow_id == external.workflow_id for c in state.children.values()):
+            return  # a child that is being made: asked once it is there
         if target is None:
             message = f"no run of workflow id `{external.workflow_id}` is open in namespace `{self._run.namespace}`"
             failed = inputs.ExternalDone(initiated_event_id=number, failure=_application(NOT_FOUND, message))
@@ -312,6 +326,16 @@ class Relations:
     def _tell(self, told: inputs.RunInput, recorded: Callable[[], None] | None = None) -> None:
         self._inputs.append(_Told(told, recorded))
         self._wake()
+
+
+def _is_to_be_made(child: PendingChild, state: State) -> bool:
+    """Whether the run of a child is to be there, also now that the parent has closed."""
+    return child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON)
+
+
+def _task(key: str, child: PendingChild, state: State) -> str:
+    """What is to be done about a child; empty: nothing."""
+    return f"close/{key}" if state.closed else f"child/{key}" if _is_to_be_made(child, state) else ""
 
 
 def _application(type_: str, message: str) -> Failure:

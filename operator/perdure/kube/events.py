@@ -52,7 +52,7 @@ class Recorder:
             "action": action,
             "reason": reason,
             "type": kind,
-            "note": note[:_LONGEST_NOTE],
+            "note": " ".join(note.split())[:_LONGEST_NOTE],
             "regarding": {
                 "apiVersion": about["apiVersion"],
                 "kind": about["kind"],

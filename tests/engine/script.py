@@ -20,7 +20,8 @@ from perdure.engine.inputs import (
 )
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
 from perdure.engine.state import PendingActivity, State, beside_history_removed
-from perdure.engine.step import Answer, Transition, start, step
+from perdure.engine.inputs import Answer
+from perdure.engine.step import Transition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decision
-from perdure.engine.starts import ParentReference
+from perdure.engine.starts import ParentReference, StartExtras
 from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent
@@ -59,6 +59,7 @@ def first_event(
     *,
     parent: Parent | None,
     continues: Continuation | None,
+    extras: StartExtras | None = None,
 ) -> ev.WorkflowExecutionStarted:
     """The first event of a run.
 
@@ -70,7 +71,9 @@ def first_event(
         now: When it begins.
         parent: The run it is a child of.
         continues: The run that it continues or retries; the execution timeout goes on from there.
+        extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
     """
+    beside = {} if extras is None or spec.workflow is None else _beside(extras, spec.workflow.task_queue, run, parent)
     expiration = continues.expiration if continues else None
     if continues is None and spec.execution_timeout:
         expiration = now + spec.execution_timeout
@@ -101,4 +104,24 @@ def first_event(
         else None,
         search_attributes=spec.search_attributes,
         successor=successor_name(run.name, run.uid),
+        **beside,
     )
+
+
+def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Parent | None) -> dict[str, Any]:
+    root = extras.root_workflow_id, extras.root_run_id
+    if not extras.root_workflow_id:
+        root = (parent.workflow_id, parent.run_id) if parent else (run.workflow_id, run.uid)
+    return {
+        "task_queue": task_queue,
+        "identity": extras.identity,
+        "header": extras.header,
+        "memo": extras.memo,
+        "cron_schedule": extras.cron_schedule,
+        "initiator": extras.initiator,
+        "last_completion_result": extras.last_completion_result,
+        "priority": extras.priority,
+        "user_metadata": extras.user_metadata,
+        "root_workflow_id": root[0],
+        "root_run_id": root[1],
+    }

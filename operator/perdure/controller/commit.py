@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from perdure.controller.status import Status
 from perdure.kube import client as api
 from perdure.kube.patch import Operation, json_patch
+from perdure.kube.versions import older
 from perdure.observe import metrics
 
 
@@ -32,12 +33,17 @@ class Record:
     @property
     def outdated(self) -> bool:
         """Whether a watch has shown something newer than what is known here."""
-        return self._newest != self._version and not _older(self._newest, self._version)
+        return self._newest != self._version and not older(self._newest, self._version)
 
     def observe(self, obj: api.Object) -> bool:
         """A watch shows the run; whether that is news: our own writes come back too, some before their answers."""
         self._newest = obj["metadata"]["resourceVersion"]
         return self.outdated
+
+    def latest(self) -> api.Object:
+        """The object as it was last written or read here."""
+        meta = {**self.object["metadata"], "resourceVersion": self._version}
+        return {**self.object, "metadata": meta, "status": self.status}
 
     async def write(self, status: Status) -> None:
         """Commit: replace the status, if nobody else has written since it was read.
@@ -122,8 +128,3 @@ class Record:
     @property
     def _unchanged(self) -> Operation:
         return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
-
-
-def _older(version: str, than: str) -> bool:
-    """Whether a resourceVersion comes before another; they are numbers that grow (KEP-5504)."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -59,7 +59,7 @@ class Definitions:
             NotReadyError: the Workflow is missing or invalid; it may be mended.
             InvalidWorkflowError: the run itself asks for what cannot be; a run's spec does not change, so it has failed.
         """
-        _check_options(spec)
+        check_options(spec)
         if spec.inline is not None:
             return Definition(await self.compile(spec.inline.dump()), name, None)
         assert spec.workflow is not None
@@ -131,12 +131,14 @@ def _compile(spec: dict[str, Any]) -> Program | list[Finding]:
         return error.findings
 
 
-def _check_options(spec: WorkflowRunSpec) -> None:
-    """Refuse what the API knows and this version does not do yet."""
+def check_options(spec: WorkflowRunSpec) -> None:
+    """Refuse what the API knows and this version does not do yet.
+
+    Raises:
+        InvalidWorkflowError: the run asks for that.
+    """
     message = "is part of the API but not yet done by this version of the operator; see docs/limits.md"
     findings = []
-    if spec.workflow is not None and spec.workflow.type is not None:
-        findings.append(Finding("spec.workflow.type", message))
     if spec.retry_policy is not None and spec.retry_policy.exponential is None:
         findings.append(Finding("spec.retryPolicy", f"only `exponential`, written in place: anything else {message}"))
     findings += [

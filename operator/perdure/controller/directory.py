@@ -17,6 +17,7 @@ from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
+from perdure.kube.versions import older
 from perdure.runtime.chains import continuation_of, parent_of
 
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
@@ -55,6 +56,8 @@ class Entry:
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     continues: str = ""
     """Name of the run that it continues or retries."""
+    version: str = ""
+    """resourceVersion of the object that this was read from."""
 
     @property
     def order(self) -> tuple[bool, str, str]:
@@ -100,6 +103,8 @@ class Directory:
         """A run was seen: what was known of it, and what is now."""
         entry = entry_of(obj)
         before = self._by_uid.get(entry.uid)
+        if before is not None and older(entry.version, before.version):
+            return before, before  # a watch tells of what was written here some time ago
         self._by_uid[entry.uid] = entry
         self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
         if entry.parent_uid:
@@ -117,6 +122,18 @@ class Directory:
     def get(self, uid: str) -> Entry | None:
         """A run by its uid."""
         return self._by_uid.get(uid)
+
+    def named(self, namespace: str, name: str) -> Entry | None:
+        """A run by its name."""
+        return next((e for e in self._by_uid.values() if (e.namespace, e.name) == (namespace, name)), None)
+
+    def newest(self, namespace: str, workflow_id: str) -> Entry | None:
+        """The run of a workflow id that is open or, where none is, that was open last."""
+        found = self.open_run(namespace, workflow_id)
+        if found is not None:
+            return found
+        closed = [self._by_uid[uid] for uid in self._by_id.get((namespace, workflow_id), ())]
+        return max((e for e in closed if not e.refused), key=lambda e: (e.closed, e.created, e.uid), default=None)
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """The other runs of the same workflow id."""
@@ -196,6 +213,7 @@ def entry_of(obj: api.Object) -> Entry:
         initiated_event_id=parent.initiated_event_id if parent else 0,
         parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
         continues=before.name if before else "",
+        version=meta.get("resourceVersion", ""),
     )
 
 

@@ -17,8 +17,8 @@ from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.run import Run, Tools
 from perdure.engine import inputs
+from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy
-from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
@@ -103,6 +103,7 @@ class Manager:
 
     def _enter(self, obj: api.Object, *, deleted: bool) -> None:
         """Note which run that is, and wake those whom it concerns: its parent, and who waits for its workflow id."""
+        self._tools.workers.seen(obj, deleted=deleted)
         if deleted:
             before, after = self.directory.drop(obj["metadata"]["uid"]), None
         else:
@@ -132,6 +133,31 @@ class Manager:
                 )
 
     # Between runs
+
+    def noted(self, obj: api.Object) -> None:
+        """A run was written, and is now like this."""
+        self._enter(obj, deleted=False)
+
+    def made(self, obj: api.Object) -> None:
+        """A run was made by this process: it is worked on before a watch tells of it."""
+        if obj["metadata"]["uid"] not in self._runs:
+            self._take_run(obj, deleted=False)
+
+    async def find(self, entry: Entry) -> Run | None:
+        """The run in this process; None if it was deleted.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        return self._runs.get(entry.uid) or await self._fetch(entry)
+
+    def running(self, uid: str) -> Run | None:
+        """The run, if this process works on it."""
+        return self._runs.get(uid)
+
+    async def learned(self) -> None:
+        """Wait until every run is known that there is."""
+        await self._learned.wait()
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Give a run a request; `then` is called with its answer, once that is recorded."""
@@ -199,6 +225,7 @@ class Manager:
                 for namespace in self._namespaces:
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
                         self.directory.put(obj)
+                        self._tools.workers.seen(obj, deleted=False)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)

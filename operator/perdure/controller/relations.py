@@ -20,10 +20,9 @@ from perdure.controller.status import Status
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.inputs import ChildOutcome
+from perdure.engine.inputs import Answer, ChildOutcome
 from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild, PendingExternal, State
-from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import child_run, is_child, is_successor, successor_run
@@ -48,6 +47,10 @@ class Peers(Protocol):
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Give a run a request; `then` is called with its answer, once that is recorded."""
+        ...
+
+    def noted(self, obj: api.Object) -> None:
+        """A run was written, and is now like this: nobody has to wait for a watch to tell."""
         ...
 
     def answered(self, entry: Entry, request_id: str) -> None:
@@ -274,6 +277,7 @@ class Relations:
                 signal_name=external.signal_name,
                 input=external.input,
                 identity=self._run.name,
+                header=external.header,
             )
 
         def answered(answer: Answer) -> None:

@@ -13,8 +13,10 @@ lost looks like a conflict at the next one, and is found done.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+
+import msgspec
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflowrun import WorkflowRunSpec
@@ -22,16 +24,19 @@ from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts
 from perdure.controller.beginning import Idle, Pointer, first_event
 from perdure.controller.commit import Record
-from perdure.controller.definitions import Definition, Definitions, NotReadyError
+from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options
 from perdure.controller.directory import Taken, Wait, entry_of
 from perdure.controller.pods import Pods
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
+from perdure.controller.workers import NoWorkers, Workers
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
+from perdure.engine.inputs import Answer
 from perdure.engine.state import State, apply
-from perdure.engine.step import Answer, Transition, next_wake, start, step, terminate
+from perdure.engine.step import Transition, next_wake, start, step, terminate
+from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
@@ -39,7 +44,7 @@ from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_me
 from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import continuation_of, parent_of
+from perdure.runtime.chains import continuation_of, extras_of, parent_of
 from perdure.runtime.searching import search_marks
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
@@ -56,6 +61,7 @@ class Tools:
     pods: Pods
     definitions: Definitions
     recorder: Recorder
+    workers: Workers = field(default_factory=NoWorkers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ class Run:
             workflow_id=obj["spec"].get("workflowId") or meta["name"],
         )
         self._definitions = tools.definitions
+        self._workers = tools.workers
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, self.ref)
         self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused)
@@ -90,6 +97,21 @@ class Run:
         self._inbox: list[_Asked] = []
         self._forgotten: list[inputs.RequestForgotten] = []
         self._conflicts = 0
+
+    @property
+    def state(self) -> State | None:
+        """Where the run stands, recorded as far as it must be; None before it has begun, or is read."""
+        return self._state
+
+    @property
+    def object(self) -> api.Object:
+        """The run as it was last written or read."""
+        return self._record.latest()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the run was deleted."""
+        return self._record.gone
 
     # Observing
 
@@ -151,6 +173,7 @@ class Run:
             self._refuse_all()
             self._attempts.let_all_go()
             await self._attempts.finish_leaving()
+            self._workers.follow(self)
             return None
         try:
             wake = await self._advance(wall_clock())
@@ -184,24 +207,28 @@ class Run:
         state, more = await self._decide(state, now)
         if more:
             return now
-        self._attempts.sort_out(state)
+        self._workers.follow(self)
+        pods = _of_pods(state)
+        self._attempts.sort_out(pods)
         await self._attempts.finish_leaving()
-        await self._attempts.pass_on_cancellations(state)
-        for activity in self._attempts.missing(state, now):
+        await self._attempts.pass_on_cancellations(pods)
+        for activity in self._attempts.missing(pods, now):
             await self._record.confirm()
             await self._attempts.make(activity, now)
         if self._relations.has_to_do(state):
             await self._record.confirm()
             await self._relations.follow_up(state, self._record.object, self._record.status)
-        return min(filter(None, (next_wake(state, now), self._attempts.next_wake(state, now))), default=None)
+        return min(filter(None, (next_wake(state, now), self._attempts.next_wake(pods, now))), default=None)
 
     async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
         asked, forgotten = list(self._inbox), list(self._forgotten)
-        told = await self._relations.gather(state)
+        deciding = state.code is not None and state.code.deciding
+        told = [] if deciding else await self._relations.gather(state)
         observed: list[inputs.RunInput] = [*forgotten, *told]
         if not state.closed:
-            observed += await self._attempts.gather(state, now)
+            await self._know_pods(state)
+            observed += await self._attempts.gather(_of_pods(state), now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
@@ -213,7 +240,9 @@ class Run:
         self._relations.taken(len(told))
         del self._forgotten[: len(forgotten)]
         self._answer(asked, transition)
-        return transition.state, transition.more
+        after = transition.state.code
+        resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
+        return transition.state, transition.more or resumes
 
     def _answer(self, asked: list[_Asked], transition: Transition) -> None:
         for each in asked:
@@ -251,14 +280,16 @@ class Run:
                     return False
                 state = run_status.stored_state(self._record.status)
                 assert state is not None
-            if not state.closed:
+            if not state.closed and state.code is None:
                 await self._resume(spec, state)
         except DamagedStateError as error:
             message = f"{error}; the run goes on when that is restored, or delete the run"
             await self._wait(ConditionReason.STATE_DAMAGED, message, now)
             return False
-        if state.activities:
-            await self._attempts.recover(state)
+        state = reclaim(state, self._workers.epoch)
+        if _of_pods(state).activities:
+            await self._know_pods(state)
+            await self._attempts.recover(_of_pods(state))
         self._relations.look_again()
         if run_status.is_damaged(self._record.status):
             await self._record.write(run_status.compose(self._record.status, self._facts(state), state, (), now))
@@ -275,7 +306,7 @@ class Run:
             definition = await self._definitions.pinned(self.ref.name, spec, self._record.status.get("definition"))
         except InvalidWorkflowError as error:
             raise DamagedStateError(f"the definition that the run has begun with cannot be run: {error}") from error
-        unknown = {a.activity_type for a in state.activities.values()} - definition.program.activities.keys()
+        unknown = {a.activity_type for a in _of_pods(state).activities.values()} - definition.program.activities.keys()
         if unknown:
             raise DamagedStateError(f"the definition lacks activities that are open: {', '.join(sorted(unknown))}")
         self._decide_by(definition, spec, state.start_time)
@@ -283,9 +314,14 @@ class Run:
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:
         """Start the run, if it may and can be started; whether it was."""
         workflow_type, given = self.ref.name, None
+        extras = None
         try:
             self._decider = await self._claim(spec)
-            if self._decider is None:
+            if self._decider is None and spec.workflow is not None and spec.workflow.type is not None:
+                check_options(spec)
+                workflow_type, given = spec.workflow.type, spec.input
+                extras = extras_of(self._record.object)
+            elif self._decider is None:
                 definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
                 workflow_type, given = definition.workflow_type, with_defaults(definition.program, spec.input)
                 wrong = definition.program.check_input(given)
@@ -301,7 +337,9 @@ class Run:
             self._decider = Refuser(str(error), error.type)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
-        first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
+        first = first_event(
+            self.ref, spec, workflow_type, given, now, parent=parent, continues=continues, extras=extras
+        )
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
@@ -381,8 +419,14 @@ class Run:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is not None:
             transition = await self._terminate(transition, reason, now)
+        self._peers.noted(self._record.latest())
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
+
+    async def _know_pods(self, state: State) -> None:
+        """Find the definitions of the activities that code has scheduled to be done by pods."""
+        if state.code is None:
+            return
 
     async def _terminate(self, transition: Transition, reason: str, now: datetime) -> Transition:
         """Record, instead of a transition that does not fit into the object, the end of the run: bare, if it has to be.
@@ -419,3 +463,11 @@ class Run:
             progress=done,
             definition=definition.snapshot if definition else None,
         )
+
+
+def _of_pods(state: State) -> State:
+    """The state with those activities only that pods do."""
+    if not any(activity.by_worker for activity in state.activities.values()):
+        return state
+    kept = {key: activity for key, activity in state.activities.items() if not activity.by_worker}
+    return msgspec.structs.replace(state, activities=kept)

@@ -148,7 +148,8 @@ def stored_state(status: Status) -> State | None:
         return None
     try:
         state = history.decode_state(stored)
-        load_memory(state.memory)
+        if state.code is None:
+            load_memory(state.memory)
         next_wake(state, state.start_time)  # compares all its times
     except (msgspec.ValidationError, TypeError) as error:
         raise DamagedStateError(f"`status.state` cannot be read: {error}") from error
@@ -243,6 +244,8 @@ def _first(entries: Iterable[_Entry]) -> list[_Entry]:
 
 
 def _pending_signals(state: State) -> list[dict[str, Any]]:
+    if state.code is not None:
+        return []
     return [
         {"name": signal.name, "receivedTime": format_time(signal.time)}
         for signal in _first(load_memory(state.memory).signals)
@@ -275,7 +278,7 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
         "state": next((name for name, so in states.items() if so), "Scheduled"),
         "scheduledTime": format_time(activity.first_scheduled_time),
     }
-    if not backing_off:
+    if not backing_off and not activity.by_worker:
         entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
     if activity.waiting_reason:
         entry["waitingReason"] = activity.waiting_reason

@@ -25,13 +25,20 @@ class ScheduleActivityTask:
     start_to_close_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    task_queue: str = ""
+    """Of the workers that do it; empty: a pod does."""
+    header: Any = None
+    priority: Any = None
+    user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelActivityTask:
     """Ask an activity to stop. One that has not started is cancelled at once; one that runs answers when it has stopped."""
 
-    activity_id: str
+    activity_id: str = ""
+    scheduled_event_id: int = 0
+    """Names the activity in place of `activity_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,7 @@ class StartTimer:
 
     timer_id: str
     start_to_fire_timeout: timedelta
+    user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,7 @@ class StartChildWorkflowExecution:
     child_id: str
     start: WorkflowStart
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+    user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +77,9 @@ class SignalExternalWorkflowExecution:
     signal_name: str
     input: Any = None
     child_workflow_only: bool = False
+    header: Any = None
+    control: str = ""
+    user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +91,7 @@ class RequestCancelExternalWorkflowExecution:
     run_id: str = ""
     child_workflow_only: bool = False
     reason: str = ""
+    control: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +100,46 @@ class RecordMarker:
 
     marker_name: str
     details: Any = None
+    header: Any = None
+    failure: Failure | None = None
+    user_metadata: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertWorkflowSearchAttributes:
+    """Change what the run can be found by."""
+
+    search_attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifyWorkflowProperties:
+    """Change the run's memo."""
+
+    upserted_memo: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptUpdate:
+    """Take on an update."""
+
+    update_id: str
+    accepted_request_message_id: str = ""
+    accepted_request_sequencing_event_id: int = 0
+    name: str = ""
+    input: Any = None
+    header: Any = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteUpdate:
+    """Answer an update that was taken on."""
+
+    update_id: str
+    identity: str = ""
+    result: Any = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +171,19 @@ class ContinueAsNewWorkflowExecution:
     input: Any = None
     signals: tuple[CarriedSignal, ...] = ()
     """Signals that the decider has heard of and not consumed."""
+    workflow_type: str = ""
+    """From here on: what is to be another in the next run; empty or None: as it is."""
+    task_queue: str = ""
+    workflow_run_timeout: timedelta | None = None
+    workflow_task_timeout: timedelta | None = None
+    retry_policy: RetryPolicy | None = None
+    new_run_backoff: timedelta | None = None
+    header: Any = None
+    memo: Any = None
+    search_attributes: Any = None
+    initiator: str = ""
+    failure: Failure | None = None
+    last_completion_result: Any = None
 
 
 ClosingCommand: TypeAlias = (
@@ -132,5 +198,9 @@ Command: TypeAlias = (
     | SignalExternalWorkflowExecution
     | RequestCancelExternalWorkflowExecution
     | RecordMarker
+    | UpsertWorkflowSearchAttributes
+    | ModifyWorkflowProperties
+    | AcceptUpdate
+    | CompleteUpdate
     | ClosingCommand
 )

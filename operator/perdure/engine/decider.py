@@ -25,6 +25,11 @@ class UndecidableError(Exception):
     The run stays open; the decider is asked again, with backoff, until someone has mended the reason.
     """
 
+    def __init__(self, message: str, cause: str = "Unspecified") -> None:
+        """`cause` says it in the words of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase."""
+        super().__init__(message)
+        self.cause = cause
+
 
 class Decider(Protocol):
     """Decides what a run does next. Deterministic: the same memory and event give the same decision, always and everywhere."""

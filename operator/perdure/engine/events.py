@@ -6,7 +6,7 @@ A history is a gap-free, append-only list of these. Temporal's ``temporal.api.hi
 * the closing events of an activity also carry its ``activityId`` and `attempt`, so that a decider needs no table to know
   which step ended, and how often it was tried;
 * a decider that runs in the operator's process (the YAML interpreter) decides within the commit, so its workflow tasks leave no
-  WorkflowTask events.
+  WorkflowTask events. Where a Temporal SDK worker decides, they are all here, and the history is Temporal's own.
 """
 
 from datetime import datetime, timedelta
@@ -34,12 +34,21 @@ class Event(
     """Position in the history, from 1, without gaps."""
     event_time: datetime
     """When it was recorded (UTC); for ActivityTaskStarted, when the attempt started."""
+    user_metadata: Any = None
+    """Summary and details that a program gave along, opaque; only where a Temporal SDK decides."""
+
+
+class CommandEvent(Event, frozen=True, kw_only=True):
+    """What every event has that records a command."""
+
+    workflow_task_completed_event_id: int = 0
+    """The workflow task that asked for it; 0 where the decider runs in the operator's process."""
 
 
 # Activities
 
 
-class ActivityTaskScheduled(Event, frozen=True, kw_only=True):
+class ActivityTaskScheduled(CommandEvent, frozen=True, kw_only=True):
     """A decider asked for an activity. Timeouts and retry policy are final here: later edits of resources change nothing."""
 
     activity_id: str
@@ -50,6 +59,10 @@ class ActivityTaskScheduled(Event, frozen=True, kw_only=True):
     start_to_close_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     retry_policy: RetryPolicy = RetryPolicy()
+    task_queue: str = ""
+    """Where workers poll for it; empty: it is done by a pod."""
+    header: Any = None
+    priority: Any = None
 
 
 class ActivityTaskStarted(Event, frozen=True, kw_only=True):
@@ -58,9 +71,11 @@ class ActivityTaskStarted(Event, frozen=True, kw_only=True):
     scheduled_event_id: int
     attempt: int
     last_failure: Failure | None = None
+    identity: str = ""
+    """Of the worker that does it."""
 
 
-class ActivityTaskCancelRequested(Event, frozen=True, kw_only=True):
+class ActivityTaskCancelRequested(CommandEvent, frozen=True, kw_only=True):
     """A decider asked an activity to stop."""
 
     scheduled_event_id: int
@@ -73,6 +88,8 @@ class _ActivityClosed(Event, frozen=True, kw_only=True):
     """0 where the last attempt never started."""
     activity_id: str
     attempt: int
+    identity: str = ""
+    """Of the worker that reported it."""
 
 
 class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
@@ -104,7 +121,7 @@ class ActivityTaskCanceled(_ActivityClosed, frozen=True, kw_only=True):
 # Timers
 
 
-class TimerStarted(Event, frozen=True, kw_only=True):
+class TimerStarted(CommandEvent, frozen=True, kw_only=True):
     """A decider asked to be woken."""
 
     timer_id: str
@@ -118,7 +135,7 @@ class TimerFired(Event, frozen=True, kw_only=True):
     started_event_id: int
 
 
-class TimerCanceled(Event, frozen=True, kw_only=True):
+class TimerCanceled(CommandEvent, frozen=True, kw_only=True):
     """A decider no longer wants to be woken."""
 
     timer_id: str
@@ -128,7 +145,7 @@ class TimerCanceled(Event, frozen=True, kw_only=True):
 # Child workflows
 
 
-class StartChildWorkflowExecutionInitiated(Event, frozen=True, kw_only=True):
+class StartChildWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=True):
     """A decider asked for a child. The run that is to be made for it follows after the commit."""
 
     child_id: str
@@ -143,6 +160,7 @@ class StartChildWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
     initiated_event_id: int
     child_id: str
     workflow_id: str
+    workflow_type: str = ""
     failure: Failure
 
 
@@ -152,7 +170,9 @@ class ChildWorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     initiated_event_id: int
     child_id: str
     workflow_id: str
+    workflow_type: str = ""
     run_id: str
+    header: Any = None
 
 
 class _ChildClosed(Event, frozen=True, kw_only=True):
@@ -160,6 +180,7 @@ class _ChildClosed(Event, frozen=True, kw_only=True):
     started_event_id: int
     child_id: str
     workflow_id: str
+    workflow_type: str = ""
     run_id: str
     """The run of the child's chain that closed last."""
 
@@ -198,7 +219,7 @@ class ChildWorkflowExecutionTerminated(_ChildClosed, frozen=True, kw_only=True):
 # Other workflows
 
 
-class SignalExternalWorkflowExecutionInitiated(Event, frozen=True, kw_only=True):
+class SignalExternalWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=True):
     """A decider asked to signal another run."""
 
     signal_id: str
@@ -209,6 +230,8 @@ class SignalExternalWorkflowExecutionInitiated(Event, frozen=True, kw_only=True)
     signal_name: str
     input: Any = None
     child_workflow_only: bool = False
+    header: Any = None
+    control: str = ""
 
 
 class ExternalWorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
@@ -217,6 +240,8 @@ class ExternalWorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
     initiated_event_id: int
     signal_id: str
     workflow_id: str
+    run_id: str = ""
+    control: str = ""
 
 
 class SignalExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
@@ -225,16 +250,19 @@ class SignalExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
     initiated_event_id: int
     signal_id: str
     workflow_id: str
+    run_id: str = ""
+    control: str = ""
     failure: Failure
 
 
-class RequestCancelExternalWorkflowExecutionInitiated(Event, frozen=True, kw_only=True):
+class RequestCancelExternalWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=True):
     """A decider asked to cancel another run, for the most part a child of its own."""
 
     workflow_id: str
     run_id: str = ""
     child_workflow_only: bool = False
     reason: str = ""
+    control: str = ""
 
 
 class ExternalWorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
@@ -242,6 +270,8 @@ class ExternalWorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True)
 
     initiated_event_id: int
     workflow_id: str
+    run_id: str = ""
+    control: str = ""
 
 
 class RequestCancelExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
@@ -249,6 +279,8 @@ class RequestCancelExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=T
 
     initiated_event_id: int
     workflow_id: str
+    run_id: str = ""
+    control: str = ""
     failure: Failure
 
 
@@ -281,6 +313,17 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     search_attributes: dict[str, Any] = {}
     successor: str = ""
     """Name that the WorkflowRun which continues or retries this one is to have."""
+    identity: str = ""
+    """Who started it."""
+    header: Any = None
+    memo: Any = None
+    cron_schedule: str = ""
+    initiator: str = ""
+    """What made a run that continues another: ContinueAsNew, Retry or Cron."""
+    last_completion_result: Any = None
+    priority: Any = None
+    root_workflow_id: str = ""
+    root_run_id: str = ""
 
 
 class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
@@ -290,6 +333,7 @@ class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
     input: Any = None
     identity: str = ""
     """Who: an Operation, or another run."""
+    header: Any = None
 
 
 class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
@@ -313,20 +357,114 @@ class WorkflowExecutionUnpaused(Event, frozen=True, kw_only=True):
     identity: str = ""
 
 
-class MarkerRecorded(Event, frozen=True, kw_only=True):
+class MarkerRecorded(CommandEvent, frozen=True, kw_only=True):
     """A decider noted something for itself or for whoever reads the history."""
 
     marker_name: str
     details: Any = None
+    header: Any = None
+    failure: Failure | None = None
 
 
-class WorkflowExecutionCompleted(Event, frozen=True, kw_only=True):
+class UpsertWorkflowSearchAttributes(CommandEvent, frozen=True, kw_only=True):
+    """A decider has changed what the run can be found by; null removes one."""
+
+    search_attributes: dict[str, Any]
+
+
+class WorkflowPropertiesModified(CommandEvent, frozen=True, kw_only=True):
+    """A decider has changed the run's memo; null removes an entry."""
+
+    upserted_memo: dict[str, Any]
+
+
+# Updates: requests that the decider answers
+
+
+class WorkflowExecutionUpdateAccepted(Event, frozen=True, kw_only=True):
+    """A decider has taken on an update; from here on it is durable."""
+
+    update_id: str
+    accepted_request_message_id: str = ""
+    accepted_request_sequencing_event_id: int = 0
+    name: str = ""
+    input: Any = None
+    header: Any = None
+    identity: str = ""
+
+
+class WorkflowExecutionUpdateCompleted(Event, frozen=True, kw_only=True):
+    """An update has come to its end: with a result, or with a failure."""
+
+    update_id: str
+    accepted_event_id: int
+    identity: str = ""
+    result: Any = None
+    failure: Failure | None = None
+
+
+# Workflow tasks: only where a Temporal SDK worker decides
+
+
+class WorkflowTaskScheduled(Event, frozen=True, kw_only=True):
+    """A worker is to decide what follows."""
+
+    task_queue: str
+    sticky: bool = False
+    """Whether that is the queue of the one worker that has the workflow in its memory."""
+    start_to_close_timeout: timedelta
+    attempt: int = 1
+
+
+class WorkflowTaskStarted(Event, frozen=True, kw_only=True):
+    """A worker has taken the task. Written with what became of it: handing a task out needs no write."""
+
+    scheduled_event_id: int
+    identity: str = ""
+    request_id: str = ""
+    suggest_continue_as_new: bool = False
+    history_size_bytes: int = 0
+
+
+class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
+    """A worker has decided; the events of its commands follow."""
+
+    scheduled_event_id: int
+    started_event_id: int
+    identity: str = ""
+    sdk_metadata: Any = None
+    metering_metadata: Any = None
+
+
+class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
+    """A worker could not decide, or what it has decided cannot be done."""
+
+    scheduled_event_id: int
+    started_event_id: int
+    cause: str
+    """In the words of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase."""
+    failure: Failure | None = None
+    identity: str = ""
+
+
+class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):
+    """A worker did not answer in time, or nobody took the task from a sticky queue."""
+
+    scheduled_event_id: int
+    started_event_id: int = 0
+    timeout_type: TimeoutType
+
+
+class WorkflowExecutionCompleted(CommandEvent, frozen=True, kw_only=True):
     """The run has ended well. A closing event: nothing follows it."""
 
     result: Any = None
+    new_workflow_run: str = ""
+    """Name of the WorkflowRun that follows by the cron schedule; empty where there is none."""
+    new_run_backoff: timedelta | None = None
 
 
-class WorkflowExecutionFailed(Event, frozen=True, kw_only=True):
+class WorkflowExecutionFailed(CommandEvent, frozen=True, kw_only=True):
     """The run has failed. A closing event: nothing follows it."""
 
     failure: Failure
@@ -337,7 +475,7 @@ class WorkflowExecutionFailed(Event, frozen=True, kw_only=True):
     """How long that one waits before its first decision."""
 
 
-class WorkflowExecutionCanceled(Event, frozen=True, kw_only=True):
+class WorkflowExecutionCanceled(CommandEvent, frozen=True, kw_only=True):
     """The run was asked to cancel itself, and has. A closing event: nothing follows it."""
 
     details: Any = None
@@ -345,7 +483,7 @@ class WorkflowExecutionCanceled(Event, frozen=True, kw_only=True):
     """What went wrong while it cancelled itself: handlers and compensations that failed."""
 
 
-class WorkflowExecutionContinuedAsNew(Event, frozen=True, kw_only=True):
+class WorkflowExecutionContinuedAsNew(CommandEvent, frozen=True, kw_only=True):
     """The run goes on as another run of the same workflow id. A closing event: nothing follows it."""
 
     input: Any = None
@@ -353,6 +491,20 @@ class WorkflowExecutionContinuedAsNew(Event, frozen=True, kw_only=True):
     """Signals that were received and not consumed, in order: the next run begins with them."""
     new_workflow_run: str
     """Name of the WorkflowRun that continues it."""
+    new_run_backoff: timedelta | None = None
+    """How long that one waits before its first decision."""
+    workflow_type: str = ""
+    """From here on: what is to be another in the next run; empty or None: as it is."""
+    task_queue: str = ""
+    workflow_run_timeout: timedelta | None = None
+    workflow_task_timeout: timedelta | None = None
+    retry_policy: RetryPolicy | None = None
+    header: Any = None
+    memo: Any = None
+    search_attributes: Any = None
+    initiator: str = ""
+    failure: Failure | None = None
+    last_completion_result: Any = None
 
 
 class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
@@ -399,6 +551,7 @@ AnyEvent: TypeAlias = (
     | TimerCanceled
     | TimerFired
     | TimerStarted
+    | UpsertWorkflowSearchAttributes
     | WorkflowExecutionCancelRequested
     | WorkflowExecutionCanceled
     | WorkflowExecutionCompleted
@@ -410,6 +563,14 @@ AnyEvent: TypeAlias = (
     | WorkflowExecutionTerminated
     | WorkflowExecutionTimedOut
     | WorkflowExecutionUnpaused
+    | WorkflowExecutionUpdateAccepted
+    | WorkflowExecutionUpdateCompleted
+    | WorkflowPropertiesModified
+    | WorkflowTaskCompleted
+    | WorkflowTaskFailed
+    | WorkflowTaskScheduled
+    | WorkflowTaskStarted
+    | WorkflowTaskTimedOut
 )
 
 ClosingEvent: TypeAlias = (

@@ -75,6 +75,16 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     workflow_type: str | None = None
     workflow_id: str | None = None
     run_id: str | None = None
+    category: str | None = None
+    """Application: ``Benign`` where it is no cause for alarm."""
+    scheduled_event_id: int | None = None
+    """Activity, ChildWorkflow: the event that asked for it."""
+    started_event_id: int | None = None
+    identity: str | None = None
+    """Activity: the worker that did it."""
+    namespace: str | None = None
+    encoded_attributes: Any = None
+    """Message and stack trace as a codec of the user's has left them, opaque."""
     cause: "Failure | None" = None
     suppressed: "tuple[Failure, ...]" = ()
     """Failures of the compensations and handlers that ran because of this one."""

@@ -5,10 +5,11 @@ this is the fence that keeps a superseded pod from reporting.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from perdure.engine.commands import Command
 from perdure.engine.failures import Failure
 
 
@@ -101,6 +102,7 @@ class SignalRequested:
     signal_name: str
     input: Any = None
     identity: str = ""
+    header: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +162,137 @@ class RequestForgotten:
     request_id: str
 
 
+# What workers ask and answer that poll task queues. Each names the attempt it is about, and by `fence` the handing out: what
+# was handed out to somebody else since counts no more. Their answers are not remembered: asked again, they are stale.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityTaken:
+    """A worker takes an attempt that is due."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    fence: str
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityReported:
+    """A worker says how an attempt has ended: with a result, a failure, or that it was cancelled."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    fence: str
+    """Empty: whoever has it."""
+    identity: str = ""
+    result: Any = None
+    failure: Failure | None = None
+    cancelled: bool = False
+    heartbeat_details: Any = None
+    """Those of the last heartbeat, where the failure brings them along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityBeat:
+    """A worker says that an attempt goes on."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    fence: str
+    details: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWanted:
+    """Somebody wants a worker to be asked without anything having happened: an update is to be validated, or a query."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTaken:
+    """A worker takes the workflow task."""
+
+    request_id: str
+    epoch: str
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskToken:
+    """Names one handing out of a workflow task."""
+
+    scheduled_event_id: int
+    started_event_id: int
+    attempt: int
+    epoch: str
+
+    def text(self) -> str:
+        """In one word."""
+        return f"{self.epoch}/{self.scheduled_event_id}/{self.started_event_id}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCompleted:
+    """A worker has decided."""
+
+    request_id: str
+    token: TaskToken
+    commands: tuple[Command, ...] = ()
+    identity: str = ""
+    sdk_metadata: Any = None
+    metering_metadata: Any = None
+    sticky_queue: str = ""
+    sticky_timeout: timedelta | None = None
+    force_new_task: bool = False
+    """The worker is not done, and wants more time."""
+    rejects_only: bool = False
+    """It has rejected updates, and done nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed:
+    """A worker could not decide."""
+
+    request_id: str
+    token: TaskToken
+    cause: str
+    failure: Failure | None = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StickinessReset:
+    """The worker that has the workflow in its memory goes away."""
+
+    request_id: str
+
+
+TaskInput: TypeAlias = TaskWanted | TaskTaken | TaskCompleted | TaskFailed | StickinessReset
+WorkerInput: TypeAlias = ActivityTaken | ActivityReported | ActivityBeat | TaskInput
 Request: TypeAlias = (
-    SignalRequested | CancelRequested | TerminateRequested | PauseRequested | UnpauseRequested | ActivityAnswered
+    SignalRequested
+    | CancelRequested
+    | TerminateRequested
+    | PauseRequested
+    | UnpauseRequested
+    | ActivityAnswered
+    | WorkerInput
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request has come to. It is given only once the transition is recorded."""
+
+    ok: bool
+    reason: str = ""
+    """Why not, as one CamelCase word."""
+    message: str = ""
+    """Why not, as a sentence."""
 
 
 # What became of what the run has asked others for.

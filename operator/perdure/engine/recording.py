@@ -6,13 +6,14 @@ The one place that knows. A pass appends what it says to the history; replaying 
 from collections.abc import Collection, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, assert_never
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, RetryState
-from perdure.engine.retry import decide_run_retry
+from perdure.engine.retry import decide_retry_of, decide_run_retry
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import PendingActivity, State
 
@@ -28,10 +29,14 @@ FROM_COMMANDS: tuple[type[ev.Event], ...] = (
     ev.StartChildWorkflowExecutionInitiated,
     ev.TimerCanceled,
     ev.TimerStarted,
+    ev.UpsertWorkflowSearchAttributes,
     ev.WorkflowExecutionCanceled,
     ev.WorkflowExecutionCompleted,
     ev.WorkflowExecutionContinuedAsNew,
     ev.WorkflowExecutionFailed,
+    ev.WorkflowExecutionUpdateAccepted,
+    ev.WorkflowExecutionUpdateCompleted,
+    ev.WorkflowPropertiesModified,
 )
 """The events that record a command."""
 
@@ -64,16 +69,18 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         UndecidableError: the command cannot be obeyed.
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
-    said = {field.name: getattr(command, field.name) for field in fields(command)}
+    said = {name: getattr(command, name) for name in _names(type(command))}
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
             return ev.ActivityTaskScheduled(**said | _whole_timeouts(command, state, now), **here)
         case cmd.RequestCancelActivityTask():
-            activity = activity_named(state, command.activity_id)
+            activity = state.activity(command.scheduled_event_id) or activity_named(state, command.activity_id)
             if activity is None or activity.cancel_requested:
                 return None
-            return ev.ActivityTaskCancelRequested(scheduled_event_id=activity.scheduled_event_id, **said, **here)
+            return ev.ActivityTaskCancelRequested(
+                scheduled_event_id=activity.scheduled_event_id, activity_id=activity.activity_id, **here
+            )
         case cmd.StartTimer():
             _admit("timer", command.timer_id, state.timers)
             return ev.TimerStarted(**said, **here)
@@ -90,6 +97,14 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             return _cancel_external(command, state, here)
         case cmd.RecordMarker():
             return ev.MarkerRecorded(**said, **here)
+        case cmd.UpsertWorkflowSearchAttributes():
+            return ev.UpsertWorkflowSearchAttributes(**said, **here)
+        case cmd.ModifyWorkflowProperties():
+            return ev.WorkflowPropertiesModified(**said, **here)
+        case cmd.AcceptUpdate():
+            return ev.WorkflowExecutionUpdateAccepted(**said, **here)
+        case cmd.CompleteUpdate():
+            return _update_completed(command, state, said | here)
         case cmd.CompleteWorkflowExecution():
             return ev.WorkflowExecutionCompleted(**said, **here)
         case cmd.FailWorkflowExecution():
@@ -107,6 +122,18 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             assert_never(command)
 
 
+@cache
+def _names(command: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(command))
+
+
+def _update_completed(command: cmd.CompleteUpdate, state: State, said: dict[str, Any]) -> ev.AnyEvent:
+    record = state.code.updates.get(command.update_id) if state.code else None
+    if record is None or record.completed_event_id:
+        raise UndecidableError(f"update {command.update_id!r} is not open", "BadUpdateWorkflowExecutionMessage")
+    return ev.WorkflowExecutionUpdateCompleted(accepted_event_id=record.accepted_event_id, **said)
+
+
 def activity_named(state: State, activity_id: str) -> PendingActivity | None:
     """The open activity of that id."""
     return next((a for a in state.activities.values() if a.activity_id == activity_id), None)
@@ -114,9 +141,8 @@ def activity_named(state: State, activity_id: str) -> PendingActivity | None:
 
 def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
     """What the closing event of a run that has failed, or timed out, says of its retry."""
-    decision = decide_run_retry(
-        state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration
-    )
+    decide = decide_retry_of if state.code is not None else decide_run_retry
+    decision = decide(state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration)
     if decision.delay is None:
         return {"retry_state": decision.state}
     if not state.successor:
@@ -128,12 +154,21 @@ def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
     }
 
 
+_IN_USE = {"activity": "ScheduleActivityDuplicateId", "timer": "StartTimerDuplicateId"}
+_TOO_MANY = {
+    "activity": "PendingActivitiesLimitExceeded",
+    "child": "PendingChildWorkflowsLimitExceeded",
+    "request to another run": "PendingSignalsLimitExceeded",
+}
+
+
 def _admit(what: str, name: str, there: Collection[str]) -> None:
     """Refuse one too many, and a name that is in use."""
     if name in there:
-        raise UndecidableError(f"{what} id {name!r} is in use")
+        raise UndecidableError(f"{what} id {name!r} is in use", _IN_USE.get(what, "Unspecified"))
     if len(there) >= MAX_PENDING:
-        raise UndecidableError(f"a run may have {MAX_PENDING:,} of each kind open, no further {what}")
+        message = f"a run may have {MAX_PENDING:,} of each kind open, no further {what}"
+        raise UndecidableError(message, _TOO_MANY.get(what, "Unspecified"))
 
 
 def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: datetime) -> dict[str, timedelta | None]:
@@ -142,7 +177,8 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: dateti
     close = command.start_to_close_timeout or whole
     if close is None:
         raise UndecidableError(
-            f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set"
+            f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set",
+            "BadScheduleActivityAttributes",
         )
     left = state.run_deadline - now if state.run_deadline else timedelta.max
     start = command.schedule_to_start_timeout or whole
@@ -171,6 +207,7 @@ def _cancel_external(
         run_id=command.run_id,
         child_workflow_only=child_only,
         reason=command.reason,
+        control=command.control,
         **here,
     )
 
@@ -178,4 +215,6 @@ def _cancel_external(
 def _signals(undecided: Iterable[ev.AnyEvent]) -> Iterable[CarriedSignal]:
     for event in undecided:
         if isinstance(event, ev.WorkflowExecutionSignaled):
-            yield CarriedSignal(signal_name=event.signal_name, input=event.input, identity=event.identity)
+            yield CarriedSignal(
+                signal_name=event.signal_name, input=event.input, identity=event.identity, header=event.header
+            )

@@ -72,6 +72,15 @@ def decide_retry(
     return RetryDecision(RetryState.IN_PROGRESS, delay)
 
 
+def decide_retry_of(
+    policy: RetryPolicy | None, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
+) -> RetryDecision:
+    """Decide what follows the failure of a run that code has decided: as Temporal's server, by the outermost failure."""
+    if policy is None:
+        return RetryDecision(RetryState.RETRY_POLICY_NOT_SET)
+    return decide_retry(policy, failure, attempt=attempt, now=now, expiration=expiration)
+
+
 def decide_run_retry(
     policy: RetryPolicy | None, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
 ) -> RetryDecision:

@@ -17,6 +17,22 @@ class ParentClosePolicy(StrEnum):
     ABANDON = "Abandon"
 
 
+class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a Temporal client says of a run that it starts, beside what the spec of a WorkflowRun holds. Opaque to the engine."""
+
+    identity: str = ""
+    header: Any = None
+    memo: Any = None
+    user_metadata: Any = None
+    cron_schedule: str = ""
+    initiator: str = ""
+    last_completion_result: Any = None
+    priority: Any = None
+    root_workflow_id: str = ""
+    root_run_id: str = ""
+    request_id: str = ""
+
+
 class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a start says of the run that it wants."""
 
@@ -32,6 +48,7 @@ class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     workflow_task_timeout: timedelta | None = None
     retry_policy: RetryPolicy | None = None
     search_attributes: dict[str, Any] = {}
+    extras: StartExtras | None = None
 
 
 class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -50,3 +67,4 @@ class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     signal_name: str
     input: Any = None
     identity: str = ""
+    header: Any = None

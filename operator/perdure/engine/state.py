@@ -15,6 +15,13 @@ from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.tasks.model import DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Code, Task, UpdateRecord
+
+PODS_QUEUE = "pods/"
+"""Before the name of a Workflow: the task queue of its activities, each attempt of which is a pod."""
+RECORD_START_AFTER = timedelta(seconds=2)
+"""An attempt that a worker has for this long is recorded as started, so that a restart of the operator does not hand it out
+again. Shorter ones cost no write of their own."""
 
 
 class RunStatus(StrEnum):
@@ -41,6 +48,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     start_to_close_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     retry_policy: RetryPolicy = RetryPolicy()
+    task_queue: str = ""
+    """Where workers poll for it; empty: it is done by a pod."""
     first_scheduled_time: datetime
 
     # Kept beside the history:
@@ -58,6 +67,12 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Why the attempt had not started when it was last asked."""
     paused: bool = False
     """No further attempt is started."""
+    fence: str = ""
+    """Which handing out of the attempt counts, where workers do it."""
+    identity: str = ""
+    """The worker that has it."""
+    start_recorded: bool = False
+    """Whether a commit has recorded that a worker has the attempt."""
 
     cancel_requested: bool = False
     """The decider has asked it to stop; it is not retried any more."""
@@ -83,6 +98,11 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         if self.started_time is None:
             return None
         return _after(max(self.started_time, self.last_heartbeat_time or self.started_time), self.heartbeat_timeout)
+
+    @property
+    def by_worker(self) -> bool:
+        """Whether workers do it that poll a task queue, and no pod is made for an attempt."""
+        return bool(self.task_queue) and not self.task_queue.startswith(PODS_QUEUE)
 
     def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
         """Every deadline that is armed."""
@@ -124,6 +144,7 @@ class PendingChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     initiated_event_id: int
     child_id: str
     workflow_id: str
+    workflow_type: str = ""
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     start: WorkflowStart | None = None
     """None once the child has started."""
@@ -144,6 +165,8 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     signal_name: str = ""
     input: Any = None
     reason: str = ""
+    header: Any = None
+    control: str = ""
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -200,6 +223,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """In a closed run: the next run of the chain is still to be made."""
     memory: Any = None
     """The decider's own state, opaque to the engine."""
+    code: Code | None = None
+    """Where Temporal SDK workers decide; None where the decider runs in this process."""
 
     # Kept beside the history:
     undecided: tuple[ev.AnyEvent, ...] = ()
@@ -285,6 +310,7 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
             attempt=event.attempt,
             retry_policy=event.retry_policy,
             successor=event.successor,
+            code=_code(event) if event.task_queue else None,
         )
     if state is None:
         raise ValueError("a history begins with WorkflowExecutionStarted")
@@ -345,6 +371,7 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
                     initiated_event_id=event.event_id,
                     child_id=event.child_id,
                     workflow_id=event.start.workflow_id,
+                    workflow_type=event.start.workflow_type,
                     parent_close_policy=event.parent_close_policy,
                     start=event.start,
                 ),
@@ -371,7 +398,7 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
         ):
             return change(state, externals=_without(state.externals, event.initiated_event_id))
         case ev.MarkerRecorded():
-            if event.marker_name != DEAD_LETTER:
+            if event.marker_name != DEAD_LETTER or state.code is not None:
                 return state
             return change(state, markers={**state.markers, str(event.event_id): event})
         case ev.WorkflowExecutionSignaled():
@@ -384,10 +411,70 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             return change(state, paused=None)
         case ev.ActivityTaskStarted():
             return state
+        case (
+            ev.WorkflowTaskScheduled()
+            | ev.WorkflowTaskStarted()
+            | ev.WorkflowTaskCompleted()
+            | ev.WorkflowTaskFailed()
+            | ev.WorkflowTaskTimedOut()
+            | ev.UpsertWorkflowSearchAttributes()
+            | ev.WorkflowPropertiesModified()
+            | ev.WorkflowExecutionUpdateAccepted()
+            | ev.WorkflowExecutionUpdateCompleted()
+        ):
+            assert state.code is not None
+            return change(state, code=_apply_to_code(state.code, event))
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case _:
             return _closed(state, event)
+
+
+def _code(event: ev.WorkflowExecutionStarted) -> Code:
+    timeout = event.workflow_task_timeout or DEFAULT_TIMEOUT
+    return Code(
+        workflow_type=event.workflow_type,
+        task_queue=event.task_queue or "",
+        task_timeout=min(timeout, LONGEST_TIMEOUT),
+        cron_schedule=event.cron_schedule,
+        memo=event.memo or {},
+        search_attributes=event.search_attributes,
+    )
+
+
+def _apply_to_code(code: Code, event: ev.AnyEvent) -> Code:
+    change = msgspec.structs.replace
+    match event:
+        case ev.WorkflowTaskScheduled():
+            task = Task(
+                attempt=event.attempt,
+                scheduled_event_id=event.event_id,
+                scheduled_time=event.event_time,
+                original_scheduled_time=event.event_time,
+                start_to_close_timeout=event.start_to_close_timeout,
+                sticky_queue=event.task_queue if event.sticky else "",
+            )
+            return change(code, task=task, wanted=False)
+        case ev.WorkflowTaskCompleted():
+            return change(code, task=None, previous_started_event_id=event.started_event_id, closing=False)
+        case ev.WorkflowTaskFailed() | ev.WorkflowTaskTimedOut():
+            return change(code, task=None)
+        case ev.UpsertWorkflowSearchAttributes():
+            return change(code, search_attributes=_upserted(code.search_attributes, event.search_attributes))
+        case ev.WorkflowPropertiesModified():
+            return change(code, memo=_upserted(code.memo, event.upserted_memo))
+        case ev.WorkflowExecutionUpdateAccepted():
+            record = UpdateRecord(accepted_event_id=event.event_id)
+            return change(code, updates={**code.updates, event.update_id: record})
+        case ev.WorkflowExecutionUpdateCompleted():
+            record = UpdateRecord(accepted_event_id=event.accepted_event_id, completed_event_id=event.event_id)
+            return change(code, updates={**code.updates, event.update_id: record})
+        case _:
+            return code
+
+
+def _upserted(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
 def _closed(state: State, event: ev.ClosingEvent) -> State:
@@ -408,6 +495,7 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         undecided=(),
         unfinished=False,
         task=None,
+        code=state.code and msgspec.structs.replace(state.code, task=None, wanted=False, buffered=(), closing=False),
     )
 
 
@@ -422,6 +510,7 @@ def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
         start_to_close_timeout=event.start_to_close_timeout,
         heartbeat_timeout=event.heartbeat_timeout,
         retry_policy=event.retry_policy,
+        task_queue=event.task_queue,
         first_scheduled_time=event.event_time,
         scheduled_time=event.event_time,
     )
@@ -439,10 +528,13 @@ def _pending_external(
         workflow_id=event.workflow_id,
         run_id=event.run_id,
         child_workflow_only=event.child_workflow_only,
+        control=event.control,
     )
     if isinstance(event, ev.RequestCancelExternalWorkflowExecutionInitiated):
         return msgspec.structs.replace(whom, reason=event.reason)
-    return msgspec.structs.replace(whom, signal_id=event.signal_id, signal_name=event.signal_name, input=event.input)
+    return msgspec.structs.replace(
+        whom, signal_id=event.signal_id, signal_name=event.signal_name, input=event.input, header=event.header
+    )
 
 
 def beside_history_removed(state: State) -> State:
@@ -453,6 +545,17 @@ def beside_history_removed(state: State) -> State:
         unfinished=False,
         task=None,
         requests=(),
+        code=state.code
+        and msgspec.structs.replace(
+            state.code,
+            task=None,
+            wanted=False,
+            buffered=(),
+            sticky_queue="",
+            sticky_timeout=DEFAULT_TIMEOUT,
+            closing=False,
+            completed="",
+        ),
         **({"children": {}, "externals": {}, "start_successor": False} if state.closed else {}),
         markers={},
         activities={
@@ -467,6 +570,9 @@ def beside_history_removed(state: State) -> State:
                 last_failure=None,
                 waiting_reason=None,
                 paused=False,
+                fence="",
+                identity="",
+                start_recorded=False,
             )
             for k, a in state.activities.items()
         },

@@ -22,10 +22,12 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+from perdure.engine.inputs import Answer
 from perdure.engine.recording import activity_named, event_of, next_run
 from perdure.engine.retry import decide_retry
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy
-from perdure.engine.state import PendingActivity, PendingChild, State, TaskFailure, apply
+from perdure.engine.state import RECORD_START_AFTER, PendingActivity, PendingChild, State, TaskFailure, apply
+from perdure.engine.tasks import machine
 
 MAX_ROUNDS = 1_000
 """Decisions one pass may take. A run that wants more gets them in further passes, after other runs had their turn."""
@@ -51,17 +53,6 @@ class Retired:
     scheduled_event_id: int
     attempt: int
     succeeded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request has come to. It is given only once the transition is recorded."""
-
-    ok: bool
-    reason: str = ""
-    """Why not, as one CamelCase word."""
-    message: str = ""
-    """Why not, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +88,9 @@ def start(
     """
     first = _Pass(apply(None, attributes), attributes.event_time, decider)
     first.events.append(attributes)
-    first.queue.append(attributes)
+    if first.tasks is None:
+        first.queue.append(attributes)
+    first.news = True
     for signal in signals:
         said = msgspec.structs.asdict(signal)
         first.emit(ev.WorkflowExecutionSignaled(**said, **first.here), decide=True)
@@ -151,6 +144,8 @@ def next_wake(state: State, after: datetime) -> datetime | None:
 def _moments(state: State) -> Iterator[datetime]:
     if state.run_deadline:
         yield state.run_deadline
+    if state.code is not None:
+        yield from machine.moments(state)
     if not state.paused and (state.undecided or state.unfinished):
         if state.task:
             yield state.task.next_attempt_time
@@ -158,7 +153,13 @@ def _moments(state: State) -> Iterator[datetime]:
             yield state.first_decision_time
     for timer in state.timers.values():
         yield timer.fire_time
+    yield from _moments_of_activities(state)
+
+
+def _moments_of_activities(state: State) -> Iterator[datetime]:
     for activity in state.activities.values():
+        if activity.by_worker and activity.started_time is not None and not activity.start_recorded:
+            yield activity.started_time + RECORD_START_AFTER
         if activity.started_time is None and not state.holds_back(activity):
             yield activity.scheduled_time
         for deadline, _ in activity.deadlines():
@@ -188,10 +189,12 @@ class _Pass:
         self.enough = False
         self.rounds = 0
         self.work = 0
+        self.tasks = machine.Tasks(self) if state.code is not None else None
 
     def run(self, inputs: Sequence[inp.RunInput]) -> Transition:
         checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
-        self.cancel_unstarted()
+        if self.tasks is None:
+            self.cancel_unstarted()
         self.decide()
         for item in inputs:
             self.take(item)
@@ -211,7 +214,7 @@ class _Pass:
             tuple(self.events),
             tuple(self.retired),
             durable=self.durable or bool(self.events),
-            more=self.enough and self.state.task is None and self.has_to_ask(),
+            more=self.tasks is None and self.enough and self.state.task is None and self.has_to_ask(),
             answers=self.answers,
         )
 
@@ -225,14 +228,19 @@ class _Pass:
 
     def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
         """Append an event. `decide`: the decider has not asked for it, so it must hear of it."""
+        if self.tasks is not None and self.tasks.holds_back(event):
+            return
         self.state = apply(self.state, event)
         self.events.append(event)
-        if decide:
+        if decide and self.tasks is None:
             self.queue.append(event)
-            self.news = True
+        self.news |= decide
 
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event; whatever is still open is stopped."""
+        if self.tasks is not None:
+            self.tasks.close()
+            event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
         still_open = sorted((a.scheduled_event_id, a.attempt) for a in self.state.activities.values())
         self.retired += [Retired(*attempt) for attempt in still_open]
         self.emit(event, decide=False)
@@ -263,6 +271,11 @@ class _Pass:
                 | inp.ActivityAnswered()
             ):
                 self.take_request(item)
+            case inp.ActivityTaken() | inp.ActivityReported() | inp.ActivityBeat():
+                self.answers[item.request_id] = self.take_report(item)
+            case inp.TaskWanted() | inp.TaskTaken() | inp.TaskCompleted() | inp.TaskFailed() | inp.StickinessReset():
+                if self.tasks is not None:
+                    self.answers[item.request_id] = self.tasks.take(item)
             case _:
                 self.take_attempt(item)
 
@@ -302,6 +315,8 @@ class _Pass:
         self.answers[request.request_id] = answer
 
     def heed(self, request: inp.Request) -> Answer:
+        if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
+            return Answer(ok=False, reason="WorkflowClosing", message="workflow is closing")
         match request:
             case inp.SignalRequested():
                 if self.state.signals >= MAX_SIGNALS:
@@ -311,12 +326,16 @@ class _Pass:
                     return Answer(ok=False, reason="SignalLimitExceeded", message=message)
                 self.emit(
                     ev.WorkflowExecutionSignaled(
-                        signal_name=request.signal_name, input=request.input, identity=request.identity, **self.here
+                        signal_name=request.signal_name,
+                        input=request.input,
+                        identity=request.identity,
+                        header=request.header,
+                        **self.here,
                     ),
                     decide=True,
                 )
             case inp.CancelRequested():
-                if not self.state.cancel_requested:
+                if not self.state.cancel_requested and not (self.tasks and self.tasks.cancel_is_buffered()):
                     event = ev.WorkflowExecutionCancelRequested
                     self.emit(event(cause=request.reason, identity=request.identity, **self.here), decide=True)
             case inp.TerminateRequested():
@@ -330,7 +349,7 @@ class _Pass:
             case inp.ActivityAnswered():
                 return self.activity_answered(request)
             case _:
-                assert_never(request)
+                raise TypeError(f"not a request: {request}")
         return _OK
 
     def pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
@@ -367,6 +386,46 @@ class _Pass:
         return _OK
 
     # Activities
+
+    def take_report(self, item: inp.ActivityTaken | inp.ActivityReported | inp.ActivityBeat) -> Answer:
+        """What a worker says of an attempt."""
+        activity = self.state.activity(item.scheduled_event_id)
+        ended = self.state.code.ended_activities() if self.state.code else ()
+        if not self.open() or activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
+            return Answer(ok=False, reason="ActivityNotFound", message="activity task not found, or it has ended")
+        if isinstance(item, inp.ActivityTaken):
+            if activity.started_time is not None or not self.state.may_start(activity, self.now):
+                return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")
+            once = activity.retry_policy.maximum_attempts == 1
+            started = msgspec.structs.replace(
+                activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
+            )
+            self.state = self.state.with_activity(started)
+            self.durable |= once
+            return _OK
+        if item.fence and item.fence != activity.fence and activity.started_time is not None:
+            return Answer(ok=False, reason="ActivityNotFound", message="the attempt was handed out to another worker")
+        if isinstance(item, inp.ActivityBeat):
+            beat = inp.HeartbeatRead(
+                scheduled_event_id=item.scheduled_event_id, attempt=item.attempt, time=self.now, details=item.details
+            )
+            self.heartbeat(self.started(activity, self.now), beat)
+            return _OK
+        return self.reported(self.started(activity, self.now), item)
+
+    def reported(self, activity: PendingActivity, report: inp.ActivityReported) -> Answer:
+        if report.heartbeat_details is not None:
+            activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
+        if report.cancelled and not activity.cancel_requested:
+            message = "the activity was not asked to cancel itself"
+            return Answer(ok=False, reason="CancelNotRequested", message=message)
+        if report.cancelled:
+            self.ended(activity, ev.ActivityTaskCanceled, details=report.result, identity=report.identity)
+        elif report.failure is not None:
+            self.failed(activity, report.failure, identity=report.identity)
+        else:
+            self.ended(activity, ev.ActivityTaskCompleted, result=report.result, identity=report.identity)
+        return _OK
 
     def take_attempt(self, item: inp.AttemptInput) -> None:
         activity = self.state.activity(item.scheduled_event_id)
@@ -409,11 +468,11 @@ class _Pass:
             )
         )
 
-    def failed(self, activity: PendingActivity, failure: Failure) -> None:
+    def failed(self, activity: PendingActivity, failure: Failure, *, identity: str = "") -> None:
         """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again."""
         failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
         if activity.cancel_requested:
-            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED)
+            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, identity=identity)
             return
         decision = decide_retry(
             activity.retry_policy,
@@ -432,7 +491,7 @@ class _Pass:
             )
             self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, message), RetryState.TIMEOUT)
         else:
-            self.give_up(activity, failure, decision.state)
+            self.give_up(activity, failure, decision.state, identity=identity)
 
     def lost(self, activity: PendingActivity, failure: Failure) -> None:
         """The attempt's pod was lost: try again without counting it, within schedule-to-close."""
@@ -470,15 +529,20 @@ class _Pass:
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,
+                fence="",
+                identity="",
+                start_recorded=False,
                 last_failure=msgspec.structs.replace(failure, cause=None),
             )
         )
         self.durable = True
 
-    def give_up(self, activity: PendingActivity, failure: Failure, retry_state: RetryState) -> None:
+    def give_up(
+        self, activity: PendingActivity, failure: Failure, retry_state: RetryState, *, identity: str = ""
+    ) -> None:
         """Close the activity with its failure."""
         closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
-        self.ended(activity, closing, failure=failure, retry_state=retry_state)
+        self.ended(activity, closing, failure=failure, retry_state=retry_state, identity=identity)
 
     def ended(
         self,
@@ -499,6 +563,7 @@ class _Pass:
                     scheduled_event_id=activity.scheduled_event_id,
                     attempt=activity.attempt,
                     last_failure=activity.last_failure,
+                    identity=activity.identity,
                 ),
                 decide=False,
             )
@@ -532,6 +597,7 @@ class _Pass:
                         initiated_event_id=child.initiated_event_id,
                         child_id=child.child_id,
                         workflow_id=child.workflow_id,
+                        workflow_type=child.workflow_type,
                         failure=item.failure,
                         **self.here,
                     ),
@@ -543,6 +609,7 @@ class _Pass:
                 initiated_event_id=child.initiated_event_id,
                 child_id=child.child_id,
                 workflow_id=child.workflow_id,
+                workflow_type=child.workflow_type,
                 run_id=item.run_id,
                 **self.here,
             )
@@ -557,6 +624,7 @@ class _Pass:
             "started_event_id": child.started_event_id,
             "child_id": child.child_id,
             "workflow_id": child.workflow_id,
+            "workflow_type": child.workflow_type,
             "run_id": item.run_id,
             **self.here,
         }
@@ -596,6 +664,8 @@ class _Pass:
         attributes: dict[str, Any] = {
             "initiated_event_id": external.initiated_event_id,
             "workflow_id": external.workflow_id,
+            "run_id": external.run_id,
+            "control": external.control,
             **self.here,
         }
         signal = external.signal_id is not None
@@ -618,16 +688,32 @@ class _Pass:
         """What is due now: (deadline, rank, key, what to do). The rank and key make the order of equal times certain."""
         if self.state.run_deadline and self.state.run_deadline <= self.now:
             yield self.state.run_deadline, 2, "", self.run_timed_out
-        for timer in self.state.timers.values():
+        if self.tasks is not None:
+            yield from self.tasks.due()
+        timers = self.state.timers.values() if self.takes_others() else ()
+        for timer in timers:
             if timer.fire_time <= self.now:
                 yield timer.fire_time, 0, timer.timer_id, partial(self.timer_fired, timer.timer_id)
+        ended = self.state.code.ended_activities() if self.state.code else ()
         for activity in self.state.activities.values():
+            if activity.scheduled_event_id in ended:
+                continue
+            if is_to_be_recorded(activity, self.now):
+                self.record_start(activity)
             for deadline, kind in activity.deadlines():
                 attempt = activity.scheduled_event_id, activity.attempt
-                unread = kind is TimeoutType.HEARTBEAT and attempt not in checked
+                unread = kind is TimeoutType.HEARTBEAT and attempt not in checked and not activity.by_worker
                 if deadline <= self.now and not unread:
                     key = f"{activity.scheduled_event_id}/{kind}"
                     yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)
+
+    def takes_others(self) -> bool:
+        """Whether what leaves events, and need not be acknowledged, is taken now: not while a worker decides."""
+        return self.state.code is None or not self.state.code.deciding
+
+    def record_start(self, activity: PendingActivity) -> None:
+        self.state = self.state.with_activity(msgspec.structs.replace(activity, start_recorded=True))
+        self.durable = True
 
     def run_timed_out(self) -> None:
         """Close the run. Another attempt may follow the end of a run, none the end of the whole chain's time."""
@@ -670,6 +756,9 @@ class _Pass:
     def decide(self) -> None:
         """Ask the decider about everything it has not been asked about, as far as that may be now."""
         self.keep_within_limits()
+        if self.tasks is not None:
+            self.tasks.settle()
+            return
         while not self.enough and self.has_to_ask():
             task = self.state.task
             if task is not None and task.next_attempt_time > self.now and not self.news:
@@ -717,9 +806,12 @@ class _Pass:
         """Record a command. `behind`: at which place the queue begins that is behind the event being decided."""
         if not self.open():
             raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
-        event = event_of(command, self.state, self.now, islice(self.queue, behind, None))
+        waiting = self.tasks.buffered() if self.tasks else islice(self.queue, behind, None)
+        event = event_of(command, self.state, self.now, waiting)
         if event is None:
             return
+        if self.tasks is not None:
+            event = self.tasks.credited(event)
         if isinstance(event, ev.CLOSING):
             self.close(event)
             return
@@ -738,6 +830,16 @@ class _Pass:
                 "`continueAsNew` in time"
             )
             self.close(ev.WorkflowExecutionTerminated(reason=reason, **self.here))
+
+
+def is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
+    """Whether a worker has the attempt for so long that a commit is to say so."""
+    return (
+        activity.by_worker
+        and activity.started_time is not None
+        and not activity.start_recorded
+        and activity.started_time + RECORD_START_AFTER <= now
+    )
 
 
 def _without(entries: dict[str, Any], key: str) -> dict[str, Any]:

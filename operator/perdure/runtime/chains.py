@@ -16,7 +16,7 @@ from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, WorkflowStart
+from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, StartExtras, WorkflowStart
 from perdure.engine.state import PendingChild, State
 from perdure.runtime.attempts import KubeObject, RunRef
 
@@ -58,6 +58,11 @@ def continuation_of(run: KubeObject) -> Continuation | None:
     return _read(run, labels.CONTINUES_ANNOTATION, Continuation)
 
 
+def extras_of(run: KubeObject) -> StartExtras:
+    """What a Temporal client said when it started the run; nothing where none did."""
+    return _read(run, labels.START_ANNOTATION, StartExtras) or StartExtras()
+
+
 def _read(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
     text = (run["metadata"].get("annotations") or {}).get(key)
     if not text:
@@ -81,7 +86,8 @@ def child_run(parent: RunRef, child: PendingChild) -> KubeObject:
         initiated_event_id=child.initiated_event_id,
         parent_close_policy=child.parent_close_policy,
     )
-    return _run(parent.namespace, child_name(parent.name, child.initiated_event_id), _spec(child.start), tie, None)
+    name = child_name(parent.name, child.initiated_event_id)
+    return _run(parent.namespace, name, _spec(child.start), tie, None, extras=child.start.extras)
 
 
 def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeObject:
@@ -99,20 +105,64 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     spec = {**run["spec"], "workflowId": run["spec"].get("workflowId") or meta["name"]}
     spec.pop("startDelay", None)
     spec.pop("startPaused", None)
+    extras = extras_of(run)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         # A run that continues at once, again and again, is slowed down, as by Temporal's server.
         left = SHORTEST_RUN - (closing.event_time - state.start_time)
         tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=left if left > timedelta(0) else None)
+        if closing.new_run_backoff:
+            tie = msgspec.structs.replace(tie, backoff=max(closing.new_run_backoff, tie.backoff or timedelta(0)))
         spec["input"] = closing.input
         if closing.input is None:
             del spec["input"]
+        spec, extras = _as_continued(spec, extras, state, closing)
+    elif isinstance(closing, ev.WorkflowExecutionCompleted):
+        tie = msgspec.structs.replace(tie, backoff=closing.new_run_backoff)
+        extras = msgspec.structs.replace(extras, initiator="CronSchedule", last_completion_result=closing.result)
     else:
         assert isinstance(closing, ev.WorkflowExecutionFailed | ev.WorkflowExecutionTimedOut)
         tie = msgspec.structs.replace(
             tie, attempt=state.attempt + 1, failure=ev.failure_of(closing), backoff=closing.new_run_backoff
         )
+        extras = msgspec.structs.replace(extras, initiator="Retry")
     kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != labels.PARENT_RUN_ID_LABEL}
-    return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, kept)
+    given = extras if state.code is not None else None
+    return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, kept, extras=given)
+
+
+def _as_continued(
+    spec: dict[str, Any], extras: StartExtras, state: State, closing: ev.WorkflowExecutionContinuedAsNew
+) -> tuple[dict[str, Any], StartExtras]:
+    """What code wants to be another in the next run."""
+    code = state.code
+    if code is None:
+        return spec, extras
+    spec = dict(spec)
+    spec["workflow"] = {
+        "type": closing.workflow_type or code.workflow_type,
+        "taskQueue": closing.task_queue or code.task_queue,
+    }
+    for field, length in (
+        ("runTimeout", closing.workflow_run_timeout),
+        ("taskTimeout", closing.workflow_task_timeout),
+    ):
+        if length:
+            spec[field] = format_duration(length)
+    if closing.retry_policy is not None:
+        spec["retryPolicy"] = retry_policy_json(closing.retry_policy)
+    found_by = code.search_attributes if closing.search_attributes is None else closing.search_attributes
+    spec["searchAttributes"] = found_by
+    if not found_by:
+        del spec["searchAttributes"]
+    extras = msgspec.structs.replace(
+        extras,
+        header=closing.header,
+        memo=code.memo if closing.memo is None else closing.memo,
+        initiator=closing.initiator or "Workflow",
+        last_completion_result=closing.last_completion_result,
+        request_id="",
+    )
+    return spec, extras
 
 
 def is_child(obj: KubeObject, parent: RunRef, child: PendingChild) -> bool:
@@ -134,6 +184,8 @@ def _run(  # noqa: PLR0917 (the parts of one object)
     parent: Parent | None,
     continues: Continuation | None,
     own_labels: Mapping[str, str] | None = None,
+    *,
+    extras: StartExtras | None = None,
 ) -> KubeObject:
     metadata: dict[str, Any] = {
         "name": name,
@@ -155,6 +207,8 @@ def _run(  # noqa: PLR0917 (the parts of one object)
                     "blockOwnerDeletion": False,
                 }
             ]
+    if extras is not None and extras != StartExtras():
+        metadata["annotations"][labels.START_ANNOTATION] = msgspec.json.encode(extras).decode()
     if continues is not None:
         metadata["annotations"][labels.CONTINUES_ANNOTATION] = msgspec.json.encode(continues).decode()
     return {"apiVersion": labels.API_VERSION, "kind": "WorkflowRun", "metadata": metadata, "spec": spec}

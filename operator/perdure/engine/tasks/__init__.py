@@ -1,0 +1,1 @@
+"""Workflow tasks: how a run is decided by workers outside of this process. Pure, with time as an argument."""

@@ -1,0 +1,542 @@
+"""The workflow task machine: when a worker is asked, and what becomes of its answer.
+
+The rules are those of Temporal's server (service/history/workflow/workflow_task_state_machine.go, historybuilder/event_store.go):
+
+* One task at a time. It is scheduled when something has happened; what happens before a worker takes it is recorded at once.
+* While a worker decides, what happens is buffered and recorded behind the events of its commands, the ends of activities last.
+  What nobody waits to be acknowledged (timers, children) is not even looked at until then.
+* A task that failed, or was not answered in time, leaves events the first time. Further attempts leave none until one succeeds.
+* A task that only an update has asked for leaves nothing if the update is rejected (speculative).
+
+What differs: that a worker has taken a task is not written. What another process has handed out is handed out anew.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.decider import UndecidableError
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.inputs import Answer
+from perdure.engine.recording import FROM_COMMANDS
+from perdure.engine.tasks.model import ACTIVITY_CLOSED, Code, Task
+
+if TYPE_CHECKING:
+    from perdure.engine.state import State
+    from perdure.engine.step import Retired
+
+MAX_BUFFERED = 100
+"""Events that may wait for a worker's decision; one more, and the task has failed."""
+MAX_BUFFERED_BYTES = 2 * 1024 * 1024
+LONGEST_ROW = timedelta(minutes=30)
+"""How long a worker may prolong a task in all."""
+SPECULATIVE_START_TIMEOUT = timedelta(seconds=5)
+"""How long a task that only an update has asked for waits for a worker."""
+LONGEST_ATTEMPT = timedelta(minutes=10)
+_FREE_ATTEMPTS = 3
+"""From the next attempt on, a worker gets ever more time: by that much fewer attempts fail in vain."""
+_TASK_EVENTS = (
+    ev.WorkflowTaskScheduled,
+    ev.WorkflowTaskStarted,
+    ev.WorkflowTaskCompleted,
+    ev.WorkflowTaskFailed,
+    ev.WorkflowTaskTimedOut,
+)
+_CLOSING_COMMANDS = (
+    cmd.CompleteWorkflowExecution,
+    cmd.FailWorkflowExecution,
+    cmd.CancelWorkflowExecution,
+    cmd.ContinueAsNewWorkflowExecution,
+)
+SUGGEST_EVENTS = 4_096
+"""Events from which on a worker is told to continue as new."""
+SUGGEST_BYTES = 4 * 1024 * 1024
+
+
+class Journal(Protocol):
+    """The pass that the machine works in."""
+
+    state: "State"
+    now: datetime
+    events: list[ev.AnyEvent]
+    retired: "list[Retired]"
+    news: bool
+    durable: bool
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """Id and time of the next event."""
+        ...
+
+    def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
+        """Append an event."""
+        ...
+
+    def change(self, **attributes: Any) -> None:
+        """Change the state."""
+        ...
+
+    def obey(self, command: cmd.Command, *, behind: int) -> None:
+        """Record a command."""
+        ...
+
+    def open(self) -> bool:
+        """Whether the run is open."""
+        ...
+
+
+def moments(state: "State") -> Iterator[datetime]:
+    """When the workflow task of a run needs to be looked at."""
+    code = state.code
+    if code is None:
+        return
+    if code.task is not None:
+        deadline = _deadline(code.task, code)
+        if deadline is not None:
+            yield deadline[0]
+    elif code.wanted and state.first_decision_time:
+        yield state.first_decision_time
+
+
+def reclaim(state: "State", epoch: str) -> "State":
+    """A run's state as another process has left it: a task that it has handed out is there to be taken again."""
+    code = state.code
+    if code is None or code.task is None or code.task.started_time is None or code.task.epoch == epoch:
+        return state
+    task = msgspec.structs.replace(
+        code.task, started_time=None, started_event_id=0, epoch="", identity="", request_id="", sticky_queue=""
+    )
+    if task.speculative:
+        return msgspec.structs.replace(state, code=msgspec.structs.replace(code, task=None))
+    return msgspec.structs.replace(state, code=msgspec.structs.replace(code, task=task))
+
+
+def _deadline(task: Task, code: Code) -> tuple[datetime, TimeoutType] | None:
+    if task.started_time is not None:
+        return task.started_time + _time_for(task), TimeoutType.START_TO_CLOSE
+    if task.sticky_queue:
+        return task.scheduled_time + code.sticky_timeout, TimeoutType.SCHEDULE_TO_START
+    if task.speculative:
+        return task.scheduled_time + SPECULATIVE_START_TIMEOUT, TimeoutType.SCHEDULE_TO_START
+    return None
+
+
+def _time_for(task: Task) -> timedelta:
+    """How long a worker has: from the fourth attempt on ever longer, so that a task that always fails keeps nobody busy."""
+    if task.attempt <= _FREE_ATTEMPTS:
+        return task.start_to_close_timeout
+    more = task.start_to_close_timeout * (1 << min(task.attempt - _FREE_ATTEMPTS - 1, 16))
+    return min(task.start_to_close_timeout + more, LONGEST_ATTEMPT)
+
+
+class Tasks:
+    """The workflow task of a run, for the time of one pass."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._pass = journal
+        self._flushing = False
+        self._completed_event_id = 0
+        """In the middle of a decision: its WorkflowTaskCompleted."""
+
+    # State
+
+    @property
+    def code(self) -> Code:
+        """What the run has because workers decide it."""
+        code = self._pass.state.code
+        assert code is not None
+        return code
+
+    def _change(self, **attributes: Any) -> None:
+        self._pass.change(code=msgspec.structs.replace(self.code, **attributes))
+
+    def _set_task(self, **attributes: Any) -> None:
+        assert self.code.task is not None
+        self._change(task=msgspec.structs.replace(self.code.task, **attributes))
+
+    # Events
+
+    def holds_back(self, event: ev.AnyEvent) -> bool:
+        """Whether an event waits for the end of a decision; then it is kept here."""
+        if self._flushing or isinstance(event, (*_TASK_EVENTS, *FROM_COMMANDS, *ev.CLOSING)):
+            return False
+        if not self.code.deciding and not self._completed_event_id:
+            self._make_normal()
+            return False
+        self._change(buffered=(*self.code.buffered, msgspec.structs.replace(event, event_id=0)))
+        self._pass.durable = True
+        return True
+
+    def credited(self, event: ev.AnyEvent) -> ev.AnyEvent:
+        """An event that records a command, with the task that has given it."""
+        if isinstance(event, ev.CommandEvent):
+            return msgspec.structs.replace(event, workflow_task_completed_event_id=self._completed_event_id)
+        return event
+
+    def buffered(self) -> tuple[ev.AnyEvent, ...]:
+        """What waits for the end of a decision."""
+        return self.code.buffered
+
+    def cancel_is_buffered(self) -> bool:
+        """Whether a request to cancel waits for the end of a decision."""
+        return any(isinstance(event, ev.WorkflowExecutionCancelRequested) for event in self.code.buffered)
+
+    def refuses(self) -> bool:
+        """Whether signals are refused: the workflow is about to close, and has had to be told of something first."""
+        return self.code.closing and self.code.deciding
+
+    def _flush(self) -> None:
+        """Record what was buffered; the ends of activities last."""
+        buffered = self.code.buffered
+        if not buffered:
+            return
+        self._change(buffered=())
+        self._flushing = True
+        started: dict[int, int] = {}
+        last = [event for event in buffered if isinstance(event, ACTIVITY_CLOSED)]
+        for event in [event for event in buffered if not isinstance(event, ACTIVITY_CLOSED)] + last:
+            number = self._pass.state.next_event_id
+            placed = msgspec.structs.replace(event, event_id=number)
+            if isinstance(placed, ev.ActivityTaskStarted):
+                started[placed.scheduled_event_id] = number
+            elif isinstance(placed, ACTIVITY_CLOSED):
+                if self._pass.state.activity(placed.scheduled_event_id) is None:
+                    continue
+                placed = msgspec.structs.replace(placed, started_event_id=started.get(placed.scheduled_event_id, 0))
+            self._pass.emit(placed, decide=not isinstance(placed, ev.ActivityTaskStarted))
+        self._flushing = False
+        self._pass.news = True
+
+    # Scheduling
+
+    def settle(self) -> None:
+        """Schedule a task if something has happened that a worker has to decide about."""
+        state, code = self._pass.state, self.code
+        if not self._pass.open() or code.deciding:
+            if self._pass.open() and self._too_much_buffered():
+                self._force_fail("ForceCloseCommand")
+            return
+        self._flush()
+        if self._pass.news and not self.code.wanted and self.code.task is None:
+            self._change(wanted=True)
+        self._pass.news = False
+        first = state.first_decision_time
+        waits = state.paused is not None or (first is not None and first > self._pass.now)
+        if self.code.wanted and self.code.task is None and not waits:
+            self._schedule(attempt=1)
+
+    def _too_much_buffered(self) -> bool:
+        buffered = self.code.buffered
+        if len(buffered) <= MAX_BUFFERED // 4:
+            return False
+        return len(buffered) > MAX_BUFFERED or len(msgspec.json.encode(buffered)) > MAX_BUFFERED_BYTES
+
+    def _schedule(self, attempt: int, *, original: datetime | None = None) -> None:
+        """Schedule a task. The first attempt is written, others are not until one succeeds."""
+        code, now = self.code, self._pass.now
+        if attempt == 1:
+            self._pass.emit(
+                ev.WorkflowTaskScheduled(
+                    task_queue=code.sticky_queue or code.task_queue,
+                    sticky=bool(code.sticky_queue),
+                    start_to_close_timeout=code.task_timeout,
+                    **self._pass.here,
+                ),
+                decide=False,
+            )
+            if original is not None:
+                self._set_task(original_scheduled_time=original)
+            return
+        task = Task(
+            attempt=attempt,
+            scheduled_time=now,
+            original_scheduled_time=now,
+            start_to_close_timeout=code.task_timeout,
+            seen_event_id=self._pass.state.next_event_id,
+        )
+        self._change(task=task, wanted=False)
+        self._pass.durable = True
+
+    def _make_normal(self) -> None:
+        """Something happens while a task waits that only an update has asked for: it is a task like others now."""
+        task = self.code.task
+        if task is not None and task.speculative and not task.scheduled_event_id:
+            self._change(task=None)
+            self._schedule(attempt=1)
+
+    # Inputs
+
+    def take(self, item: inp.TaskInput) -> Answer:
+        """What somebody asks for, or answers."""
+        match item:
+            case inp.TaskWanted():
+                return self._want()
+            case inp.TaskTaken():
+                return self._hand_out(item)
+            case inp.TaskCompleted():
+                return self._completed(item)
+            case inp.TaskFailed():
+                return self._failed(item)
+            case inp.StickinessReset():
+                return self._reset_stickiness()
+
+    def _want(self) -> Answer:
+        state, code, now = self._pass.state, self.code, self._pass.now
+        if not self._pass.open():
+            return _no("WorkflowExecutionCompleted", "workflow execution already completed")
+        if code.task is None and not (state.first_decision_time and state.first_decision_time > now):
+            task = Task(
+                scheduled_time=now,
+                original_scheduled_time=now,
+                start_to_close_timeout=code.task_timeout,
+                speculative=True,
+                sticky_queue=code.sticky_queue,
+                seen_event_id=state.next_event_id,
+            )
+            self._change(task=task)
+        return _yes()
+
+    def _hand_out(self, item: inp.TaskTaken) -> Answer:
+        task, state = self.code.task, self._pass.state
+        if not self._pass.open() or task is None or task.started_time is not None or state.paused is not None:
+            return _no("TaskNotFound", "there is no workflow task to be taken")
+        attempt = task.attempt
+        if not task.scheduled_event_id and not task.speculative and task.seen_event_id != state.next_event_id:
+            attempt = 1  # something has happened since it failed: a task like the first
+        number = state.next_event_id + (0 if task.scheduled_event_id else 1)
+        events, size = state.next_event_id, state.history_size
+        self._set_task(
+            attempt=attempt,
+            started_time=self._pass.now,
+            started_event_id=number,
+            epoch=item.epoch,
+            identity=item.identity,
+            request_id=item.request_id,
+            suggest_continue_as_new=events > SUGGEST_EVENTS or size > SUGGEST_BYTES,
+            history_size_bytes=size,
+        )
+        return _yes()
+
+    def _holds(self, token: inp.TaskToken) -> Task | None:
+        """The task that is being decided, if that is the one that the token names."""
+        task = self.code.task
+        if task is None or task.started_time is None or not self._pass.open():
+            return None
+        held = inp.TaskToken(
+            scheduled_event_id=task.number,
+            started_event_id=task.started_event_id,
+            attempt=task.attempt,
+            epoch=task.epoch,
+        )
+        return task if held == token else None
+
+    def _reset_stickiness(self) -> Answer:
+        task = self.code.task
+        self._change(sticky_queue="")
+        if task is not None and task.started_time is None and task.sticky_queue:
+            self._set_task(sticky_queue="")
+        return _yes()
+
+    # The worker's answer
+
+    def _completed(self, item: inp.TaskCompleted) -> Answer:
+        task = self._holds(item.token)
+        if task is None:
+            if self.code.completed == item.token.text():
+                return _yes()
+            return _no("TaskNotFound", "Workflow task not found.")
+        if task.speculative and item.rejects_only and not item.commands and not self.code.buffered:
+            self._change(task=None, completed=item.token.text(), sticky_queue=item.sticky_queue)
+            self._keep_stickiness(item)
+            return _yes(str(self.code.previous_started_event_id))
+        closes = any(isinstance(command, _CLOSING_COMMANDS) for command in item.commands)
+        if closes and self.code.buffered:
+            self._fail(task, "UnhandledCommand", None, item.identity, closing=True)
+            return _no("UnhandledCommand", "UnhandledCommand")
+        prolongs = item.force_new_task and not item.commands
+        if prolongs and self._pass.now - task.original_scheduled_time > LONGEST_ROW:
+            self._time_out(TimeoutType.START_TO_CLOSE)
+            return _no("TaskNotFound", "the workflow task was prolonged for too long")
+        return self._decided(task, item, prolongs=prolongs)
+
+    def _decided(self, task: Task, item: inp.TaskCompleted, *, prolongs: bool) -> Answer:
+        step = self._pass
+        before, events, retired, durable = step.state, len(step.events), len(step.retired), step.durable
+        try:
+            self._write_started(task)
+            self._completed_event_id = step.state.next_event_id
+            step.emit(
+                ev.WorkflowTaskCompleted(
+                    scheduled_event_id=task.number,
+                    started_event_id=task.started_event_id,
+                    identity=item.identity,
+                    sdk_metadata=item.sdk_metadata,
+                    metering_metadata=item.metering_metadata,
+                    **step.here,
+                ),
+                decide=False,
+            )
+            for command in item.commands:
+                step.obey(command, behind=0)
+        except UndecidableError as error:
+            step.state, step.durable = before, durable
+            del step.events[events:]
+            del step.retired[retired:]
+            self._completed_event_id = 0
+            failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
+            self._fail(task, error.cause, failure, item.identity)
+            return _no("BadCommand", f"{error.cause}: {error}")
+        self._completed_event_id = 0
+        if not step.open():
+            return _yes()
+        self._keep_stickiness(item)
+        self._change(completed=item.token.text())
+        self._flush()
+        if item.force_new_task and self.code.task is None:
+            self._schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)
+        return _yes()
+
+    def _keep_stickiness(self, item: inp.TaskCompleted) -> None:
+        timeout = item.sticky_timeout or self.code.sticky_timeout
+        self._change(sticky_queue=item.sticky_queue, sticky_timeout=timeout)
+
+    def _write_started(self, task: Task) -> None:
+        """Write that a worker has taken the task, and that there was one if that is not written yet."""
+        step = self._pass
+        if not task.scheduled_event_id:
+            step.emit(
+                ev.WorkflowTaskScheduled(
+                    task_queue=self.code.task_queue,
+                    start_to_close_timeout=task.start_to_close_timeout,
+                    attempt=task.attempt,
+                    event_id=step.state.next_event_id,
+                    event_time=task.scheduled_time,
+                ),
+                decide=False,
+            )
+        step.emit(
+            ev.WorkflowTaskStarted(
+                event_id=step.state.next_event_id,
+                event_time=task.started_time or step.now,
+                scheduled_event_id=task.number,
+                identity=task.identity,
+                request_id=task.request_id,
+                suggest_continue_as_new=task.suggest_continue_as_new,
+                history_size_bytes=task.history_size_bytes,
+            ),
+            decide=False,
+        )
+
+    # Failures
+
+    def _failed(self, item: inp.TaskFailed) -> Answer:
+        task = self._holds(item.token)
+        if task is None:
+            return _no("TaskNotFound", "Workflow task not found.")
+        self._fail(task, item.cause, item.failure, item.identity)
+        return _yes()
+
+    def _fail(
+        self, task: Task, cause: str, failure: Failure | None, identity: str = "", *, closing: bool = False
+    ) -> None:
+        """End a task that came to nothing, and schedule the next attempt."""
+        if task.attempt == 1 or closing:
+            self._write_started(task)
+            self._pass.emit(
+                ev.WorkflowTaskFailed(
+                    scheduled_event_id=task.number,
+                    started_event_id=task.started_event_id,
+                    cause=cause,
+                    failure=failure,
+                    identity=identity,
+                    **self._pass.here,
+                ),
+                decide=False,
+            )
+        self._again(task)
+        self._change(closing=closing)
+
+    def _again(self, task: Task, *, count: bool = True) -> None:
+        """Schedule the next attempt. One that failed with the worker that had the workflow in memory is not counted."""
+        count = count and not self.code.sticky_queue
+        had = bool(self.code.buffered)
+        self._change(task=None, sticky_queue="")
+        self._pass.durable = True
+        self._flush()
+        self._schedule(attempt=1 if had or not count else task.attempt + 1)
+
+    def _force_fail(self, cause: str) -> None:
+        task = self.code.task
+        if task is not None and task.started_time is not None:
+            self._fail(task, cause, None)
+
+    def close(self) -> None:
+        """The run is closed by something else than a decision: what a worker decides meanwhile is of no use any more."""
+        task = self.code.task
+        if self._completed_event_id or task is None:
+            return
+        if task.started_time is None:
+            self._flush()
+            return
+        if task.attempt == 1:
+            self._write_started(task)
+            self._pass.emit(
+                ev.WorkflowTaskFailed(
+                    scheduled_event_id=task.number,
+                    started_event_id=task.started_event_id,
+                    cause="ForceCloseCommand",
+                    **self._pass.here,
+                ),
+                decide=False,
+            )
+        self._change(task=None)
+        self._flush()
+
+    # Deadlines
+
+    def due(self) -> Iterator[tuple[datetime, int, str, Callable[[], None]]]:
+        """The deadline of the task, if that has passed."""
+        task = self.code.task
+        deadline = _deadline(task, self.code) if task is not None else None
+        if deadline is not None and deadline[0] <= self._pass.now:
+            yield deadline[0], 1, "task", partial(self._time_out, deadline[1])
+
+    def _time_out(self, kind: TimeoutType) -> None:
+        task = self.code.task
+        if task is None:
+            return
+        step = self._pass
+        if kind is TimeoutType.SCHEDULE_TO_START:
+            if task.scheduled_event_id:
+                step.emit(
+                    ev.WorkflowTaskTimedOut(scheduled_event_id=task.scheduled_event_id, timeout_type=kind, **step.here),
+                    decide=False,
+                )
+            self._again(task, count=False)
+            return
+        if task.attempt == 1:
+            self._write_started(task)
+            step.emit(
+                ev.WorkflowTaskTimedOut(
+                    scheduled_event_id=task.number,
+                    started_event_id=task.started_event_id,
+                    timeout_type=kind,
+                    **step.here,
+                ),
+                decide=False,
+            )
+        self._again(task)
+
+
+def _yes(message: str = "") -> Answer:
+    return Answer(ok=True, message=message)
+
+
+def _no(reason: str, message: str) -> Answer:
+    return Answer(ok=False, reason=reason, message=message)

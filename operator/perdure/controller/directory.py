@@ -98,6 +98,7 @@ class Directory:
         self._by_uid: dict[str, Entry] = {}
         self._by_id: dict[tuple[str, str], set[str]] = {}
         self._by_parent: dict[str, set[str]] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
 
     def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
@@ -106,6 +107,7 @@ class Directory:
         if before is not None and older(entry.version, before.version):
             return before, before  # a watch tells of what was written here some time ago
         self._by_uid[entry.uid] = entry
+        self._by_name[entry.namespace, entry.name] = entry.uid
         self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
         if entry.parent_uid:
             self._by_parent.setdefault(entry.parent_uid, set()).add(entry.uid)
@@ -115,6 +117,8 @@ class Directory:
         """A run is gone: what was known of it."""
         entry = self._by_uid.pop(uid, None)
         if entry is not None:
+            if self._by_name.get((entry.namespace, entry.name)) == uid:
+                del self._by_name[entry.namespace, entry.name]
             _discard(self._by_id, (entry.namespace, entry.workflow_id), uid)
             _discard(self._by_parent, entry.parent_uid, uid)
         return entry
@@ -125,7 +129,7 @@ class Directory:
 
     def named(self, namespace: str, name: str) -> Entry | None:
         """A run by its name."""
-        return next((e for e in self._by_uid.values() if (e.namespace, e.name) == (namespace, name)), None)
+        return self._by_uid.get(self._by_name.get((namespace, name), ""))
 
     def newest(self, namespace: str, workflow_id: str) -> Entry | None:
         """The run of a workflow id that is open or, where none is, that was open last."""

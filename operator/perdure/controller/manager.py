@@ -151,9 +151,18 @@ class Manager:
         """
         return self._runs.get(entry.uid) or await self._fetch(entry)
 
+    @property
+    def client(self) -> api.Client:
+        """Speaks to the API server."""
+        return self._tools.client
+
     def running(self, uid: str) -> Run | None:
         """The run, if this process works on it."""
         return self._runs.get(uid)
+
+    def all_running(self) -> list[Run]:
+        """The runs that this process works on."""
+        return list(self._runs.values())
 
     async def learned(self) -> None:
         """Wait until every run is known that there is."""

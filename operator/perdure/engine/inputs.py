@@ -206,6 +206,16 @@ class ActivityBeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityReturned:
+    """A worker went away before it had the attempt that it was given."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    fence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWanted:
     """Somebody wants a worker to be asked without anything having happened: an update is to be validated, or a query."""
 
@@ -254,6 +264,14 @@ class TaskCompleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReturned:
+    """A worker went away before it had the task that it was given."""
+
+    request_id: str
+    token: TaskToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
     """A worker could not decide."""
 
@@ -271,8 +289,9 @@ class StickinessReset:
     request_id: str
 
 
-TaskInput: TypeAlias = TaskWanted | TaskTaken | TaskCompleted | TaskFailed | StickinessReset
-WorkerInput: TypeAlias = ActivityTaken | ActivityReported | ActivityBeat | TaskInput
+TaskInput: TypeAlias = TaskWanted | TaskTaken | TaskReturned | TaskCompleted | TaskFailed | StickinessReset
+ActivityInput: TypeAlias = ActivityTaken | ActivityReturned | ActivityReported | ActivityBeat
+WorkerInput: TypeAlias = ActivityInput | TaskInput
 Request: TypeAlias = (
     SignalRequested
     | CancelRequested

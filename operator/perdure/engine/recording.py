@@ -69,7 +69,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         UndecidableError: the command cannot be obeyed.
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
-    said = {name: getattr(command, name) for name in _names(type(command))}
+    said = {name: getattr(command, name) for name in _names(command.__class__)}
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])

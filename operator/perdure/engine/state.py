@@ -50,6 +50,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     retry_policy: RetryPolicy = RetryPolicy()
     task_queue: str = ""
     """Where workers poll for it; empty: it is done by a pod."""
+    header: Any = None
+    priority: Any = None
     first_scheduled_time: datetime
 
     # Kept beside the history:
@@ -511,6 +513,8 @@ def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
         heartbeat_timeout=event.heartbeat_timeout,
         retry_policy=event.retry_policy,
         task_queue=event.task_queue,
+        header=event.header,
+        priority=event.priority,
         first_scheduled_time=event.event_time,
         scheduled_time=event.event_time,
     )

@@ -271,11 +271,18 @@ class _Pass:
                 | inp.ActivityAnswered()
             ):
                 self.take_request(item)
-            case inp.ActivityTaken() | inp.ActivityReported() | inp.ActivityBeat():
+            case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
                 self.answers[item.request_id] = self.take_report(item)
-            case inp.TaskWanted() | inp.TaskTaken() | inp.TaskCompleted() | inp.TaskFailed() | inp.StickinessReset():
-                if self.tasks is not None:
-                    self.answers[item.request_id] = self.tasks.take(item)
+            case (
+                inp.TaskWanted()
+                | inp.TaskTaken()
+                | inp.TaskReturned()
+                | inp.TaskCompleted()
+                | inp.TaskFailed()
+                | inp.StickinessReset()
+            ):
+                no = Answer(ok=False, reason="TaskNotFound", message="no worker decides this run")
+                self.answers[item.request_id] = self.tasks.take(item) if self.tasks is not None else no
             case _:
                 self.take_attempt(item)
 
@@ -387,7 +394,7 @@ class _Pass:
 
     # Activities
 
-    def take_report(self, item: inp.ActivityTaken | inp.ActivityReported | inp.ActivityBeat) -> Answer:
+    def take_report(self, item: inp.ActivityInput) -> Answer:  # noqa: PLR0911 (one for each case)
         """What a worker says of an attempt."""
         activity = self.state.activity(item.scheduled_event_id)
         ended = self.state.code.ended_activities() if self.state.code else ()
@@ -405,6 +412,11 @@ class _Pass:
             return _OK
         if item.fence and item.fence != activity.fence and activity.started_time is not None:
             return Answer(ok=False, reason="ActivityNotFound", message="the attempt was handed out to another worker")
+        if isinstance(item, inp.ActivityReturned):
+            returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
+            self.state = self.state.with_activity(returned)
+            self.durable |= activity.start_recorded
+            return _OK
         if isinstance(item, inp.ActivityBeat):
             beat = inp.HeartbeatRead(
                 scheduled_event_id=item.scheduled_event_id, attempt=item.attempt, time=self.now, details=item.details

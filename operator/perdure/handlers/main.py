@@ -21,6 +21,7 @@ from perdure.controller.pods import Pods
 from perdure.controller.run import Tools
 from perdure.handlers import login, watch
 from perdure.handlers.settings import settings
+from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
@@ -45,6 +46,8 @@ class Options:
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
+    temporal_address: str = ""
+    """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Options":
@@ -59,6 +62,7 @@ class Options:
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
             instance=environment.get("POD_NAME") or socket.gethostname(),
+            temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
         )
 
 
@@ -71,11 +75,13 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
         identity = ActivityIdentity(client, options.activity_identity)
+        temporal = Temporal(options.temporal_address)
         tools = Tools(
             client=client,
             pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
             definitions=Definitions(client),
             recorder=Recorder(client, instance=options.instance),
+            workers=temporal.workers(),
         )
         manager = Manager(tools, namespaces=options.namespaces)
         registry = kopf.OperatorRegistry()
@@ -90,7 +96,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
         def not_ready() -> str | None:
             return None if ready.is_set() else "the watches have not begun"
 
-        async with health.serve(options.port, live=manager.trouble, ready=not_ready):
+        async with health.serve(options.port, live=manager.trouble, ready=not_ready), temporal.serve(manager):
             # The work begins before kopf does: at its end, kopf waits for, and cancels, every task younger than itself.
             work = asyncio.create_task(manager.run(), name="work")
             watches = asyncio.create_task(

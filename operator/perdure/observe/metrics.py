@@ -25,6 +25,10 @@ WATCH_LAG = Counter(
     "perdure_watch_missed", "Objects that a sweep found changed though no watch event had told.", registry=REGISTRY
 )
 
+RPCS = Counter(
+    "perdure_temporal_rpcs", "RPCs of Temporal clients and workers, by outcome.", ["rpc", "code"], registry=REGISTRY
+)
+
 
 def render() -> bytes:
     """All metrics in Prometheus' text format."""

@@ -109,12 +109,14 @@ def reclaim(state: "State", epoch: str) -> "State":
     code = state.code
     if code is None or code.task is None or code.task.started_time is None or code.task.epoch == epoch:
         return state
-    task = msgspec.structs.replace(
-        code.task, started_time=None, started_event_id=0, epoch="", identity="", request_id="", sticky_queue=""
-    )
-    if task.speculative:
-        return msgspec.structs.replace(state, code=msgspec.structs.replace(code, task=None))
+    task = None if code.task.speculative else _untaken(code.task)
     return msgspec.structs.replace(state, code=msgspec.structs.replace(code, task=task))
+
+
+def _untaken(task: Task) -> Task:
+    return msgspec.structs.replace(
+        task, started_time=None, started_event_id=0, epoch="", identity="", request_id="", sticky_queue=""
+    )
 
 
 def _deadline(task: Task, code: Code) -> tuple[datetime, TimeoutType] | None:
@@ -279,6 +281,8 @@ class Tasks:
                 return self._want()
             case inp.TaskTaken():
                 return self._hand_out(item)
+            case inp.TaskReturned():
+                return self._returned(item)
             case inp.TaskCompleted():
                 return self._completed(item)
             case inp.TaskFailed():
@@ -321,6 +325,14 @@ class Tasks:
             suggest_continue_as_new=events > SUGGEST_EVENTS or size > SUGGEST_BYTES,
             history_size_bytes=size,
         )
+        return _yes()
+
+    def _returned(self, item: inp.TaskReturned) -> Answer:
+        task = self._holds(item.token)
+        if task is None:
+            return _no("TaskNotFound", "Workflow task not found.")
+        self._change(task=_untaken(task))
+        self._flush()
         return _yes()
 
     def _holds(self, token: inp.TaskToken) -> Task | None:

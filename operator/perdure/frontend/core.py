@@ -1,0 +1,176 @@
+"""What the services of the frontend share: runs, task queues, updates, queries, and how a run's news reaches them."""
+
+import asyncio
+import uuid
+from datetime import datetime
+
+from temporalio.api.update.v1 import Outcome
+
+from perdure.controller.directory import Entry
+from perdure.controller.run import Run
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.history import decode_events
+from perdure.engine.state import State
+from perdure.frontend import failures
+from perdure.frontend.history import Historian
+from perdure.frontend.payloads import payloads
+from perdure.frontend.queries import Queries, Query
+from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.runs import Runs
+from perdure.frontend.updates import Updates
+from perdure.frontend.visibility import Visibility
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+_STICKY_SECONDS = 5.0
+"""How long a query waits for the worker that has the workflow in memory."""
+UPDATE_LOST = Failure(
+    kind=FailureKind.APPLICATION,
+    type="AcceptedUpdateCompletedWorkflow",
+    message="Workflow Update failed because the Workflow completed before the Update completed.",
+    source="Server",
+    non_retryable=True,
+)
+"""What an update comes to that was accepted and did not end before the workflow did (workflow/update/abort_reason.go)."""
+
+
+class Core:
+    """The state of the frontend. Nothing in it is needed after a restart."""
+
+    runs: Runs
+
+    def __init__(self) -> None:
+        self.epoch = uuid.uuid4().hex
+        self.queues = TaskQueues()
+        self.updates = Updates()
+        self.queries = Queries()
+        self.visibility = Visibility()
+        self.registered: dict[str, dict[str, str]] = {}
+        """The search attributes that clients have registered, by namespace: name and type."""
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    # From the controller
+
+    def follow(self, run: Run) -> None:
+        """A run has come to a new state."""
+        state, run_id = run.state, run.ref.uid
+        if state is None or state.closed or run.gone:
+            self.queues.settle(run_id, {})
+        else:
+            self.queues.settle(run_id, self._offers(run, state, now()))
+        if state is not None and state.closed:
+            self._end_updates(run, state)
+        self.runs.changed(run_id)
+
+    def seen(self, obj: api.Object, *, deleted: bool) -> None:
+        """A WorkflowRun is there, has changed, or is gone."""
+        self.visibility.seen(obj, deleted=deleted)
+        if deleted and hasattr(self, "runs"):
+            self.queues.settle(obj["metadata"]["uid"], {})
+            self.runs.changed(obj["metadata"]["uid"])
+
+    def _offers(self, run: Run, state: State, time: datetime) -> dict[Offer, QueueName]:
+        namespace, run_id = run.ref.namespace, run.ref.uid
+        offers: dict[Offer, QueueName] = {}
+        task = state.code.task if state.code else None
+        if state.code is not None and task is not None and task.started_time is None and state.paused is None:
+            queue = QueueName(namespace, Kind.WORKFLOW, state.code.task_queue)
+            sticky = QueueName(namespace, Kind.WORKFLOW, task.sticky_queue)
+            if task.sticky_queue and self.queues.alive(sticky):
+                queue = sticky
+            offers[Offer(run_id, task.scheduled_event_id, task.attempt)] = queue
+        for activity in state.activities.values():
+            if activity.by_worker and activity.started_time is None and state.may_start(activity, time):
+                offer = Offer(run_id, activity.scheduled_event_id, activity.attempt)
+                offers[offer] = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+        return offers
+
+    # Updates
+
+    def _end_updates(self, run: Run, state: State) -> None:
+        """A run has closed: what was accepted and has not ended fails, what nobody has accepted is told so."""
+        records = state.code.updates if state.code else {}
+        for update in self.updates.open(run.ref.uid):
+            record = records.get(update.update_id)
+            if record is None:
+                update.abort()
+            elif record.completed_event_id:
+                event = next(e for e in self.events_of(run) if e.event_id == record.completed_event_id)
+                assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
+                update.end(outcome_of(event))
+            else:
+                update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+
+    @staticmethod
+    def events_of(run: Run) -> tuple[ev.AnyEvent, ...]:
+        """The history of a run that this process works on."""
+        return decode_events(run.object["status"]["history"]["events"])
+
+    def historian(self, namespace: str) -> Historian:
+        """Turns histories of a namespace into Temporal's."""
+        return Historian(namespace, self.runs.run_id_of(namespace))
+
+    def attribute_types(self, namespace: str) -> dict[str, str]:
+        """The search attributes that are known in a namespace, and the type of each."""
+        return {**self.visibility.attribute_types(namespace), **self.registered.get(namespace, {})}
+
+    # Queries
+
+    def dispatch_query(self, entry: Entry, query: Query) -> None:
+        """Have a worker answer a query: with the workflow task that is due, or by itself."""
+        run = self.runs.manager.running(entry.uid)
+        state = run.state if run is not None else None
+        code = state.code if state is not None else None
+        if state is not None and code is not None and not state.closed:
+            if code.task is not None and not code.deciding:
+                query.attached = True
+                return
+            if code.deciding or not code.previous_started_event_id:
+                query.attached = True  # goes with the next task or, where none follows, by itself after this one
+                return
+        query.attached = False
+        self._offer_query(entry, query, code.sticky_queue if code is not None else "")
+
+    def _offer_query(self, entry: Entry, query: Query, sticky_queue: str) -> None:
+        record = self.visibility.get(entry.uid)
+        sticky = QueueName(entry.namespace, Kind.WORKFLOW, sticky_queue)
+        normal = QueueName(entry.namespace, Kind.WORKFLOW, record.task_queue if record is not None else "")
+        name = sticky if sticky_queue and self.queues.alive(sticky) else normal
+        offer = Offer(entry.uid, query=query.query_id)
+        self.queues.offer(offer, name)
+
+        def withdraw(_: object) -> None:
+            self.queues.withdraw(offer, name)
+            self.queues.withdraw(offer, normal)
+
+        query.answer.add_done_callback(withdraw)
+        if name == sticky:
+            asyncio.get_running_loop().call_later(_STICKY_SECONDS, self._leave_sticky, query, offer, sticky, normal)
+
+    def _leave_sticky(self, query: Query, offer: Offer, sticky: QueueName, normal: QueueName) -> None:
+        if not query.answer.done():
+            self.queues.withdraw(offer, sticky)
+            self.queues.offer(offer, normal)
+
+    def want_task(self, run: Run) -> None:
+        """Have a worker asked soon: an update waits for it."""
+        entry = self.runs.manager.directory.get(run.ref.uid)
+        if entry is not None:
+            wanted = self.runs.ask(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+            task = asyncio.get_running_loop().create_task(wanted)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:
+    """What an update has come to."""
+    if event.failure is not None:
+        return Outcome(failure=failures.to_proto(event.failure))
+    outcome = Outcome()
+    outcome.success.SetInParent()
+    found = payloads(event.result)
+    if found is not None:
+        outcome.success.CopyFrom(found)
+    return outcome

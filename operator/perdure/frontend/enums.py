@@ -1,0 +1,31 @@
+"""Enums: ``EVENT_TYPE_TIMER_FIRED`` on Temporal's side, ``TimerFired`` on ours."""
+
+from functools import cache
+from typing import Any
+
+
+@cache
+def _names(kind: Any) -> tuple[dict[str, int], dict[int, str]]:
+    descriptor = kind.DESCRIPTOR
+    prefix = "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(descriptor.name)).upper() + "_"
+    there: dict[str, int] = {}
+    back: dict[int, str] = {}
+    for value in descriptor.values:
+        name = "".join(word.capitalize() for word in value.name.removeprefix(prefix).split("_"))
+        there[name] = value.number
+        back.setdefault(value.number, name)
+    return there, back
+
+
+_ALIASES = {"Cancelled": "Canceled"}
+
+
+def to_enum(kind: Any, name: str) -> Any:
+    """The number of a CamelCase name; 0 for one that the enum does not know."""
+    there, _ = _names(kind)
+    return there.get(name, there.get(_ALIASES.get(name, ""), 0))
+
+
+def from_enum(kind: Any, number: int) -> str:
+    """The CamelCase name of a number; empty for one that the enum does not know."""
+    return _names(kind)[1].get(number, "")

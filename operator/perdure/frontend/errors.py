@@ -1,0 +1,123 @@
+"""What goes wrong, in the form that Temporal SDKs understand: a gRPC status with a detail of Temporal's types."""
+
+from collections.abc import Sequence
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import GrpcStatus
+from temporalio.api.enums.v1 import ResourceExhaustedCause
+from temporalio.api.errordetails.v1 import (
+    MultiOperationExecutionFailure,
+    NamespaceNotFoundFailure,
+    NotFoundFailure,
+    PermissionDeniedFailure,
+    QueryFailedFailure,
+    ResourceExhaustedFailure,
+    WorkflowExecutionAlreadyStartedFailure,
+)
+from temporalio.api.failure.v1 import Failure, MultiOperationExecutionAborted
+
+
+class RpcError(Exception):
+    """An RPC fails with a code, a message and perhaps a detail."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, detail: Message | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+
+    def status(self) -> GrpcStatus:
+        """The status, as it goes over the wire beside the code."""
+        made = GrpcStatus(code=self.code.value[0], message=self.message)
+        if self.detail is not None:
+            packed = AnyMessage()
+            packed.Pack(self.detail)
+            made.details.append(packed)
+        return made
+
+
+def invalid(message: str, detail: Message | None = None) -> RpcError:
+    """The request cannot be understood or obeyed, now or later."""
+    return RpcError(grpc.StatusCode.INVALID_ARGUMENT, message, detail)
+
+
+def not_found(message: str) -> RpcError:
+    """There is no such thing."""
+    return RpcError(grpc.StatusCode.NOT_FOUND, message, NotFoundFailure())
+
+
+def namespace_not_found(namespace: str) -> RpcError:
+    """There is no such namespace."""
+    message = f"Namespace {namespace} is not found."
+    return RpcError(grpc.StatusCode.NOT_FOUND, message, NamespaceNotFoundFailure(namespace=namespace))
+
+
+def already_started(message: str, run_id: str, first_run_id: str, request_id: str = "") -> RpcError:
+    """The workflow id is taken."""
+    detail = WorkflowExecutionAlreadyStartedFailure(
+        start_request_id=request_id, run_id=run_id, first_execution_run_id=first_run_id
+    )
+    return RpcError(grpc.StatusCode.ALREADY_EXISTS, message, detail)
+
+
+def query_failed(failure: Failure) -> RpcError:
+    """A workflow has answered a query with a failure."""
+    return invalid(failure.message, QueryFailedFailure(failure=failure))
+
+
+def busy(message: str) -> RpcError:
+    """Not now; SDKs try again."""
+    detail = ResourceExhaustedFailure(cause=ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW)
+    return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
+
+
+def precondition(message: str) -> RpcError:
+    """The workflow does not stand as it would have to."""
+    return RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def unavailable(message: str) -> RpcError:
+    """The API server does not do its part; SDKs try again."""
+    return RpcError(grpc.StatusCode.UNAVAILABLE, message)
+
+
+def too_late(message: str) -> RpcError:
+    """Nobody answered in time."""
+    return RpcError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+
+
+def unauthenticated(message: str) -> RpcError:
+    """Who is that?"""
+    return RpcError(grpc.StatusCode.UNAUTHENTICATED, message)
+
+
+def denied(message: str) -> RpcError:
+    """Not allowed."""
+    return RpcError(grpc.StatusCode.PERMISSION_DENIED, message, PermissionDeniedFailure(reason=message))
+
+
+def unimplemented(message: str) -> RpcError:
+    """Not offered."""
+    return RpcError(grpc.StatusCode.UNIMPLEMENTED, message)
+
+
+def several(failed: int, errors: Sequence[RpcError | None]) -> RpcError:
+    """One of the operations that were to be done together has failed: the `failed`-th of them; the others were not done."""
+    detail = MultiOperationExecutionFailure()
+    for error in errors:
+        status = detail.statuses.add()
+        if error is None:
+            status.code = grpc.StatusCode.ABORTED.value[0]
+            status.message = "Operation was aborted."
+            packed = AnyMessage()
+            packed.Pack(MultiOperationExecutionAborted())
+            status.details.append(packed)
+            continue
+        status.code = error.code.value[0]
+        status.message = error.message
+        status.details.extend(error.status().details)
+    cause = errors[failed]
+    assert cause is not None
+    return RpcError(cause.code, "Update-with-Start could not be executed.", detail)

@@ -1,0 +1,237 @@
+"""Histories: our events as Temporal's.
+
+Events and attributes bear Temporal's names, so most of it goes by the fields of the message: what has our value's name is
+filled with it, each type of field in its own way. What stands elsewhere on Temporal's side is told in `_SPECIAL`.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+from temporalio.api import enums
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.enums.v1 import EventType, TaskQueueKind
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+
+from perdure.engine import events as ev
+from perdure.engine.failures import Failure
+from perdure.engine.retry import RetryPolicy
+from perdure.frontend import failures
+from perdure.frontend import payloads as data
+from perdure.frontend.enums import to_enum
+
+RunIds = Callable[[str], str]
+"""Gives the run id of a WorkflowRun by its name; empty where it is not known."""
+
+
+class Historian:
+    """Turns the events of one run into Temporal's."""
+
+    def __init__(self, namespace: str, run_ids: RunIds) -> None:
+        """`run_ids` finds the next run of a chain by its name."""
+        self._namespace = namespace
+        self._run_ids = run_ids
+
+    def all(self, events: Iterable[ev.AnyEvent]) -> list[HistoryEvent]:
+        """Each event."""
+        return [self.one(event) for event in events]
+
+    def one(self, event: ev.AnyEvent) -> HistoryEvent:
+        """One event."""
+        name = type(event).__name__
+        made = HistoryEvent(
+            event_id=event.event_id, event_type=to_enum(EventType, name), task_id=event.event_id, version=0
+        )
+        made.event_time.FromDatetime(event.event_time)
+        metadata = data.user_metadata(event.user_metadata)
+        if metadata is not None:
+            made.user_metadata.CopyFrom(metadata)
+        attributes = getattr(made, _attributes_of(name))
+        attributes.SetInParent()
+        self._fill(attributes, event)
+        return made
+
+    def _fill(self, attributes: Any, event: ev.AnyEvent) -> None:
+        fields = attributes.DESCRIPTOR.fields_by_name
+        source: Any = event.start if isinstance(event, ev.StartChildWorkflowExecutionInitiated) else None
+        for holder in (source, source.extras if source is not None else None, event):
+            if holder is not None:
+                _copy(attributes, fields, holder)
+        if "namespace" in fields:
+            attributes.namespace = self._namespace
+        if "workflow_execution" in fields:
+            attributes.workflow_execution.CopyFrom(_execution(event))
+        following = getattr(event, "new_workflow_run", "")
+        if following:
+            attributes.new_execution_run_id = self._run_ids(following)
+        special = _SPECIAL.get(type(event))
+        if special is not None:
+            special(attributes, event)
+
+
+def _execution(event: Any) -> WorkflowExecution:
+    return WorkflowExecution(workflow_id=event.workflow_id, run_id=getattr(event, "run_id", ""))
+
+
+@cache
+def _attributes_of(event: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in event).lstrip("_") + "_event_attributes"
+
+
+def _copy(target: Any, fields: Any, source: Any) -> None:
+    """Fill the fields that have the name of one of ours."""
+    for name in source.__struct_fields__:
+        field = fields.get(name)
+        value = getattr(source, name)
+        if field is not None and value is not None and name not in {"namespace", "parent"}:
+            put(target, field, value)
+
+
+def put(target: Any, field: FieldDescriptor, value: Any) -> None:
+    """Fill one field of a message, by its type."""
+    if field.message_type is None:
+        if field.enum_type is not None:
+            kind = getattr(enums.v1, field.enum_type.name)
+            setattr(target, field.name, to_enum(kind, str(value.value if isinstance(value, StrEnum) else value)))
+        else:
+            setattr(target, field.name, value)
+        return
+    sub: Message = getattr(target, field.name)
+    made = _message(field.message_type.name, value)
+    if made is not None:
+        sub.CopyFrom(made)
+    elif isinstance(value, timedelta):
+        sub.FromTimedelta(value)  # type: ignore[attr-defined]
+    elif isinstance(value, datetime):
+        sub.FromDatetime(value)  # type: ignore[attr-defined]
+    elif field.message_type.name in {"WorkflowType", "ActivityType", "TaskQueue"}:
+        if value:
+            sub.name = value  # type: ignore[attr-defined]
+    elif isinstance(value, dict):
+        ParseDict(value, sub, ignore_unknown_fields=True)
+
+
+def _message(kind: str, value: Any) -> Message | None:
+    match kind:
+        case "Payloads":
+            return Payloads(payloads=data.from_json(value))
+        case "Failure" if isinstance(value, Failure):
+            return failures.to_proto(value)
+        case "Header":
+            return data.header(value)
+        case "Memo":
+            return data.memo(value)
+        case "SearchAttributes":
+            return data.attributes(value)
+        case "RetryPolicy" if isinstance(value, RetryPolicy):
+            return retry_policy(value)
+        case _:
+            return None
+
+
+def retry_policy(policy: RetryPolicy) -> ProtoRetryPolicy:
+    """A retry policy as Temporal's, with every default written out."""
+    made = ProtoRetryPolicy(
+        backoff_coefficient=policy.backoff_coefficient,
+        maximum_attempts=policy.maximum_attempts,
+        non_retryable_error_types=policy.non_retryable_error_types,
+    )
+    made.initial_interval.FromTimedelta(policy.initial_interval)
+    longest = policy.maximum_interval if policy.maximum_interval is not None else 100 * policy.initial_interval
+    made.maximum_interval.FromTimedelta(longest)
+    return made
+
+
+# What stands elsewhere
+
+
+def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
+    if event.parent is not None:
+        attributes.parent_workflow_execution.CopyFrom(
+            WorkflowExecution(workflow_id=event.parent.workflow_id, run_id=event.parent.run_id)
+        )
+        attributes.parent_initiated_event_id = event.parent.initiated_event_id
+    if event.root_run_id:
+        attributes.root_workflow_execution.CopyFrom(
+            WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
+        )
+    attributes.attempt = event.attempt
+    attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+
+
+def _task_scheduled(attributes: Any, event: ev.WorkflowTaskScheduled) -> None:
+    kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY if event.sticky else TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    attributes.task_queue.CopyFrom(TaskQueue(name=event.task_queue, kind=kind))
+
+
+def _activity_scheduled(attributes: Any, event: ev.ActivityTaskScheduled) -> None:  # noqa: ARG001 (like the others)
+    for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
+        getattr(attributes, name).SetInParent()
+    attributes.heartbeat_timeout.SetInParent()
+
+
+def _marker(attributes: Any, event: ev.MarkerRecorded) -> None:
+    for name, value in (event.details or {}).items():
+        attributes.details[name].CopyFrom(Payloads(payloads=data.from_json(value)))
+
+
+def _update_accepted(attributes: Any, event: ev.WorkflowExecutionUpdateAccepted) -> None:
+    attributes.protocol_instance_id = event.update_id
+    request = attributes.accepted_request
+    request.meta.update_id = event.update_id
+    request.meta.identity = event.identity
+    request.input.name = event.name
+    if event.input is not None:
+        request.input.args.payloads.extend(data.from_json(event.input))
+    header = data.header(event.header)
+    if header is not None:
+        request.input.header.CopyFrom(header)
+
+
+def _update_completed(attributes: Any, event: ev.WorkflowExecutionUpdateCompleted) -> None:
+    attributes.meta.update_id = event.update_id
+    attributes.meta.identity = event.identity
+    if event.failure is not None:
+        attributes.outcome.failure.CopyFrom(failures.to_proto(event.failure))
+    else:
+        attributes.outcome.success.payloads.extend(data.from_json(event.result))
+        attributes.outcome.success.SetInParent()
+
+
+_CAUSES = {
+    "WorkflowExecutionAlreadyStarted": "WorkflowAlreadyExists",
+    "ExternalWorkflowExecutionNotFound": "ExternalWorkflowExecutionNotFound",
+}
+
+
+def _failed_to_reach(attributes: Any, event: Any) -> None:
+    field = attributes.DESCRIPTOR.fields_by_name["cause"]
+    kind = getattr(enums.v1, field.enum_type.name)
+    attributes.cause = to_enum(kind, _CAUSES.get(event.failure.type or "", ""))
+
+
+def _child_initiated(attributes: Any, event: ev.StartChildWorkflowExecutionInitiated) -> None:
+    attributes.control = ""
+    attributes.workflow_id = event.start.workflow_id
+    attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+
+
+_SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
+    ev.WorkflowExecutionStarted: _started,
+    ev.WorkflowTaskScheduled: _task_scheduled,
+    ev.ActivityTaskScheduled: _activity_scheduled,
+    ev.MarkerRecorded: _marker,
+    ev.WorkflowExecutionUpdateAccepted: _update_accepted,
+    ev.WorkflowExecutionUpdateCompleted: _update_completed,
+    ev.StartChildWorkflowExecutionInitiated: _child_initiated,
+    ev.StartChildWorkflowExecutionFailed: _failed_to_reach,
+    ev.SignalExternalWorkflowExecutionFailed: _failed_to_reach,
+    ev.RequestCancelExternalWorkflowExecutionFailed: _failed_to_reach,
+}

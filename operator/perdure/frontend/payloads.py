@@ -1,0 +1,252 @@
+"""Payloads: opaque bytes with metadata on Temporal's side, JSON on ours.
+
+What is plain JSON to begin with, and comes back byte by byte through the API server, is kept as the JSON that it is: so people can
+read it, and code and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole) is
+kept as it is, in base64::
+
+    {"orderId": 7}                                                     one payload, json/plain
+    {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
+    {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict, ParseDict
+from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
+from temporalio.api.sdk.v1 import UserMetadata
+
+_LARGEST = 2**53
+"""Whole numbers beyond this may come back as others from a program that knows only floating point."""
+_DEEPEST = 64
+_TYPES = {"Keyword", "Text", "Int", "Double", "Bool", "Datetime", "KeywordList"}
+
+
+def canonical(value: Any) -> bytes:
+    """JSON as Temporal's Python SDK writes it."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
+    """Whether the API server gives a JSON value back unchanged."""
+    match value:
+        case None | bool() | str():
+            return True
+        case int():
+            return -_LARGEST < value < _LARGEST
+        case list():
+            return depth < _DEEPEST and all(_stays_as_it_is(each, depth + 1) for each in value)
+        case dict():
+            return depth < _DEEPEST and all(_stays_as_it_is(each, depth + 1) for each in value.values())
+        case _:
+            return False
+
+
+def _readable(payload: Payload) -> tuple[bool, Any]:
+    """Whether a payload is JSON that comes back byte by byte; and the value."""
+    if dict(payload.metadata) != {"encoding": b"json/plain"}:
+        return False, None
+    try:
+        value = json.loads(payload.data)
+    except (ValueError, RecursionError):
+        return False, None
+    return _stays_as_it_is(value) and canonical(value) == payload.data, value
+
+
+def _one_to_json(payload: Payload) -> Any:
+    readable, value = _readable(payload)
+    if readable:
+        return {"json": value}
+    metadata: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for name, content in payload.metadata.items():
+        try:
+            metadata[name] = content.decode()
+        except UnicodeDecodeError:
+            binary[name] = base64.b64encode(content).decode()
+    wrapped: dict[str, Any] = {"metadata": metadata}
+    if binary:
+        wrapped["binaryMetadata"] = binary
+    if payload.data:
+        wrapped["data"] = base64.b64encode(payload.data).decode()
+    return wrapped
+
+
+def _one_from_json(wrapped: Any) -> Payload:
+    if not isinstance(wrapped, Mapping) or "json" in wrapped:
+        value = wrapped["json"] if isinstance(wrapped, Mapping) else wrapped
+        return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
+    metadata = {name: str(text).encode() for name, text in (wrapped.get("metadata") or {}).items()}
+    metadata |= {name: base64.b64decode(text) for name, text in (wrapped.get("binaryMetadata") or {}).items()}
+    return Payload(metadata=metadata, data=base64.b64decode(wrapped.get("data") or ""))
+
+
+def to_json(payloads: Iterable[Payload]) -> Any:
+    """Payloads as JSON: None for none; the value itself for one that is plain JSON."""
+    found = [_one_to_json(payload) for payload in payloads]
+    if not found:
+        return None
+    if len(found) == 1 and "json" in found[0]:
+        value = found[0]["json"]
+        if value is not None and not _is_wrapped(value):
+            return value
+    return {"payloads": found}
+
+
+def from_json(value: Any) -> list[Payload]:
+    """Payloads from JSON, also from what no SDK has written: any value is one payload of plain JSON."""
+    if value is None:
+        return []
+    if _is_wrapped(value):
+        return [_one_from_json(wrapped) for wrapped in value["payloads"]]
+    return [_one_from_json({"json": value})]
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"payloads"} and isinstance(value["payloads"], list)
+
+
+def payloads(value: Any) -> Payloads | None:
+    """The message; None where there is nothing."""
+    return None if value is None else Payloads(payloads=from_json(value))
+
+
+def one_payload(value: Any) -> Payload:
+    """The one payload of a value."""
+    found = from_json(value)
+    return found[0] if found else _one_from_json({"json": None})
+
+
+def one_to_json(payload: Payload) -> Any:
+    """One payload as JSON; never None."""
+    return to_json([payload])
+
+
+def fields_to_json(fields: Mapping[str, Payload]) -> dict[str, Any] | None:
+    """The fields of a header or memo as JSON; None where there are none."""
+    return {name: one_to_json(payload) for name, payload in fields.items()} or None
+
+
+def header(value: Any) -> Header | None:
+    """A header from JSON."""
+    return Header(fields={name: one_payload(each) for name, each in value.items()}) if value else None
+
+
+def memo(value: Any) -> Memo | None:
+    """A memo from JSON."""
+    return Memo(fields={name: one_payload(each) for name, each in value.items()}) if value else None
+
+
+def is_nothing(payload: Payload) -> bool:
+    """Whether a payload says that an entry is to be removed."""
+    encoding = payload.metadata.get("encoding", b"")
+    return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
+
+
+def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
+    """Changes of a memo; None for what is removed."""
+    return {name: None if is_nothing(payload) else one_to_json(payload) for name, payload in fields.items()}
+
+
+# Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} where the type does not follow from the value
+
+
+def attribute_type(value: Any) -> str:
+    """The type of a search attribute, as Temporal calls it."""
+    match value:
+        case {"type": str() as given, "value": _}:
+            return given
+        case bool():
+            return "Bool"
+        case int():
+            return "Int"
+        case float():
+            return "Double"
+        case list():
+            return "KeywordList"
+        case _:
+            return "Keyword"
+
+
+def attribute_value(value: Any) -> Any:
+    """The value of a search attribute, without its type."""
+    return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= set(value) else value
+
+
+def attribute_to_json(payload: Payload, known: str | None = None) -> Any:
+    """A search attribute as JSON; None where it is to be removed. `known` is its type where the payload tells none."""
+    if is_nothing(payload):
+        return None
+    value = json.loads(payload.data)
+    given = payload.metadata.get("type", b"").decode() or known or attribute_type(value)
+    given = given if given in _TYPES else attribute_type(value)
+    if isinstance(value, list) and given != "KeywordList" and len(value) == 1:
+        value = value[0]
+    if isinstance(value, float) or attribute_type(value) != given:
+        return {"type": given, "value": str(value) if isinstance(value, float) else value}
+    return value
+
+
+def attribute(value: Any) -> Payload:
+    """A search attribute as a payload with its type."""
+    given, content = attribute_type(value), attribute_value(value)
+    if given == "Double" and isinstance(content, str):
+        content = float(content)
+    return Payload(metadata={"encoding": b"json/plain", "type": given.encode()}, data=canonical(content))
+
+
+def attributes_to_json(
+    fields: Mapping[str, Payload], known: Mapping[str, str] | None = None, *, keep_removed: bool = False
+) -> dict[str, Any]:
+    """Search attributes as JSON.
+
+    Raises:
+        ValueError: a value is no JSON.
+    """
+    found = {name: attribute_to_json(payload, (known or {}).get(name)) for name, payload in fields.items()}
+    return found if keep_removed else {name: value for name, value in found.items() if value is not None}
+
+
+def attributes(value: Mapping[str, Any] | None) -> SearchAttributes | None:
+    """Search attributes from JSON."""
+    if not value:
+        return None
+    removed = Payload(metadata={"encoding": b"json/plain"}, data=b"[]")
+    return SearchAttributes(
+        indexed_fields={name: removed if each is None else attribute(each) for name, each in value.items()}
+    )
+
+
+def attribute_moment(value: Any) -> datetime | None:
+    """The moment that a Datetime attribute names."""
+    try:
+        return datetime.fromisoformat(str(attribute_value(value)))
+    except ValueError:
+        return None
+
+
+# User metadata, and messages that only pass through
+
+
+def user_metadata_to_json(metadata: UserMetadata) -> dict[str, Any] | None:
+    """Summary and details; None where there are none."""
+    found = {name: one_to_json(getattr(metadata, name)) for name in ("summary", "details") if metadata.HasField(name)}
+    return found or None
+
+
+def user_metadata(value: Any) -> UserMetadata | None:
+    """Summary and details from JSON."""
+    return UserMetadata(**{name: one_payload(each) for name, each in value.items()}) if value else None
+
+
+def message_to_json(message: Any) -> Any:
+    """A message that nobody here looks into; None where it says nothing."""
+    return MessageToDict(message) or None
+
+
+def message_from_json(value: Any, kind: Any) -> Any:
+    """Such a message again."""
+    return ParseDict(value, kind(), ignore_unknown_fields=True)

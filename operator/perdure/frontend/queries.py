@@ -1,0 +1,69 @@
+"""Queries that wait for a worker. They leave no trace."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.query.v1 import WorkflowQuery
+
+MAX_WAITING = 10
+"""Queries that may wait for the same workflow task. (Temporal's server takes one.)"""
+
+
+@dataclass(slots=True)
+class Query:
+    """One query."""
+
+    query: WorkflowQuery
+    query_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    answer: "asyncio.Future[Payloads]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    attached: bool = False
+    """Whether it waits for a workflow task, or goes with one."""
+
+    def answered(self, result: Payloads) -> None:
+        """A worker has answered."""
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def failed(self, failure: Failure) -> None:
+        """A worker has answered with a failure."""
+        if not self.answer.done():
+            self.answer.set_exception(QueryFailedError(failure))
+
+
+class QueryFailedError(Exception):
+    """The workflow's code has answered a query with a failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Queries:
+    """The queries of all runs, by run id and query id."""
+
+    def __init__(self) -> None:
+        self._of_run: dict[str, dict[str, Query]] = {}
+
+    def add(self, run_id: str, query: WorkflowQuery) -> Query:
+        """Take in a query."""
+        made = Query(query)
+        self._of_run.setdefault(run_id, {})[made.query_id] = made
+        return made
+
+    def get(self, run_id: str, query_id: str) -> Query | None:
+        """A query that still waits."""
+        return self._of_run.get(run_id, {}).get(query_id)
+
+    def attached(self, run_id: str) -> list[Query]:
+        """Those that go with the next workflow task of a run, or with the one that a worker has."""
+        return [query for query in self._of_run.get(run_id, {}).values() if query.attached]
+
+    def drop(self, run_id: str, query_id: str) -> None:
+        """Nobody waits any more."""
+        known = self._of_run.get(run_id, {})
+        known.pop(query_id, None)
+        if not known:
+            self._of_run.pop(run_id, None)

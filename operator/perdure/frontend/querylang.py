@@ -1,0 +1,246 @@
+"""Temporal's list filter: a small SQL. Pure.
+
+``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. Knows ``=``, ``!=``,
+``<``, ``<=``, ``>``, ``>=``, ``IN``, ``BETWEEN … AND …``, ``STARTS_WITH``, each with ``NOT`` before it where that reads well, ``IS
+(NOT) NULL``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+Lookup = Callable[[str], Any]
+"""Gives the value of a field of one run by its name; None where it has none; raises KeyError where no run could have it."""
+Test = Callable[[Lookup], bool]
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")
+    | (?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    | (?P<quoted>`[^`]+`)
+    | (?P<word>[A-Za-z_][A-Za-z0-9_.-]*)
+    | (?P<sign>!=|<>|<=|>=|=|<|>|\(|\)|,)
+    )""",
+    re.VERBOSE,
+)
+MAX_LENGTH = 16_384
+
+
+class InvalidQueryError(Exception):
+    """The filter cannot be understood; the message says what is wrong, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A filter, ready to be applied."""
+
+    test: Test
+    group_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+    @property
+    def keyword(self) -> str:
+        return self.text.upper() if self.kind == "word" else self.text
+
+
+def parse(text: str) -> Query:
+    """Read a filter; an empty one takes every run.
+
+    Raises:
+        InvalidQueryError: it cannot be understood, or asks for what is not offered.
+    """
+    if len(text) > MAX_LENGTH:
+        raise InvalidQueryError(f"the query is longer than {MAX_LENGTH} characters")
+    return _Parser(_tokens(text)).query()
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise InvalidQueryError(f"syntax error near {text[at : at + 20].strip()!r}")
+        found.append(_Token(match.lastgroup, match.group(match.lastgroup)))
+        at = match.end()
+    return found
+
+
+class _Parser:
+    def __init__(self, tokens: Sequence[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+
+    def query(self) -> Query:
+        test: Test = _every
+        if self._peek() not in {"", "ORDER", "GROUP"}:
+            test = self._or()
+        group = ""
+        if self._take("GROUP"):
+            self._need("BY")
+            group = self._name()
+            if group != "ExecutionStatus":
+                raise InvalidQueryError(f"'group by' clause is only supported for ExecutionStatus, not for {group}")
+        if self._peek() == "ORDER":
+            raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
+        if self._at < len(self._tokens):
+            raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
+        return Query(test, group)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
+
+    def _take(self, keyword: str) -> bool:
+        if self._peek() != keyword:
+            return False
+        self._at += 1
+        return True
+
+    def _need(self, keyword: str) -> None:
+        if not self._take(keyword):
+            raise InvalidQueryError(f"expected {keyword!r} near {self._peek() or 'the end'!r}")
+
+    def _next(self) -> _Token:
+        if self._at >= len(self._tokens):
+            raise InvalidQueryError("the query ends too early")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _name(self) -> str:
+        token = self._next()
+        if token.kind not in {"word", "quoted"}:
+            raise InvalidQueryError(f"expected the name of a field, not {token.text!r}")
+        return token.text.strip("`")
+
+    def _or(self) -> Test:
+        tests = [self._and()]
+        while self._take("OR"):
+            tests.append(self._and())
+        return tests[0] if len(tests) == 1 else lambda run: any(test(run) for test in tests)
+
+    def _and(self) -> Test:
+        tests = [self._not()]
+        while self._take("AND"):
+            tests.append(self._not())
+        return tests[0] if len(tests) == 1 else lambda run: all(test(run) for test in tests)
+
+    def _not(self) -> Test:
+        if self._take("NOT"):
+            test = self._not()
+            return lambda run: not test(run)
+        if self._take("("):
+            self._depth += 1
+            if self._depth > 50:  # noqa: PLR2004
+                raise InvalidQueryError("parentheses are nested too deep")
+            test = self._or()
+            self._need(")")
+            self._depth -= 1
+            return test
+        return self._comparison()
+
+    def _comparison(self) -> Test:
+        name = self._name()
+        if self._take("IS"):
+            wanted = self._take("NOT")
+            self._need("NULL")
+            return lambda run: (run(name) is not None) is wanted
+        negated = self._take("NOT")
+        test = self._predicate(name)
+        return (lambda run: not test(run)) if negated else test
+
+    def _predicate(self, name: str) -> Test:
+        sign = self._next().keyword
+        match sign:
+            case "IN":
+                self._need("(")
+                values = [self._value()]
+                while self._take(","):
+                    values.append(self._value())
+                self._need(")")
+                return lambda run: any(_compare("=", run(name), value) for value in values)
+            case "BETWEEN":
+                low = self._value()
+                self._need("AND")
+                high = self._value()
+                return lambda run: _compare(">=", run(name), low) and _compare("<=", run(name), high)
+            case "STARTS_WITH":
+                prefix = self._value()
+                if not isinstance(prefix, str):
+                    raise InvalidQueryError("STARTS_WITH takes a text")
+                return lambda run: _starts(run(name), prefix)
+            case "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=":
+                value = self._value()
+                return lambda run: _compare(sign, run(name), value)
+            case _:
+                raise InvalidQueryError(f"operator {sign!r} is not supported for {name}")
+
+    def _value(self) -> Any:
+        token = self._next()
+        match token.kind:
+            case "text":
+                return _unquoted(token.text)
+            case "number":
+                return float(token.text) if any(c in token.text for c in ".eE") else int(token.text)
+            case "word" if token.keyword in {"TRUE", "FALSE"}:
+                return token.keyword == "TRUE"
+            case _:
+                raise InvalidQueryError(f"expected a value, not {token.text!r}; texts stand in quotes")
+
+
+def _every(_: Lookup) -> bool:
+    return True
+
+
+def _unquoted(text: str) -> str:
+    inner = text[1:-1]
+    if text[0] == "'":
+        inner = inner.replace("''", "'")
+    return re.sub(r"\\(.)", r"\1", inner)
+
+
+def _starts(value: Any, prefix: str) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return any(isinstance(each, str) and each.startswith(prefix) for each in values)
+
+
+def _compare(sign: str, value: Any, wanted: Any) -> bool:
+    if isinstance(value, list):
+        found = any(_compare("=", each, wanted) for each in value)
+        return not found if sign in {"!=", "<>"} else found and sign == "="
+    if value is None:
+        return sign in {"!=", "<>"}
+    if isinstance(value, datetime):
+        wanted = _moment(wanted)
+    elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
+        value, wanted = str(value).lower(), str(wanted).lower()
+    match sign:
+        case "=":
+            return bool(value == wanted)
+        case "!=" | "<>":
+            return bool(value != wanted)
+        case "<":
+            return bool(value < wanted)
+        case "<=":
+            return bool(value <= wanted)
+        case ">":
+            return bool(value > wanted)
+        case _:
+            return bool(value >= wanted)
+
+
+def _moment(wanted: Any) -> datetime:
+    try:
+        if isinstance(wanted, int):  # nanoseconds since 1970, as Temporal takes them
+            return datetime.fromtimestamp(wanted / 1e9, UTC)
+        found = datetime.fromisoformat(str(wanted))
+    except (ValueError, OverflowError):
+        raise InvalidQueryError(f"{wanted!r} is not a time in RFC 3339") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,190 @@
+"""Runs, for the frontend: found by workflow id and run id, asked, and waited for."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+from temporalio.api.common.v1 import WorkflowExecution
+
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.manager import Manager
+from perdure.controller.run import Run
+from perdure.controller.status import DamagedStateError, stored_state
+from perdure.engine import events as ev
+from perdure.engine import history, inputs
+from perdure.engine.inputs import Answer
+from perdure.engine.state import State
+from perdure.frontend.errors import RpcError, busy, invalid, not_found, unavailable
+from perdure.kube import client as api
+
+NOT_FOUND = "workflow not found for ID: {}"
+COMPLETED = "workflow execution already completed"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A run as it is recorded."""
+
+    entry: Entry
+    object: api.Object
+    state: State | None
+    """None before it has begun."""
+
+    @property
+    def events(self) -> tuple[ev.AnyEvent, ...]:
+        """The whole history."""
+        return self.events_from(1)
+
+    def events_from(self, number: int) -> tuple[ev.AnyEvent, ...]:
+        """The history from an event on."""
+        stored = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
+        return history.decode_events(stored[max(number - 1, 0) :])
+
+    @property
+    def last(self) -> ev.AnyEvent:
+        """The last event; of a run that has begun."""
+        stored = self.object["status"]["history"]["events"]
+        return history.decode_events(stored[-1:])[0]
+
+
+class Runs:
+    """The runs of this operator."""
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager = manager
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    # Finding
+
+    def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
+        """The run that is meant: by run id, or the newest of a workflow id.
+
+        Raises:
+            RpcError: there is none.
+        """
+        if not execution.workflow_id and not execution.run_id:
+            raise invalid("WorkflowId is not set on request.")
+        directory = self.manager.directory
+        if execution.run_id:
+            entry = directory.get(execution.run_id)
+            if entry is None or entry.namespace != namespace or execution.workflow_id not in {"", entry.workflow_id}:
+                raise not_found(NOT_FOUND.format(execution.workflow_id))
+        else:
+            entry = directory.newest(namespace, execution.workflow_id)
+        if entry is None or (first_run_id and entry.first_uid != first_run_id):
+            raise not_found(NOT_FOUND.format(execution.workflow_id))
+        return entry
+
+    async def view(self, entry: Entry) -> View:
+        """A run as it is recorded.
+
+        Raises:
+            RpcError: it is gone, or the API server cannot be asked.
+        """
+        run = self.manager.running(entry.uid)
+        if run is not None and run.state is not None:
+            return View(entry, run.object, run.state)
+        try:
+            url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+            obj = await self.manager.client.get(url)
+            if obj["metadata"]["uid"] != entry.uid:
+                raise not_found(NOT_FOUND.format(entry.workflow_id))
+            return View(entry, obj, stored_state(obj.get("status") or {}))
+        except api.NotFoundError:
+            raise not_found(NOT_FOUND.format(entry.workflow_id)) from None
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        except DamagedStateError as error:
+            raise RpcError(grpc.StatusCode.DATA_LOSS, str(error)) from error
+
+    async def open_run(self, entry: Entry) -> Run:
+        """A run that can be asked something; it may have closed.
+
+        Raises:
+            RpcError: it is gone, or the API server cannot be asked.
+        """
+        try:
+            run = await self.manager.find(entry)
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        if run is None:
+            raise not_found(NOT_FOUND.format(entry.workflow_id))
+        return run
+
+    # Asking
+
+    async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
+        """Ask a run for something; its answer, once that is recorded."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def told(given: Answer) -> None:
+            if not answer.done():
+                answer.set_result(given)
+
+        self.manager.ask(entry, request, told)
+        return await answer
+
+    async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
+        """Ask a run for something that it must do.
+
+        Raises:
+            RpcError: it does not.
+        """
+        answer = await self.ask(entry, request)
+        if not answer.ok:
+            raise refusal(answer)
+        return answer
+
+    # Waiting
+
+    def changed(self, run_id: str) -> None:
+        """A run has come to a new state."""
+        for waiting in self._waiting.pop(run_id, set()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is so of a run, looked at whenever it changes; whether it is."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not so():
+                    changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._waiting.setdefault(run_id, set()).add(changed)
+                    try:
+                        await changed
+                    finally:
+                        self._waiting.get(run_id, set()).discard(changed)
+        except TimeoutError:
+            return so()
+        return True
+
+    def is_closed(self, run_id: str) -> bool:
+        """Whether a run has closed, or is gone."""
+        run = self.manager.running(run_id)
+        if run is not None and run.state is not None:
+            return run.state.closed or run.gone
+        entry = self.manager.directory.get(run_id)
+        return entry is None or entry.standing is Standing.CLOSED
+
+    def run_id_of(self, namespace: str) -> Callable[[str], str]:
+        """Finds the run id of a WorkflowRun of a namespace by its name."""
+
+        def find(name: str) -> str:
+            entry = self.manager.directory.named(namespace, name)
+            return entry.uid if entry is not None else ""
+
+        return find
+
+
+def refusal(answer: Answer) -> RpcError:
+    """What a run's refusal is to a client."""
+    match answer.reason:
+        case "TargetNotFound" | "WorkflowExecutionCompleted":
+            return not_found(COMPLETED)
+        case "ActivityNotFound" | "TaskNotFound":
+            return not_found(answer.message)
+        case "WorkflowClosing":
+            return busy(answer.message)
+        case _:
+            return invalid(answer.message)

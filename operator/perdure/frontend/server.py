@@ -1,0 +1,145 @@
+"""The gRPC server: finds the handler of an RPC, and gives what goes wrong the form that SDKs understand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from temporalio.api.operatorservice import v1 as operatorservice
+from temporalio.api.workflowservice import v1 as workflowservice
+
+from perdure.controller.manager import Manager
+from perdure.frontend.core import Core
+from perdure.frontend.errors import RpcError, unavailable
+from perdure.frontend.runs import Runs
+from perdure.frontend.service.activities import Activities
+from perdure.frontend.service.call import Call
+from perdure.frontend.service.histories import Histories
+from perdure.frontend.service.listing import Listing
+from perdure.frontend.service.starting import Starting
+from perdure.frontend.service.system import System
+from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.service.updating import Updating
+from perdure.frontend.service.workflows import Workflows
+from perdure.kube import client as api
+from perdure.observe import metrics
+
+MAX_MESSAGE = 4 * 1024 * 1024
+_SERVICES = {
+    "temporal.api.workflowservice.v1.WorkflowService": workflowservice,
+    "temporal.api.operatorservice.v1.OperatorService": operatorservice,
+}
+_STATUS_DETAILS = "grpc-status-details-bin"
+
+Handler = Callable[[Any, Call], Awaitable[Any]]
+
+
+class Frontend(Core):
+    """The frontend of one operator."""
+
+    def attach(self, manager: Manager) -> None:
+        """Serve the runs of a manager."""
+        self.runs = Runs(manager)
+
+    def handlers(self) -> dict[str, Handler]:
+        """Every RPC that is offered, by its name."""
+        starting = Starting(self)
+        found: dict[str, Handler] = {}
+        for service in (
+            WorkflowTasks(self),
+            Activities(self),
+            starting,
+            Workflows(self),
+            Updating(self, starting),
+            Histories(self),
+            Listing(self),
+            System(self),
+        ):
+            for name in dir(service):
+                if not name.startswith("_") and name != "begin":
+                    found["".join(word.capitalize() for word in name.split("_"))] = getattr(service, name)
+        return found
+
+
+@asynccontextmanager
+async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
+    """Serve at an address such as ``127.0.0.1:7233``; gives the port.
+
+    Raises:
+        RuntimeError: the address cannot be had.
+    """
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.so_reuseport", 0),
+        ]
+    )
+    server.add_generic_rpc_handlers(_generic_handlers(frontend.handlers()))
+    server.add_generic_rpc_handlers((_health(),))
+    port = server.add_insecure_port(address)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=1.0)
+
+
+def _generic_handlers(handlers: dict[str, Handler]) -> tuple[grpc.GenericRpcHandler, ...]:
+    made = []
+    for service, module in _SERVICES.items():
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _served(name, handler),
+                request_deserializer=getattr(module, f"{name}Request").FromString,
+                response_serializer=getattr(module, f"{name}Response").SerializeToString,
+            )
+            for name, handler in handlers.items()
+            if hasattr(module, f"{name}Request")
+        }
+        made.append(grpc.method_handlers_generic_handler(service, methods))
+    return tuple(made)
+
+
+def _served(name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
+    log = structlog.get_logger("perdure.frontend").bind(rpc=name)
+
+    async def serve_one(request: Any, context: Any) -> Any:
+        call = Call(context.time_remaining(), tuple(context.invocation_metadata() or ()))
+        try:
+            response = await handler(request, call)
+        except RpcError as error:
+            await _abort(name, context, error)
+        except (api.ApiError, *api.TRANSIENT) as error:
+            log.warning("The API server did not do its part", error=repr(error))
+            await _abort(name, context, unavailable(str(error)))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("An RPC has failed")
+            await _abort(name, context, RpcError(grpc.StatusCode.INTERNAL, repr(error)))
+        else:
+            metrics.RPCS.labels(rpc=name, code="OK").inc()
+            return response
+
+    return serve_one
+
+
+async def _abort(name: str, context: Any, error: RpcError) -> None:
+    metrics.RPCS.labels(rpc=name, code=error.code.name).inc()
+    if error.detail is not None:
+        context.set_trailing_metadata(((_STATUS_DETAILS, error.status().SerializeToString()),))
+    await context.abort(error.code, error.message)
+
+
+def _health() -> grpc.GenericRpcHandler:
+    """grpc.health.v1: that this process answers is what there is to know. The message is one enum, 1 for SERVING."""
+
+    async def check(request: bytes, context: Any) -> bytes:  # noqa: ARG001 (gRPC's form)
+        return b"\x08\x01"
+
+    methods = {"Check": grpc.unary_unary_rpc_method_handler(check)}
+    return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)

@@ -1,0 +1,277 @@
+"""RPCs about activities: of the workers that do them, and of those who answer for one from elsewhere."""
+
+import asyncio
+import uuid
+from time import monotonic
+from typing import Any
+
+from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    PollActivityTaskQueueResponse,
+    RecordActivityTaskHeartbeatByIdRequest,
+    RecordActivityTaskHeartbeatByIdResponse,
+    RecordActivityTaskHeartbeatRequest,
+    RecordActivityTaskHeartbeatResponse,
+    RespondActivityTaskCanceledByIdRequest,
+    RespondActivityTaskCanceledByIdResponse,
+    RespondActivityTaskCanceledRequest,
+    RespondActivityTaskCanceledResponse,
+    RespondActivityTaskCompletedByIdRequest,
+    RespondActivityTaskCompletedByIdResponse,
+    RespondActivityTaskCompletedRequest,
+    RespondActivityTaskCompletedResponse,
+    RespondActivityTaskFailedByIdRequest,
+    RespondActivityTaskFailedByIdResponse,
+    RespondActivityTaskFailedRequest,
+    RespondActivityTaskFailedResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import inputs
+from perdure.engine.state import PendingActivity
+from perdure.frontend import failures
+from perdure.frontend import payloads as data
+from perdure.frontend.core import Core
+from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.history import retry_policy
+from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.service.call import LONGEST_POLL, Call
+from perdure.frontend.tokens import ActivityToken, pack, unpack
+
+
+class Activities:
+    """Hands out attempts, and takes what is said of them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # Handing out
+
+    async def poll_activity_task_queue(
+        self, request: PollActivityTaskQueueRequest, call: Call
+    ) -> PollActivityTaskQueueResponse:
+        """Wait for an attempt; an empty answer if there is none in time."""
+        if not request.task_queue.name:
+            raise invalid("TaskQueue is not set on request.")
+        name = QueueName(request.namespace, Kind.ACTIVITY, request.task_queue.name)
+        until = monotonic() + call.within(LONGEST_POLL)
+        while (left := until - monotonic()) > 0:
+            offer = await self._core.queues.poll(name, request.identity, left)
+            if offer is None:
+                break
+            given = await self._take(offer, request.identity)
+            if given is not None:
+                return given
+        return PollActivityTaskQueueResponse()
+
+    async def _take(self, offer: Offer, identity: str) -> PollActivityTaskQueueResponse | None:
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        if entry is None:
+            return None
+        fence = uuid.uuid4().hex
+        taken = inputs.ActivityTaken(
+            request_id=fence,
+            scheduled_event_id=offer.scheduled_event_id,
+            attempt=offer.attempt,
+            fence=fence,
+            identity=identity,
+        )
+        try:
+            answer = await self._core.runs.ask(entry, taken)
+            return self._attempt(entry, offer, fence) if answer.ok else None
+        except asyncio.CancelledError:
+            returned = inputs.ActivityReturned(
+                request_id=f"{fence}/returned",
+                scheduled_event_id=offer.scheduled_event_id,
+                attempt=offer.attempt,
+                fence=fence,
+            )
+            self._core.runs.manager.ask(entry, returned, lambda _: None)
+            raise
+
+    def _attempt(self, entry: Entry, offer: Offer, fence: str) -> PollActivityTaskQueueResponse | None:
+        run = self._core.runs.manager.running(entry.uid)
+        state = run.state if run is not None else None
+        activity = state.activity(offer.scheduled_event_id) if state is not None else None
+        if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
+            return None
+        token = ActivityToken(
+            namespace=entry.namespace,
+            run_id=entry.uid,
+            workflow_id=entry.workflow_id,
+            scheduled=activity.scheduled_event_id,
+            attempt=activity.attempt,
+            fence=fence,
+            activity_id=activity.activity_id,
+        )
+        workflow_type = state.code.workflow_type if state.code else entry.name
+        response = PollActivityTaskQueueResponse(
+            task_token=pack(token),
+            workflow_namespace=entry.namespace,
+            workflow_type=WorkflowType(name=workflow_type),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            activity_type=ActivityType(name=activity.activity_type),
+            activity_id=activity.activity_id,
+            header=data.header(activity.header),
+            input=data.payloads(activity.input),
+            heartbeat_details=data.payloads(activity.heartbeat_details),
+            attempt=activity.attempt - activity.losses,
+            retry_policy=retry_policy(activity.retry_policy),
+        )
+        if activity.priority is not None:
+            response.priority.CopyFrom(data.message_from_json(activity.priority, type(response.priority)))
+        response.scheduled_time.FromDatetime(activity.first_scheduled_time)
+        response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
+        response.started_time.FromDatetime(activity.started_time)
+        for name in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
+            length = getattr(activity, name)
+            field = getattr(response, name)
+            field.SetInParent()
+            if length is not None:
+                field.FromTimedelta(length)
+        return response
+
+    # By token
+
+    async def record_activity_task_heartbeat(
+        self, request: RecordActivityTaskHeartbeatRequest, call: Call
+    ) -> RecordActivityTaskHeartbeatResponse:
+        """An attempt goes on; the answer says whether it should stop."""
+        del call
+        token = self._token(request)
+        said = await self._beat(self._entry(token), token, data.to_json(request.details.payloads))
+        return RecordActivityTaskHeartbeatResponse(**said)
+
+    async def _beat(self, entry: Entry, token: ActivityToken, details: Any) -> dict[str, bool]:
+        await self._core.runs.demand(
+            entry,
+            inputs.ActivityBeat(
+                request_id=uuid.uuid4().hex,
+                scheduled_event_id=token.scheduled,
+                attempt=token.attempt,
+                fence=token.fence,
+                details=details,
+            ),
+        )
+        run = self._core.runs.manager.running(entry.uid)
+        state = run.state if run is not None else None
+        activity = state.activity(token.scheduled) if state is not None else None
+        if state is None or activity is None:
+            raise not_found("activity task not found, or it has ended")
+        return {"cancel_requested": activity.cancel_requested, "activity_paused": activity.paused}
+
+    async def respond_activity_task_completed(
+        self, request: RespondActivityTaskCompletedRequest, call: Call
+    ) -> RespondActivityTaskCompletedResponse:
+        """An attempt has succeeded."""
+        del call
+        token = self._token(request)
+        await self._report(self._entry(token), token, request, result=data.to_json(request.result.payloads))
+        return RespondActivityTaskCompletedResponse()
+
+    async def respond_activity_task_failed(
+        self, request: RespondActivityTaskFailedRequest, call: Call
+    ) -> RespondActivityTaskFailedResponse:
+        """An attempt has failed."""
+        del call
+        token = self._token(request)
+        await self._report(self._entry(token), token, request, **_failure(request))
+        return RespondActivityTaskFailedResponse()
+
+    async def respond_activity_task_canceled(
+        self, request: RespondActivityTaskCanceledRequest, call: Call
+    ) -> RespondActivityTaskCanceledResponse:
+        """An attempt was asked to stop, and has."""
+        del call
+        token = self._token(request)
+        details = data.to_json(request.details.payloads)
+        await self._report(self._entry(token), token, request, cancelled=True, result=details)
+        return RespondActivityTaskCanceledResponse()
+
+    async def _report(self, entry: Entry, token: ActivityToken, request: Any, **said: Any) -> None:
+        await self._core.runs.demand(
+            entry,
+            inputs.ActivityReported(
+                request_id=uuid.uuid4().hex,
+                scheduled_event_id=token.scheduled,
+                attempt=token.attempt,
+                fence=token.fence,
+                identity=request.identity,
+                **said,
+            ),
+        )
+
+    def _token(self, request: Any) -> ActivityToken:
+        token: ActivityToken = unpack(request.task_token, ActivityToken, request.namespace)
+        return token
+
+    def _entry(self, token: ActivityToken) -> Entry:
+        entry = self._core.runs.manager.directory.get(token.run_id)
+        if entry is None:
+            raise not_found("activity task not found, or it has ended")
+        return entry
+
+    # By id
+
+    async def _named(self, request: Any) -> tuple[Entry, ActivityToken]:
+        """The open activity of an id, whatever attempt it is at."""
+        execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+        entry = self._core.runs.entry(request.namespace, execution)
+        run = await self._core.runs.open_run(entry)
+        state = run.state
+        activities: list[PendingActivity] = list(state.activities.values()) if state is not None else []
+        for activity in activities:
+            if activity.activity_id == request.activity_id:
+                return entry, ActivityToken(
+                    namespace=entry.namespace,
+                    run_id=entry.uid,
+                    scheduled=activity.scheduled_event_id,
+                    attempt=activity.attempt,
+                    fence="",
+                )
+        raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
+
+    async def record_activity_task_heartbeat_by_id(
+        self, request: RecordActivityTaskHeartbeatByIdRequest, call: Call
+    ) -> RecordActivityTaskHeartbeatByIdResponse:
+        """The same, by the activity's id."""
+        del call
+        entry, token = await self._named(request)
+        said = await self._beat(entry, token, data.to_json(request.details.payloads))
+        return RecordActivityTaskHeartbeatByIdResponse(**said)
+
+    async def respond_activity_task_completed_by_id(
+        self, request: RespondActivityTaskCompletedByIdRequest, call: Call
+    ) -> RespondActivityTaskCompletedByIdResponse:
+        """The same, by the activity's id."""
+        del call
+        entry, token = await self._named(request)
+        await self._report(entry, token, request, result=data.to_json(request.result.payloads))
+        return RespondActivityTaskCompletedByIdResponse()
+
+    async def respond_activity_task_failed_by_id(
+        self, request: RespondActivityTaskFailedByIdRequest, call: Call
+    ) -> RespondActivityTaskFailedByIdResponse:
+        """The same, by the activity's id."""
+        del call
+        entry, token = await self._named(request)
+        await self._report(entry, token, request, **_failure(request))
+        return RespondActivityTaskFailedByIdResponse()
+
+    async def respond_activity_task_canceled_by_id(
+        self, request: RespondActivityTaskCanceledByIdRequest, call: Call
+    ) -> RespondActivityTaskCanceledByIdResponse:
+        """The same, by the activity's id."""
+        del call
+        entry, token = await self._named(request)
+        details = data.to_json(request.details.payloads)
+        await self._report(entry, token, request, cancelled=True, result=details)
+        return RespondActivityTaskCanceledByIdResponse()
+
+
+def _failure(request: Any) -> dict[str, Any]:
+    return {
+        "failure": failures.to_json(request.failure),
+        "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads),
+    }

@@ -1,0 +1,25 @@
+"""One RPC as its handler sees it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LONGEST_POLL = 60.0
+"""Seconds that a worker waits for something to do; SDKs give up after 70."""
+LONGEST_WAIT = 20.0
+"""Seconds that a client waits for something to happen; then it asks again."""
+_MARGIN = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is known of the caller."""
+
+    seconds_left: float | None
+    """Until the caller gives up; None: never."""
+    metadata: Sequence[tuple[str, str | bytes]] = ()
+
+    def within(self, longest: float) -> float:
+        """How long to wait at most, so that the answer comes before the caller gives up."""
+        if self.seconds_left is None:
+            return longest
+        return min(longest, max(self.seconds_left - _MARGIN, self.seconds_left * 0.5))

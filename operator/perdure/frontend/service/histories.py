@@ -1,0 +1,122 @@
+"""RPCs that give histories."""
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.history.v1 import History
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+    GetWorkflowExecutionHistoryReverseResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import events as ev
+from perdure.frontend.core import Core
+from perdure.frontend.runs import View
+from perdure.frontend.service.call import LONGEST_WAIT, Call
+from perdure.frontend.service.tasks import virtual_events
+from perdure.frontend.tokens import PageToken, pack, unpack
+
+PAGE = 1_000
+_CLOSE_ONLY = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+
+
+class Histories:
+    """Gives histories, page by page."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def get_workflow_execution_history(
+        self, request: GetWorkflowExecutionHistoryRequest, call: Call
+    ) -> GetWorkflowExecutionHistoryResponse:
+        """A page of a history; with `wait_new_event`, once there is something new, or an empty page after a while."""
+        first = 1
+        execution = request.execution
+        if request.next_page_token:
+            token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
+            first = token.from_event_id
+            execution = WorkflowExecution(run_id=token.run_id)
+        entry = self._core.runs.entry(request.namespace, execution)
+        if request.history_event_filter_type == _CLOSE_ONLY:
+            return await self._end(entry, request, call)
+        if request.wait_new_event:
+            await self._wait_for(entry, first, call)
+        view = await self._core.runs.view(entry)
+        events = self._events(view, first, with_virtual=not request.wait_new_event)
+        size = min(request.maximum_page_size or PAGE, PAGE)
+        page = events[:size]
+        following = first + len(page)
+        closed = view.state is not None and view.state.closed
+        more = len(events) > size or (request.wait_new_event and not closed)
+        await self._know_successor(entry, page)
+        return GetWorkflowExecutionHistoryResponse(
+            history=History(events=self._core.historian(entry.namespace).all(page)),
+            next_page_token=self._token(entry, following) if more else b"",
+        )
+
+    def _events(self, view: View, first: int, *, with_virtual: bool) -> list[ev.AnyEvent]:
+        events = list(view.events_from(first))
+        if with_virtual and view.state is not None:
+            events += [event for event in virtual_events(view.state) if event.event_id >= first]
+        return events
+
+    async def _wait_for(self, entry: Entry, event_id: int, call: Call) -> None:
+        """Wait until there is an event, or the run has closed."""
+
+        def there() -> bool:
+            run = self._core.runs.manager.running(entry.uid)
+            state = run.state if run is not None else None
+            return self._core.runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
+
+        await self._core.runs.wait_until(entry.uid, there, call.within(LONGEST_WAIT))
+
+    async def _end(
+        self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: Call
+    ) -> GetWorkflowExecutionHistoryResponse:
+        """The closing event; of an open run, an empty page and where to ask again."""
+        if request.wait_new_event:
+            await self._core.runs.wait_until(
+                entry.uid, lambda: self._core.runs.is_closed(entry.uid), call.within(LONGEST_WAIT)
+            )
+        view = await self._core.runs.view(entry)
+        if view.state is None or not view.state.closed:
+            last: list[ev.AnyEvent] = [] if request.wait_new_event or view.state is None else [view.last]
+            token = self._token(entry, 1) if request.wait_new_event else b""
+            history = History(events=self._core.historian(entry.namespace).all(last))
+            return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
+        await self._know_successor(entry, [view.last])
+        history = History(events=self._core.historian(entry.namespace).all([view.last]))
+        return GetWorkflowExecutionHistoryResponse(history=history)
+
+    async def _know_successor(self, entry: Entry, events: list[ev.AnyEvent]) -> None:
+        """The run that follows is made after the commit that names it: wait until its run id is known."""
+        following = getattr(events[-1], "new_workflow_run", "") if events else ""
+        if following:
+            directory = self._core.runs.manager.directory
+            await self._core.runs.wait_until(
+                entry.uid, lambda: directory.named(entry.namespace, following) is not None, 5.0
+            )
+
+    def _token(self, entry: Entry, event_id: int) -> bytes:
+        return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=event_id))
+
+    async def get_workflow_execution_history_reverse(
+        self, request: GetWorkflowExecutionHistoryReverseRequest, call: Call
+    ) -> GetWorkflowExecutionHistoryReverseResponse:
+        """A page of a history from its end."""
+        del call
+        execution, last = request.execution, None
+        if request.next_page_token:
+            token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
+            execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
+        entry = self._core.runs.entry(request.namespace, execution)
+        view = await self._core.runs.view(entry)
+        events = [event for event in reversed(view.events) if last is None or event.event_id <= last]
+        size = min(request.maximum_page_size or PAGE, PAGE)
+        page, rest = events[:size], events[size:]
+        return GetWorkflowExecutionHistoryReverseResponse(
+            history=History(events=self._core.historian(entry.namespace).all(page)),
+            next_page_token=self._token(entry, rest[0].event_id) if rest else b"",
+        )

@@ -1,0 +1,266 @@
+"""RPCs that start workflows."""
+
+import base64
+import hashlib
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from temporalio.api.enums.v1 import WorkflowExecutionStatus, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from temporalio.api.workflowservice.v1 import (
+    SignalWithStartWorkflowExecutionRequest,
+    SignalWithStartWorkflowExecutionResponse,
+    StartWorkflowExecutionRequest,
+    StartWorkflowExecutionResponse,
+)
+
+from perdure.api import labels
+from perdure.api.durations import format_duration
+from perdure.controller.directory import Entry, Standing
+from perdure.engine import inputs
+from perdure.engine.starts import StartExtras
+from perdure.frontend import payloads as data
+from perdure.frontend.commands import retry_policy
+from perdure.frontend.core import Core
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import RpcError, already_started, invalid, unavailable
+from perdure.frontend.service.call import Call
+from perdure.kube import client as api
+from perdure.runtime.chains import extras_of, retry_policy_json
+
+MAX_ID = 1_000
+"""Characters of a workflow id, and of names."""
+_NOT_DNS = re.compile(r"[^a-z0-9]+")
+_BEGIN_SECONDS = 20.0
+_CONFLICT = {"Fail": "Fail", "UseExisting": "UseExisting", "TerminateExisting": "TerminateExisting"}
+_REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A workflow that was started, or is open already."""
+
+    entry: Entry
+    started: bool
+
+
+class Starting:
+    """Makes WorkflowRuns of what clients ask to start."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def start_workflow_execution(
+        self, request: StartWorkflowExecutionRequest, call: Call
+    ) -> StartWorkflowExecutionResponse:
+        """Start a workflow."""
+        del call
+        begun = await self.begin(request, "Fail")
+        return StartWorkflowExecutionResponse(
+            run_id=begun.entry.uid,
+            first_execution_run_id=begun.entry.first_uid,
+            started=begun.started,
+            status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+        )
+
+    async def signal_with_start_workflow_execution(
+        self, request: SignalWithStartWorkflowExecutionRequest, call: Call
+    ) -> SignalWithStartWorkflowExecutionResponse:
+        """Signal a workflow, and start it before if it is not open."""
+        del call
+        if not request.signal_name:
+            raise invalid("SignalName is not set on request.")
+        begun = await self.begin(request, "UseExisting")
+        signal = inputs.SignalRequested(
+            request_id=request.request_id or uuid.uuid4().hex,
+            signal_name=request.signal_name,
+            input=data.to_json(request.signal_input.payloads),
+            identity=request.identity,
+            header=data.fields_to_json(request.header.fields),
+        )
+        await self._core.runs.demand(begun.entry, signal)
+        return SignalWithStartWorkflowExecutionResponse(
+            run_id=begun.entry.uid, started=begun.started, first_execution_run_id=begun.entry.first_uid
+        )
+
+    async def begin(self, request: Any, conflict: str) -> Begun:
+        """Start a workflow, or find it open, as the policies say.
+
+        Args:
+            request: What to start; also one that signals.
+            conflict: What to do if it is open, where the request does not say.
+
+        Raises:
+            RpcError: it cannot be started.
+        """
+        reuse, conflict = _policies(request, conflict)
+        manager, directory = self._core.runs.manager, self._core.runs.manager.directory
+        await manager.learned()
+        name = run_name(request.workflow_id, request.request_id)
+        mine = directory.named(request.namespace, name)
+        if mine is not None and mine.standing is not Standing.WAITING:
+            return Begun(mine, started=True)
+        known = directory.open_run(request.namespace, request.workflow_id)
+        if known is not None and known.name != name:
+            if conflict == "UseExisting":
+                return Begun(known, started=False)
+            if conflict == "Fail":
+                raise await self._taken(known, "Workflow execution is already running.")
+        if known is None:
+            await self._may_be_used_again(request, reuse, name)
+        return await self._make(request, name, reuse, conflict)
+
+    async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
+        newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
+        if newest is None or newest.name == name or reuse == "AllowDuplicate":
+            return
+        if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
+            raise await self._taken(newest, "Workflow execution already finished.")
+
+    async def _taken(self, entry: Entry, message: str) -> RpcError:
+        request_id = ""
+        run = self._core.runs.manager.running(entry.uid)
+        if run is not None:
+            request_id = extras_of(run.object).request_id
+        text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
+        return already_started(text, entry.uid, entry.first_uid, request_id)
+
+    async def _make(self, request: Any, name: str, reuse: str, conflict: str) -> Begun:
+        manager = self._core.runs.manager
+        url = api.path(api.PERDURE, request.namespace, "workflowruns")
+        body = self._body(request, name, reuse, conflict)
+        try:
+            made = await manager.client.create(url, body)
+        except api.AlreadyExistsError:
+            made = await manager.client.get(api.path(api.PERDURE, request.namespace, "workflowruns", name))
+        except (api.InvalidError, api.TooLargeError) as error:
+            raise invalid(error.message) from error
+        manager.made(made)
+        return await self._begun(made)
+
+    async def _begun(self, made: api.Object) -> Begun:
+        """Wait until the run has begun, which is recorded then; or was refused."""
+        manager, uid = self._core.runs.manager, made["metadata"]["uid"]
+
+        def begun() -> bool:
+            run = manager.running(uid)
+            entry = manager.directory.get(uid)
+            return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
+
+        if not await self._core.runs.wait_until(uid, begun, _BEGIN_SECONDS):
+            raise unavailable("the workflow was not started yet; it will be as soon as it can")
+        entry = manager.directory.get(uid)
+        if entry is None:
+            raise unavailable("the workflow was deleted")
+        run = manager.running(uid)
+        if run is not None and run.state is not None and run.state.code is not None:
+            return Begun(entry, started=True)
+        return await self._refused(entry)
+
+    async def _refused(self, entry: Entry) -> Begun:
+        """A run that only says that the workflow id is taken is not kept."""
+        manager = self._core.runs.manager
+        view = await self._core.runs.view(entry)
+        if view.state is not None and view.state.code is not None:
+            return Begun(entry, started=True)
+        status = view.object.get("status") or {}
+        other_id = (status.get("output") or {}).get("runId", "")
+        url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+        await manager.client.delete(url, uid=entry.uid)
+        other = manager.directory.get(other_id) or next(
+            (e for e in manager.directory.sharing(entry) if not e.refused), None
+        )
+        if other_id and other is not None:
+            return Begun(other, started=False)
+        failure = status.get("failure") or {}
+        if entry.refused and other is not None:
+            raise await self._taken(other, "Workflow execution is already running.")
+        raise invalid(str(failure.get("message") or "the workflow was not started"))
+
+    def _body(self, request: Any, name: str, reuse: str, conflict: str) -> api.Object:
+        spec: dict[str, Any] = {
+            "workflow": {"type": request.workflow_type.name, "taskQueue": request.task_queue.name},
+            "workflowId": request.workflow_id,
+            "workflowIdReusePolicy": reuse,
+            "workflowIdConflictPolicy": conflict,
+        }
+        given = data.to_json(request.input.payloads)
+        if given is not None:
+            spec["input"] = given
+        for field, ours in (
+            ("workflow_execution_timeout", "executionTimeout"),
+            ("workflow_run_timeout", "runTimeout"),
+            ("workflow_task_timeout", "taskTimeout"),
+            ("workflow_start_delay", "startDelay"),
+        ):
+            length = getattr(request, field).ToTimedelta()
+            if length:
+                spec[ours] = format_duration(length)
+        if request.HasField("retry_policy"):
+            try:
+                spec["retryPolicy"] = retry_policy_json(retry_policy(request.retry_policy))
+            except ValueError as error:
+                raise invalid(str(error)) from error
+        found_by = data.attributes_to_json(
+            request.search_attributes.indexed_fields, self._core.attribute_types(request.namespace)
+        )
+        if found_by:
+            spec["searchAttributes"] = found_by
+        extras = StartExtras(
+            identity=request.identity,
+            header=data.fields_to_json(request.header.fields),
+            memo=data.fields_to_json(request.memo.fields),
+            user_metadata=data.user_metadata_to_json(request.user_metadata)
+            if request.HasField("user_metadata")
+            else None,
+            cron_schedule=request.cron_schedule,
+            last_completion_result=data.to_json(request.last_completion_result.payloads)
+            if isinstance(request, StartWorkflowExecutionRequest)
+            else None,
+            priority=data.message_to_json(request.priority) if request.HasField("priority") else None,
+            request_id=request.request_id,
+        )
+        return {
+            "apiVersion": labels.API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {
+                "name": name,
+                "namespace": request.namespace,
+                "annotations": {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()},
+            },
+            "spec": spec,
+        }
+
+
+def run_name(workflow_id: str, request_id: str) -> str:
+    """The name of the WorkflowRun of one request: asked again, the request finds the run that it has made."""
+    digest = hashlib.sha256(f"{workflow_id}\0{request_id or uuid.uuid4().hex}".encode()).digest()
+    ending = base64.b32encode(digest).decode().lower()[:12]
+    readable = _NOT_DNS.sub("-", workflow_id.lower())[:40].strip("-")
+    return f"{readable or 'run'}-{ending}"
+
+
+def _policies(request: Any, conflict: str) -> tuple[str, str]:
+    """The policies for closed and for open runs of the id; as Temporal's server reads them (workflow_id_dedup.go)."""
+    for value, what in (
+        (request.workflow_id, "WorkflowId"),
+        (request.workflow_type.name, "WorkflowType"),
+        (request.task_queue.name, "TaskQueue"),
+    ):
+        if not value:
+            raise invalid(f"Required field {what} is not set on request.")
+        if len(value) > MAX_ID:
+            raise invalid(f"{what} length exceeds limit.")
+    said = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
+    reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
+    if reuse == "TerminateIfRunning":
+        if said in _CONFLICT:
+            raise invalid("WorkflowIdReusePolicy TerminateIfRunning cannot be used with a WorkflowIdConflictPolicy.")
+        return "AllowDuplicate", "TerminateExisting"
+    if reuse == "RejectDuplicate" and said == "TerminateExisting":
+        raise invalid(
+            "WorkflowIdConflictPolicy TerminateExisting cannot be used with WorkflowIdReusePolicy RejectDuplicate."
+        )
+    return reuse if reuse in _REUSE else "AllowDuplicate", _CONFLICT.get(said, conflict)

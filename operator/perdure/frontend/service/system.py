@@ -1,0 +1,268 @@
+"""RPCs about the server, its namespaces, task queues and workers."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio.api.enums.v1 import IndexedValueType, NamespaceState, TaskQueueType
+from temporalio.api.namespace.v1 import NamespaceInfo
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    AddSearchAttributesResponse,
+    ListSearchAttributesRequest,
+    ListSearchAttributesResponse,
+    RemoveSearchAttributesRequest,
+    RemoveSearchAttributesResponse,
+)
+from temporalio.api.taskqueue.v1 import PollerInfo
+from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
+    GetClusterInfoRequest,
+    GetClusterInfoResponse,
+    GetSearchAttributesRequest,
+    GetSearchAttributesResponse,
+    GetSystemInfoRequest,
+    GetSystemInfoResponse,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    ListWorkersRequest,
+    ListWorkersResponse,
+)
+
+from perdure import __version__
+from perdure.frontend.core import Core
+from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.errors import namespace_not_found, unavailable
+from perdure.frontend.queues import Kind, QueueName
+from perdure.frontend.service.call import Call
+from perdure.kube import client as api
+
+REGISTRY = "perdure-search-attributes"
+"""Name of the ConfigMap of a namespace that keeps the search attributes that were registered."""
+SERVER_VERSION = "1.32.0"
+"""Of Temporal's server whose behaviour this follows; some clients look at it."""
+_KEPT = timedelta(days=1)
+_MAX_BLOB = 256 * 1024
+_PREDEFINED = {
+    "TemporalChangeVersion": "KeywordList",
+    "TemporalScheduledStartTime": "Datetime",
+    "TemporalScheduledById": "Keyword",
+    "TemporalSchedulePaused": "Bool",
+    "BuildIds": "KeywordList",
+}
+_SYSTEM = {
+    "WorkflowId": "Keyword",
+    "WorkflowType": "Keyword",
+    "RunId": "Keyword",
+    "ExecutionStatus": "Keyword",
+    "StartTime": "Datetime",
+    "CloseTime": "Datetime",
+    "ExecutionTime": "Datetime",
+    "ExecutionDuration": "Int",
+    "HistoryLength": "Int",
+    "HistorySizeBytes": "Int",
+    "StateTransitionCount": "Int",
+    "TaskQueue": "Keyword",
+    "ParentWorkflowId": "Keyword",
+    "ParentRunId": "Keyword",
+    "RootWorkflowId": "Keyword",
+    "RootRunId": "Keyword",
+}
+
+
+class System:
+    """Tells of the server."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def get_system_info(self, request: GetSystemInfoRequest, call: Call) -> GetSystemInfoResponse:
+        """What this server can do."""
+        del request, call
+        return GetSystemInfoResponse(
+            server_version=SERVER_VERSION,
+            capabilities=GetSystemInfoResponse.Capabilities(
+                signal_and_query_header=True,
+                internal_error_differentiation=True,
+                activity_failure_include_heartbeat=True,
+                supports_schedules=False,
+                encoded_failure_attributes=True,
+                upsert_memo=True,
+                sdk_metadata=True,
+                count_group_by_execution_status=True,
+            ),
+        )
+
+    async def get_cluster_info(self, request: GetClusterInfoRequest, call: Call) -> GetClusterInfoResponse:
+        """Which cluster this is."""
+        del request, call
+        return GetClusterInfoResponse(
+            server_version=SERVER_VERSION,
+            cluster_id=self._core.runs.manager.client.access.server,
+            cluster_name="perdure",
+            history_shard_count=1,
+            persistence_store="kubernetes",
+            visibility_store=f"perdure {__version__}",
+            supported_clients={"temporal-python": "<2.0.0", "temporal-go": "<2.0.0", "temporal-cli": "<2.0.0"},
+        )
+
+    # Namespaces
+
+    async def describe_namespace(self, request: DescribeNamespaceRequest, call: Call) -> DescribeNamespaceResponse:
+        """A namespace of Kubernetes."""
+        del call
+        name = request.namespace or request.id
+        try:
+            found = await self._core.runs.manager.client.get(api.path(api.CORE, None, "namespaces", name))
+        except (api.NotFoundError, ValueError):
+            raise namespace_not_found(name) from None
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        return self._namespace(found)
+
+    async def list_namespaces(self, request: ListNamespacesRequest, call: Call) -> ListNamespacesResponse:
+        """All namespaces."""
+        del request, call
+        try:
+            found = await self._core.runs.manager.client.list_all(api.path(api.CORE, None, "namespaces"))
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        return ListNamespacesResponse(namespaces=[self._namespace(each) for each in found])
+
+    def _namespace(self, found: api.Object) -> DescribeNamespaceResponse:
+        meta = found["metadata"]
+        leaving = bool(meta.get("deletionTimestamp"))
+        info = NamespaceInfo(
+            name=meta["name"],
+            id=meta["uid"],
+            state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
+            description="a namespace of Kubernetes",
+            capabilities=NamespaceInfo.Capabilities(
+                eager_workflow_start=False, sync_update=True, async_update=True, worker_heartbeats=False
+            ),
+            limits=NamespaceInfo.Limits(blob_size_limit_error=_MAX_BLOB, memo_size_limit_error=_MAX_BLOB // 4),
+        )
+        response = DescribeNamespaceResponse(namespace_info=info)
+        response.config.workflow_execution_retention_ttl.FromTimedelta(_KEPT)
+        response.config.custom_search_attribute_aliases.update({})
+        response.replication_config.active_cluster_name = "perdure"
+        response.replication_config.clusters.add(cluster_name="perdure")
+        return response
+
+    # Task queues and workers
+
+    async def describe_task_queue(self, request: DescribeTaskQueueRequest, call: Call) -> DescribeTaskQueueResponse:
+        """Who polls a task queue, and how much waits in it."""
+        del call
+        activity = request.task_queue_type == TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+        kind = Kind.ACTIVITY if activity else Kind.WORKFLOW
+        name = QueueName(request.namespace, kind, request.task_queue.name)
+        response = DescribeTaskQueueResponse()
+        for identity, time in self._core.queues.pollers(name).items():
+            response.pollers.append(_poller(identity, time))
+        waiting, age = self._core.queues.backlog(name)
+        response.stats.approximate_backlog_count = waiting
+        response.stats.approximate_backlog_age.FromTimedelta(age)
+        return response
+
+    async def list_workers(self, request: ListWorkersRequest, call: Call) -> ListWorkersResponse:
+        """Who has polled lately."""
+        del call
+        response = ListWorkersResponse()
+        for identity, (queues, time) in sorted(self._core.queues.workers(request.namespace).items()):
+            beat = WorkerHeartbeat(worker_identity=identity, task_queue=", ".join(sorted(queues)))
+            beat.heartbeat_time.FromDatetime(time)
+            response.workers_info.append(WorkerInfo(worker_heartbeat=beat))
+        return response
+
+    # Search attributes
+
+    async def _registered(self, namespace: str) -> dict[str, str]:
+        if namespace not in self._core.registered:
+            await self._read_registry(namespace)
+        return self._core.attribute_types(namespace)
+
+    async def _read_registry(self, namespace: str) -> dict[str, str]:
+        client = self._core.runs.manager.client
+        try:
+            found = await client.get(api.path(api.CORE, namespace, "configmaps", REGISTRY))
+            types: dict[str, str] = found.get("data") or {}
+        except (api.NotFoundError, ValueError):
+            types = {}
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        self._core.registered[namespace] = types
+        return types
+
+    async def _write_registry(self, namespace: str, types: dict[str, str]) -> None:
+        client = self._core.runs.manager.client
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": REGISTRY, "namespace": namespace},
+            "data": types,
+        }
+        try:
+            try:
+                await client.create(api.path(api.CORE, namespace, "configmaps"), body)
+            except api.AlreadyExistsError:
+                await client.replace(api.path(api.CORE, namespace, "configmaps", REGISTRY), body)
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        self._core.registered[namespace] = types
+
+    async def list_search_attributes(
+        self, request: ListSearchAttributesRequest, call: Call
+    ) -> ListSearchAttributesResponse:
+        """What filters can name."""
+        del call
+        custom = await self._registered(request.namespace or "default")
+        response = ListSearchAttributesResponse()
+        for target, types in (
+            (response.custom_attributes, custom),
+            (response.system_attributes, {**_SYSTEM, **_PREDEFINED}),
+        ):
+            for name, kind in types.items():
+                target[name] = to_enum(IndexedValueType, kind)
+        return response
+
+    async def get_search_attributes(
+        self, request: GetSearchAttributesRequest, call: Call
+    ) -> GetSearchAttributesResponse:
+        """What filters can name; of all namespaces."""
+        del request, call
+        response = GetSearchAttributesResponse()
+        for name, kind in {**_SYSTEM, **_PREDEFINED}.items():
+            response.keys[name] = to_enum(IndexedValueType, kind)
+        return response
+
+    async def add_search_attributes(
+        self, request: AddSearchAttributesRequest, call: Call
+    ) -> AddSearchAttributesResponse:
+        """Give search attributes their types. What runs carry needs none of this: its type is told with it."""
+        del call
+        namespace = request.namespace or "default"
+        types = dict(await self._read_registry(namespace))
+        types |= {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
+        await self._write_registry(namespace, types)
+        return AddSearchAttributesResponse()
+
+    async def remove_search_attributes(
+        self, request: RemoveSearchAttributesRequest, call: Call
+    ) -> RemoveSearchAttributesResponse:
+        """Forget the types of search attributes."""
+        del call
+        namespace = request.namespace or "default"
+        types = await self._read_registry(namespace)
+        kept = {name: kind for name, kind in types.items() if name not in set(request.search_attributes)}
+        await self._write_registry(namespace, kept)
+        return RemoveSearchAttributesResponse()
+
+
+def _poller(identity: str, time: datetime) -> Any:
+    made = PollerInfo(identity=identity, rate_per_second=100_000)
+    made.last_access_time.FromDatetime(time)
+    return made

@@ -1,0 +1,360 @@
+"""RPCs of workers about workflow tasks and queries."""
+
+import asyncio
+import uuid
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from temporalio.api.common.v1 import Payloads, WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure as ProtoFailure
+from temporalio.api.history.v1 import History
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.update.v1 import Outcome
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+    ResetStickyTaskQueueRequest,
+    ResetStickyTaskQueueResponse,
+    RespondQueryTaskCompletedRequest,
+    RespondQueryTaskCompletedResponse,
+    RespondWorkflowTaskCompletedRequest,
+    RespondWorkflowTaskCompletedResponse,
+    RespondWorkflowTaskFailedRequest,
+    RespondWorkflowTaskFailedResponse,
+    ShutdownWorkerRequest,
+    ShutdownWorkerResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import State
+from perdure.frontend import failures
+from perdure.frontend import payloads as data
+from perdure.frontend.commands import Answered, BadCommandError, Reader
+from perdure.frontend.core import Core, outcome_of
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.queries import Query
+from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.runs import refusal
+from perdure.frontend.service.call import LONGEST_POLL, Call
+from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
+
+PAGE = 1_000
+"""Events that go with a task; a worker reads on with GetWorkflowExecutionHistory."""
+
+
+class WorkflowTasks:
+    """Hands out workflow tasks, and takes the answers."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # Handing out
+
+    async def poll_workflow_task_queue(
+        self, request: PollWorkflowTaskQueueRequest, call: Call
+    ) -> PollWorkflowTaskQueueResponse:
+        """Wait for a task; an empty answer if there is none in time."""
+        if not request.task_queue.name:
+            raise invalid("TaskQueue is not set on request.")
+        name = QueueName(request.namespace, Kind.WORKFLOW, request.task_queue.name)
+        sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+        until = monotonic() + call.within(LONGEST_POLL)
+        while (left := until - monotonic()) > 0:
+            offer = await self._core.queues.poll(name, request.identity, left)
+            if offer is None:
+                break
+            given = await self._take(offer, name, request.identity, sticky=sticky)
+            if given is not None:
+                return given
+        return PollWorkflowTaskQueueResponse()
+
+    async def _take(
+        self, offer: Offer, name: QueueName, identity: str, *, sticky: bool
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """What was offered, if it is still there to be done."""
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        if entry is None:
+            return None
+        if offer.query:
+            return await self._give_query(entry, offer, sticky=sticky)
+        taken = inputs.TaskTaken(request_id=uuid.uuid4().hex, epoch=self._core.epoch, identity=identity)
+        try:
+            answer = await self._core.runs.ask(entry, taken)
+            if not answer.ok:
+                return None
+            return await self._task(entry, sticky=sticky and name.name != "")
+        except asyncio.CancelledError:
+            self._give_back(entry)
+            raise
+
+    def _give_back(self, entry: Entry) -> None:
+        """The worker went away before it had its task: another one gets it at once."""
+        run = self._core.runs.manager.running(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        if code is not None and code.task is not None and code.task.started_time is not None:
+            returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=_token(entry, code.task).engine())
+            self._core.runs.manager.ask(entry, returned, lambda _: None)
+
+    async def _task(self, entry: Entry, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+        view = await self._core.runs.view(entry)
+        code = view.state.code if view.state is not None else None
+        task = code.task if code is not None else None
+        if view.state is None or code is None or task is None or task.started_time is None:
+            return None
+        first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
+        events = [*view.events_from(first), *virtual_events(view.state)]
+        page, rest = events[:PAGE], events[PAGE:]
+        token = _token(entry, task)
+        response = PollWorkflowTaskQueueResponse(
+            task_token=pack(token),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            workflow_type=WorkflowType(name=code.workflow_type),
+            previous_started_event_id=code.previous_started_event_id,
+            started_event_id=task.started_event_id,
+            attempt=task.attempt,
+            history=History(events=self._core.historian(entry.namespace).all(page)),
+            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            next_page_token=_next_page(entry, rest),
+        )
+        response.scheduled_time.FromDatetime(task.scheduled_time)
+        response.started_time.FromDatetime(task.started_time)
+        for query in self._core.queries.attached(entry.uid):
+            response.queries[query.query_id].CopyFrom(query.query)
+        for update in self._core.updates.to_be_asked(entry.uid):
+            response.messages.append(update.message(task.started_event_id - 1))
+        return response
+
+    async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+        query = self._core.queries.get(offer.run_id, offer.query)
+        if query is None or query.answer.done():
+            return None
+        view = await self._core.runs.view(entry)
+        code = view.state.code if view.state is not None else None
+        if code is None:
+            return None
+        events = [] if sticky else list(view.events)
+        page, rest = events[:PAGE], events[PAGE:]
+        return PollWorkflowTaskQueueResponse(
+            task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            workflow_type=WorkflowType(name=code.workflow_type),
+            previous_started_event_id=code.previous_started_event_id,
+            attempt=1,
+            query=query.query,
+            history=History(events=self._core.historian(entry.namespace).all(page)),
+            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            next_page_token=_next_page(entry, rest),
+        )
+
+    # Answers
+
+    async def respond_workflow_task_completed(
+        self, request: RespondWorkflowTaskCompletedRequest, call: Call
+    ) -> RespondWorkflowTaskCompletedResponse:
+        """A worker has decided."""
+        del call
+        token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
+        entry = self._entry(token)
+        try:
+            answered = Reader(token.started, self._core.attribute_types(request.namespace)).read(
+                request.commands, request.messages
+            )
+        except BadCommandError as error:
+            await self._fail(entry, token, error.cause, str(error), request.identity)
+            raise invalid(f"{error.cause}: {error}") from error
+        sticky = request.sticky_attributes
+        completed = inputs.TaskCompleted(
+            request_id=uuid.uuid4().hex,
+            token=token.engine(),
+            commands=tuple(answered.commands),
+            identity=request.identity,
+            sdk_metadata=_said(request, "sdk_metadata"),
+            metering_metadata=_said(request, "metering_metadata"),
+            sticky_queue=sticky.worker_task_queue.name if request.HasField("sticky_attributes") else "",
+            sticky_timeout=_wait(sticky.schedule_to_start_timeout.ToTimedelta()),
+            force_new_task=request.force_create_new_workflow_task,
+            rejects_only=not request.commands and not answered.completed and not answered.accepted,
+        )
+        answer = await self._core.runs.ask(entry, completed)
+        if not answer.ok:
+            if answer.reason == "UnhandledCommand":
+                raise invalid("UnhandledCommand")
+            raise refusal(answer)
+        await self._settle(entry, request, answered)
+        return RespondWorkflowTaskCompletedResponse(reset_history_event_id=int(answer.message or 0))
+
+    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: Answered) -> None:
+        """Tell those who wait what the worker has said about queries and updates."""
+        for query_id, result in request.query_results.items():
+            query = self._core.queries.get(entry.uid, query_id)
+            if query is not None:
+                answer_query(query, result.result_type, result.answer, result.failure, result.error_message)
+        for query in self._core.queries.attached(entry.uid):
+            if not query.answer.done() and query.query_id not in request.query_results:
+                self._core.dispatch_query(entry, query)
+        await self._settle_updates(entry, answered)
+
+    async def _settle_updates(self, entry: Entry, answered: Answered) -> None:
+        updates = self._core.updates
+        for update_id, failure in answered.rejected.items():
+            update = updates.get(entry.uid, update_id)
+            if update is not None:
+                update.end(Outcome(failure=failures.to_proto(failure)))
+                updates.forget(entry.uid, update_id)
+        for update_id in answered.accepted:
+            update = updates.get(entry.uid, update_id)
+            if update is not None:
+                update.accept()
+        if answered.completed:
+            await self._end_updates(entry, answered.completed)
+        run = self._core.runs.manager.running(entry.uid)
+        if run is not None and updates.to_be_asked(entry.uid):
+            self._core.want_task(run)
+
+    async def _end_updates(self, entry: Entry, completed: list[str]) -> None:
+        view = await self._core.runs.view(entry)
+        ended = {e.update_id: e for e in view.events if isinstance(e, ev.WorkflowExecutionUpdateCompleted)}
+        for update_id in completed:
+            update, event = self._core.updates.get(entry.uid, update_id), ended.get(update_id)
+            if update is not None and event is not None:
+                update.end(outcome_of(event))
+                self._core.updates.forget(entry.uid, update_id)
+
+    async def _fail(self, entry: Entry, token: WorkflowTaskToken, cause: str, message: str, identity: str) -> None:
+        failure = Failure(kind=FailureKind.APPLICATION, type=cause, message=message)
+        failed = inputs.TaskFailed(
+            request_id=uuid.uuid4().hex, token=token.engine(), cause=cause, failure=failure, identity=identity
+        )
+        await self._core.runs.demand(entry, failed)
+
+    async def respond_workflow_task_failed(
+        self, request: RespondWorkflowTaskFailedRequest, call: Call
+    ) -> RespondWorkflowTaskFailedResponse:
+        """A worker could not decide."""
+        del call
+        token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
+        entry = self._entry(token)
+        failed = inputs.TaskFailed(
+            request_id=uuid.uuid4().hex,
+            token=token.engine(),
+            cause=from_enum(WorkflowTaskFailedCause, request.cause) or "Unspecified",
+            failure=failures.to_json(request.failure) if request.HasField("failure") else None,
+            identity=request.identity,
+        )
+        await self._core.runs.demand(entry, failed)
+        return RespondWorkflowTaskFailedResponse()
+
+    async def respond_query_task_completed(
+        self, request: RespondQueryTaskCompletedRequest, call: Call
+    ) -> RespondQueryTaskCompletedResponse:
+        """A worker has answered a query."""
+        del call
+        token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
+        query = self._core.queries.get(token.run_id, token.query)
+        if query is None or query.answer.done():
+            raise not_found("query task not found, or has expired")
+        answer_query(query, request.completed_type, request.query_result, request.failure, request.error_message)
+        return RespondQueryTaskCompletedResponse()
+
+    # Leaving
+
+    async def shutdown_worker(self, request: ShutdownWorkerRequest, call: Call) -> ShutdownWorkerResponse:
+        """A worker goes away: what was meant for it is for all of its task queue again."""
+        del call
+        if request.sticky_task_queue:
+            self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
+            for run in self._core.runs.manager.all_running():
+                code = run.state.code if run.state is not None and not run.state.closed else None
+                entry = self._core.runs.manager.directory.get(run.ref.uid)
+                if code is not None and code.sticky_queue == request.sticky_task_queue and entry is not None:
+                    reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
+                    self._core.runs.manager.ask(entry, reset, lambda _: None)
+        return ShutdownWorkerResponse()
+
+    async def reset_sticky_task_queue(
+        self, request: ResetStickyTaskQueueRequest, call: Call
+    ) -> ResetStickyTaskQueueResponse:
+        """Have any worker of the task queue take the next task."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        await self._core.runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
+        return ResetStickyTaskQueueResponse()
+
+    def _entry(self, token: WorkflowTaskToken) -> Entry:
+        entry = self._core.runs.manager.directory.get(token.run_id)
+        if entry is None:
+            raise not_found("Workflow task not found.")
+        return entry
+
+
+def _token(entry: Entry, task: Any) -> WorkflowTaskToken:
+    return WorkflowTaskToken(
+        namespace=entry.namespace,
+        run_id=entry.uid,
+        workflow_id=entry.workflow_id,
+        scheduled=task.number,
+        started=task.started_event_id,
+        attempt=task.attempt,
+        epoch=task.epoch,
+    )
+
+
+def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
+    if not rest:
+        return b""
+    return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=rest[0].event_id))
+
+
+def virtual_events(state: State) -> list[ev.AnyEvent]:
+    """The events of a task that a worker has, and that are not written yet: they will be, with what becomes of it."""
+    code = state.code
+    task = code.task if code is not None else None
+    if code is None or task is None or task.started_time is None:
+        return []
+    events: list[ev.AnyEvent] = []
+    if not task.scheduled_event_id:
+        events.append(
+            ev.WorkflowTaskScheduled(
+                event_id=task.number,
+                event_time=task.scheduled_time,
+                task_queue=code.task_queue,
+                start_to_close_timeout=task.start_to_close_timeout,
+                attempt=task.attempt,
+            )
+        )
+    events.append(
+        ev.WorkflowTaskStarted(
+            event_id=task.started_event_id,
+            event_time=task.started_time,
+            scheduled_event_id=task.number,
+            identity=task.identity,
+            request_id=task.request_id,
+            suggest_continue_as_new=task.suggest_continue_as_new,
+            history_size_bytes=task.history_size_bytes,
+        )
+    )
+    return events
+
+
+def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:
+    """Give a worker's answer to whoever waits for it."""
+    if kind == QueryResultType.QUERY_RESULT_TYPE_ANSWERED:
+        query.answered(result)
+        return
+    if not failure.message:
+        failure = ProtoFailure(message=message, source=failure.source)
+    query.failed(failure)
+
+
+def _said(request: Any, name: str) -> Any:
+    return data.message_to_json(getattr(request, name)) if request.HasField(name) else None
+
+
+def _wait(length: timedelta) -> timedelta | None:
+    return length or None

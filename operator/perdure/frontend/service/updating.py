@@ -1,0 +1,202 @@
+"""RPCs about updates: requests that a workflow validates, takes on and answers."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import grpc
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.update.v1 import Outcome, Request, UpdateRef
+from temporalio.api.workflowservice.v1 import (
+    ExecuteMultiOperationRequest,
+    ExecuteMultiOperationResponse,
+    PollWorkflowExecutionUpdateRequest,
+    PollWorkflowExecutionUpdateResponse,
+    StartWorkflowExecutionResponse,
+    UpdateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.frontend import failures
+from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
+from perdure.frontend.errors import RpcError, busy, invalid, not_found, several
+from perdure.frontend.runs import COMPLETED, View
+from perdure.frontend.service.call import LONGEST_WAIT, Call
+from perdure.frontend.service.starting import Starting
+from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
+
+_ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
+_ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
+_COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+
+
+class Updating:
+    """Gives updates to workflows, and waits for what becomes of them."""
+
+    def __init__(self, core: Core, starting: Starting) -> None:
+        self._core = core
+        self._starting = starting
+
+    async def update_workflow_execution(
+        self, request: UpdateWorkflowExecutionRequest, call: Call
+    ) -> UpdateWorkflowExecutionResponse:
+        """Give a workflow an update; the same id again finds the same update."""
+        entry = self._core.runs.entry(
+            request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
+        )
+        return await self._update(entry, request, call)
+
+    async def _update(
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: Call
+    ) -> UpdateWorkflowExecutionResponse:
+        if not request.request.meta.update_id:
+            request.request.meta.update_id = uuid.uuid4().hex
+        if not request.request.input.name:
+            raise invalid("Update name is not set on request.")
+        update_id = request.request.meta.update_id
+        known = await self._known(entry, update_id)
+        if known is None:
+            known = await self._admit(entry, request)
+        wanted = request.wait_policy.lifecycle_stage or _ACCEPTED
+        stage = await self._wait(known, wanted, call)
+        if known.aborted:
+            return await self._aborted(entry, request, call)
+        return UpdateWorkflowExecutionResponse(
+            update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage
+        )
+
+    async def _known(self, entry: Entry, update_id: str) -> Update | None:
+        """An update that is there already: still waited for, or recorded."""
+        waiting = self._core.updates.get(entry.uid, update_id)
+        if waiting is not None:
+            return waiting
+        view = await self._core.runs.view(entry)
+        record = view.state.code.updates.get(update_id) if view.state is not None and view.state.code else None
+        if record is None:
+            return None
+        accepted = next(e for e in view.events if e.event_id == record.accepted_event_id)
+        assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
+        update = self._core.updates.admit(entry.uid, update_id, _request_of(accepted))
+        update.accept()
+        self._recorded(update, view, record.completed_event_id)
+        return update
+
+    def _recorded(self, update: Update, view: View, completed_event_id: int) -> None:
+        """Tell what the history says of the end of an update."""
+        if completed_event_id:
+            event = next(e for e in view.events if e.event_id == completed_event_id)
+            assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
+            update.end(outcome_of(event))
+        elif view.state is not None and view.state.closed:
+            update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+        if update.ended.is_set():
+            self._core.updates.forget(view.entry.uid, update.update_id)
+
+    async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest) -> Update:
+        view = await self._core.runs.view(entry)
+        if view.state is None or view.state.code is None:
+            raise invalid("a WorkflowRun that runs a Workflow has no update handlers: signal it")
+        if view.state.closed:
+            raise not_found(COMPLETED)
+        if self._core.updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
+            raise busy(f"limit on number of concurrent in-flight updates has been reached ({MAX_IN_FLIGHT})")
+        if len(view.state.code.updates) >= MAX_TOTAL:
+            message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
+            raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
+        update = self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request)
+        await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+        return update
+
+    async def _aborted(
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: Call
+    ) -> UpdateWorkflowExecutionResponse:
+        """The workflow closed first. Where it goes on in another run, that one gets the update."""
+        self._core.updates.forget(entry.uid, request.request.meta.update_id)
+        view = await self._core.runs.view(entry)
+        following = getattr(view.last, "new_workflow_run", "")
+        if not following or request.workflow_execution.run_id:
+            raise not_found(COMPLETED)
+        directory = self._core.runs.manager.directory
+        for _ in range(100):
+            after = directory.named(entry.namespace, following)
+            if after is not None:
+                run = await self._core.runs.open_run(after)
+                if run.state is not None:
+                    return await self._update(after, request, call)
+            await asyncio.sleep(0.05)
+        raise not_found(COMPLETED)
+
+    async def _wait(self, update: Update, wanted: int, call: Call) -> Any:
+        """Wait for a stage; the one that is reached."""
+        event = update.ended if wanted >= _COMPLETED else update.accepted
+        try:
+            async with asyncio.timeout(call.within(LONGEST_WAIT)):
+                await event.wait()
+        except TimeoutError:
+            pass
+        if update.ended.is_set():
+            return _COMPLETED
+        return _ACCEPTED if update.accepted.is_set() else _ADMITTED
+
+    async def poll_workflow_execution_update(
+        self, request: PollWorkflowExecutionUpdateRequest, call: Call
+    ) -> PollWorkflowExecutionUpdateResponse:
+        """Wait for what becomes of an update."""
+        entry = self._core.runs.entry(request.namespace, request.update_ref.workflow_execution)
+        update = await self._known(entry, request.update_ref.update_id)
+        if update is None:
+            raise not_found(f"update {request.update_ref.update_id!r} not found")
+        stage = await self._wait(update, request.wait_policy.lifecycle_stage, call)
+        if update.aborted:
+            raise not_found(COMPLETED)
+        return PollWorkflowExecutionUpdateResponse(
+            outcome=update.outcome or None,
+            stage=stage,
+            update_ref=_reference(entry, update.update_id),
+        )
+
+    # Update with start
+
+    async def execute_multi_operation(
+        self, request: ExecuteMultiOperationRequest, call: Call
+    ) -> ExecuteMultiOperationResponse:
+        """Start a workflow, or find it open, and update it."""
+        operations = request.operations
+        if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
+            raise invalid("Operations have to be exactly [Start, Update].")
+        start, update = operations[0].start_workflow, operations[1].update_workflow
+        if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
+            raise several(0, [invalid("the operations do not go together"), None])
+        try:
+            begun = await self._starting.begin(start, "Fail")
+        except RpcError as error:
+            raise several(0, [error, None]) from error
+        try:
+            updated = await self._update(begun.entry, update, call)
+        except RpcError as error:
+            raise several(1, [None, error]) from error
+        response = ExecuteMultiOperationResponse()
+        response.responses.add().start_workflow.CopyFrom(
+            StartWorkflowExecutionResponse(
+                run_id=begun.entry.uid, started=begun.started, first_execution_run_id=begun.entry.first_uid
+            )
+        )
+        response.responses.add().update_workflow.CopyFrom(updated)
+        return response
+
+
+def _reference(entry: Entry, update_id: str) -> UpdateRef:
+    return UpdateRef(
+        workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid), update_id=update_id
+    )
+
+
+def _request_of(event: ev.WorkflowExecutionUpdateAccepted) -> Request:
+    made = Request()
+    made.meta.update_id = event.update_id
+    made.input.name = event.name
+    return made

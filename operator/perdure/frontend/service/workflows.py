@@ -1,0 +1,307 @@
+"""RPCs about single workflows: tell them something, ask them something, stop them, describe them."""
+
+import asyncio
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import ActivityType, Payloads
+from temporalio.api.enums.v1 import (
+    ParentClosePolicy,
+    PendingActivityState,
+    PendingWorkflowTaskState,
+    QueryRejectCondition,
+    WorkflowExecutionStatus,
+)
+from temporalio.api.failure.v1 import Failure as ProtoFailure
+from temporalio.api.query.v1 import QueryRejected
+from temporalio.api.workflow.v1 import PendingActivityInfo, PendingChildExecutionInfo
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    DeleteWorkflowExecutionResponse,
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    PauseActivityRequest,
+    PauseActivityResponse,
+    QueryWorkflowRequest,
+    QueryWorkflowResponse,
+    RequestCancelWorkflowExecutionRequest,
+    RequestCancelWorkflowExecutionResponse,
+    SignalWorkflowExecutionRequest,
+    SignalWorkflowExecutionResponse,
+    TerminateWorkflowExecutionRequest,
+    TerminateWorkflowExecutionResponse,
+    UnpauseActivityRequest,
+    UnpauseActivityResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.state import PendingActivity, State
+from perdure.frontend import failures
+from perdure.frontend import payloads as data
+from perdure.frontend.core import Core
+from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.errors import busy, invalid, not_found, precondition, query_failed, too_late
+from perdure.frontend.queries import MAX_WAITING, QueryFailedError
+from perdure.frontend.runs import View
+from perdure.frontend.service.call import Call
+from perdure.frontend.visibility import record_of
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+QUERY_SECONDS = 10.0
+_MAX_FAILED_ATTEMPTS = 3
+"""A query fails at once where the workflow's code has failed so often in a row: no worker could answer it."""
+
+
+class Workflows:
+    """Speaks to runs."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def signal_workflow_execution(
+        self, request: SignalWorkflowExecutionRequest, call: Call
+    ) -> SignalWorkflowExecutionResponse:
+        """Tell a workflow something."""
+        del call
+        if not request.signal_name:
+            raise invalid("SignalName is not set on request.")
+        entry = self._core.runs.entry(request.namespace, request.workflow_execution)
+        signal = inputs.SignalRequested(
+            request_id=request.request_id or uuid.uuid4().hex,
+            signal_name=request.signal_name,
+            input=data.to_json(request.input.payloads),
+            identity=request.identity,
+            header=data.fields_to_json(request.header.fields),
+        )
+        await self._core.runs.demand(entry, signal)
+        return SignalWorkflowExecutionResponse()
+
+    async def request_cancel_workflow_execution(
+        self, request: RequestCancelWorkflowExecutionRequest, call: Call
+    ) -> RequestCancelWorkflowExecutionResponse:
+        """Ask a workflow to cancel itself. One that has closed has done what was wanted."""
+        del call
+        entry = self._core.runs.entry(
+            request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
+        )
+        cancel = inputs.CancelRequested(
+            request_id=request.request_id or uuid.uuid4().hex, reason=request.reason, identity=request.identity
+        )
+        await self._core.runs.demand(entry, cancel)
+        return RequestCancelWorkflowExecutionResponse()
+
+    async def terminate_workflow_execution(
+        self, request: TerminateWorkflowExecutionRequest, call: Call
+    ) -> TerminateWorkflowExecutionResponse:
+        """Stop a workflow."""
+        del call
+        entry = self._core.runs.entry(
+            request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
+        )
+        stop = inputs.TerminateRequested(
+            request_id=uuid.uuid4().hex,
+            reason=request.reason,
+            details=data.to_json(request.details.payloads),
+            identity=request.identity,
+        )
+        await self._core.runs.demand(entry, stop)
+        return TerminateWorkflowExecutionResponse()
+
+    async def delete_workflow_execution(
+        self, request: DeleteWorkflowExecutionRequest, call: Call
+    ) -> DeleteWorkflowExecutionResponse:
+        """Remove a run with its history; one that is open is stopped by that."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.workflow_execution)
+        url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+        await self._core.runs.manager.client.delete(url, uid=entry.uid)
+        return DeleteWorkflowExecutionResponse()
+
+    # Queries
+
+    async def query_workflow(self, request: QueryWorkflowRequest, call: Call) -> QueryWorkflowResponse:
+        """Ask a workflow something; also one that has closed."""
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        view = await self._core.runs.view(entry)
+        rejected = _rejected(request, view)
+        if rejected is not None:
+            return QueryWorkflowResponse(query_rejected=rejected)
+        code = view.state.code if view.state is not None else None
+        if view.state is None or code is None:
+            raise invalid("a WorkflowRun that runs a Workflow has no query handlers: read its status")
+        if view.state.closed and not code.previous_started_event_id:
+            raise invalid("workflow was closed before any workflow task was completed: it cannot be queried")
+        if code.task is not None and code.task.attempt >= _MAX_FAILED_ATTEMPTS:
+            raise precondition("Cannot query workflow due to Workflow Task in failed state.")
+        if len(self._core.queries.attached(entry.uid)) >= MAX_WAITING:
+            raise busy(
+                "consistent query buffer is full, this may be caused by too many queries and workflow not responding"
+            )
+        return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
+
+    async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: Call) -> Payloads:
+        query = self._core.queries.add(entry.uid, request.query)
+        try:
+            self._core.dispatch_query(entry, query)
+            async with asyncio.timeout(call.within(QUERY_SECONDS)):
+                return await query.answer
+        except QueryFailedError as error:
+            raise query_failed(error.failure) from error
+        except TimeoutError:
+            failure = ProtoFailure(message="query timed out: no worker has answered")
+            raise too_late(failure.message) from None
+        finally:
+            query.answer.cancel()
+            self._core.queries.drop(entry.uid, query.query_id)
+
+    # Pausing activities
+
+    async def pause_activity(self, request: PauseActivityRequest, call: Call) -> PauseActivityResponse:
+        """Let no further attempt of an activity begin."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        for activity_id in await self._activities(entry, request):
+            await self._core.runs.demand(
+                entry,
+                inputs.PauseRequested(
+                    request_id=uuid.uuid4().hex,
+                    activity_id=activity_id,
+                    reason=request.reason,
+                    identity=request.identity,
+                ),
+            )
+        return PauseActivityResponse()
+
+    async def unpause_activity(self, request: UnpauseActivityRequest, call: Call) -> UnpauseActivityResponse:
+        """Let an activity go on."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        for activity_id in await self._activities(entry, request):
+            await self._core.runs.demand(
+                entry,
+                inputs.UnpauseRequested(
+                    request_id=uuid.uuid4().hex, activity_id=activity_id, identity=request.identity
+                ),
+            )
+        return UnpauseActivityResponse()
+
+    async def _activities(self, entry: Entry, request: Any) -> list[str]:
+        """The ids of the open activities that are meant: one, or all of a type."""
+        view = await self._core.runs.view(entry)
+        open_ = list(view.state.activities.values()) if view.state is not None else []
+        if request.id:
+            found = [a.activity_id for a in open_ if a.activity_id == request.id]
+        else:
+            found = [a.activity_id for a in open_ if a.activity_type == request.type]
+        if not found:
+            raise not_found("activity not found")
+        return found
+
+    # Describing
+
+    async def describe_workflow_execution(
+        self, request: DescribeWorkflowExecutionRequest, call: Call
+    ) -> DescribeWorkflowExecutionResponse:
+        """Everything that is known of a workflow but its history."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        view = await self._core.runs.view(entry)
+        response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
+        if view.state is None:
+            return response
+        _describe_config(response, view)
+        _describe_state(response, view.state)
+        return response
+
+
+def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None:
+    status = record_of(view.object).status
+    condition = from_enum(QueryRejectCondition, request.query_reject_condition)
+    unwanted = (condition == "NotOpen" and status != "Running") or (
+        condition == "NotCompletedCleanly" and status not in {"Running", "Completed"}
+    )
+    return QueryRejected(status=to_enum(WorkflowExecutionStatus, status)) if unwanted else None
+
+
+def _describe_config(response: DescribeWorkflowExecutionResponse, view: View) -> None:
+    started = view.events_from(1)[0]
+    if not isinstance(started, ev.WorkflowExecutionStarted):
+        return
+    config = response.execution_config
+    config.task_queue.name = started.task_queue or ""
+    for name, length in (
+        ("workflow_execution_timeout", started.workflow_execution_timeout),
+        ("workflow_run_timeout", started.workflow_run_timeout),
+        ("default_workflow_task_timeout", started.workflow_task_timeout),
+    ):
+        getattr(config, name).FromTimedelta(length or timedelta(0))
+    metadata = data.user_metadata(started.user_metadata)
+    if metadata is not None:
+        config.user_metadata.CopyFrom(metadata)
+
+
+def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -> None:
+    extended = response.workflow_extended_info
+    extended.cancel_requested = state.cancel_requested
+    extended.original_start_time.FromDatetime(state.start_time)
+    for name, time in (("execution_expiration_time", state.expiration), ("run_expiration_time", state.run_deadline)):
+        if time is not None:
+            getattr(extended, name).FromDatetime(time)
+    response.pending_activities.extend(map(_activity, state.activities.values()))
+    if not state.closed:
+        response.pending_children.extend(
+            PendingChildExecutionInfo(
+                workflow_id=child.workflow_id,
+                run_id=child.run_id,
+                workflow_type_name=child.workflow_type,
+                initiated_id=child.initiated_event_id,
+                parent_close_policy=to_enum(ParentClosePolicy, child.parent_close_policy.value),
+            )
+            for child in state.children.values()
+        )
+    task = state.code.task if state.code is not None else None
+    if task is not None:
+        pending = response.pending_workflow_task
+        pending.state = to_enum(PendingWorkflowTaskState, "Started" if task.started_time else "Scheduled")
+        pending.attempt = task.attempt
+        pending.scheduled_time.FromDatetime(task.scheduled_time)
+        pending.original_scheduled_time.FromDatetime(task.original_scheduled_time)
+        if task.started_time is not None:
+            pending.started_time.FromDatetime(task.started_time)
+
+
+def _activity(activity: PendingActivity) -> PendingActivityInfo:
+    state = "Started" if activity.started_time else "Scheduled"
+    if activity.cancel_requested:
+        state = "CancelRequested"
+    elif activity.paused:
+        state = "PauseRequested" if activity.started_time else "Paused"
+    made = PendingActivityInfo(
+        activity_id=activity.activity_id,
+        activity_type=ActivityType(name=activity.activity_type),
+        state=to_enum(PendingActivityState, state),
+        heartbeat_details=data.payloads(activity.heartbeat_details),
+        attempt=activity.attempt - activity.losses,
+        maximum_attempts=activity.retry_policy.maximum_attempts,
+        last_worker_identity=activity.identity,
+        paused=activity.paused,
+        last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
+    )
+    _set_time(made, "scheduled_time", activity.scheduled_time)
+    _set_time(made, "last_started_time", activity.started_time)
+    _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
+    _set_time(made, "expiration_time", activity.expiration)
+    if activity.started_time is None and activity.scheduled_time > now():
+        _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
+        made.current_retry_interval.FromTimedelta(activity.retry_policy.interval(max(activity.attempt - 1, 1)))
+    return made
+
+
+def _set_time(message: Message, field: str, time: Any) -> None:
+    if time is not None:
+        getattr(message, field).FromDatetime(time)

@@ -1,0 +1,78 @@
+"""Task tokens: what a worker shows to answer for what it was given. Opaque to it; a wrong one is refused, not trusted."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.engine.inputs import TaskToken
+from perdure.frontend.errors import invalid
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k", tag=True):
+    """What every token says."""
+
+    namespace: str
+    run_id: str
+    workflow_id: str = ""
+
+
+class WorkflowTaskToken(Token, frozen=True, kw_only=True, tag="w"):
+    """One handing out of a workflow task."""
+
+    scheduled: int
+    started: int
+    attempt: int
+    epoch: str
+
+    def engine(self) -> TaskToken:
+        """As the engine knows it."""
+        return TaskToken(
+            scheduled_event_id=self.scheduled, started_event_id=self.started, attempt=self.attempt, epoch=self.epoch
+        )
+
+
+class ActivityToken(Token, frozen=True, kw_only=True, tag="a"):
+    """One handing out of an attempt."""
+
+    scheduled: int
+    attempt: int
+    fence: str
+    activity_id: str = ""
+
+
+class QueryToken(Token, frozen=True, kw_only=True, tag="q"):
+    """A query that is not attached to a workflow task."""
+
+    query: str
+
+
+class PageToken(Token, frozen=True, kw_only=True, tag="h"):
+    """Where the next page of a history begins."""
+
+    from_event_id: int
+    close_only: bool = False
+
+
+AnyToken = WorkflowTaskToken | ActivityToken | QueryToken | PageToken
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyToken)
+
+
+def pack(token: Token) -> bytes:
+    """The token as bytes."""
+    return _encoder.encode(token)
+
+
+def unpack(raw: bytes, kind: type[Any], namespace: str) -> Any:
+    """A token of a kind.
+
+    Raises:
+        RpcError: it is none, or belongs to another namespace.
+    """
+    try:
+        token = _decoder.decode(raw)
+    except msgspec.MsgspecError:
+        raise invalid("Invalid TaskToken.") from None
+    if not isinstance(token, kind) or token.namespace != namespace:
+        raise invalid("Invalid TaskToken.")
+    return token

@@ -1,0 +1,88 @@
+"""Updates that wait for a worker, and who waits for them. Until a worker has accepted one, it is nowhere but here."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.update.v1 import Outcome, Request
+
+MAX_IN_FLIGHT = 10
+MAX_TOTAL = 2_000
+
+
+class AbortedError(Exception):
+    """The workflow has closed before a worker has accepted the update."""
+
+
+@dataclass(slots=True)
+class Update:
+    """One update."""
+
+    update_id: str
+    request: Request
+    accepted: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    outcome: Outcome | None = None
+    aborted: bool = False
+
+    def accept(self) -> None:
+        """A worker has taken it on."""
+        self.accepted.set()
+
+    def end(self, outcome: Outcome) -> None:
+        """It has come to its end."""
+        self.outcome = outcome
+        self.accepted.set()
+        self.ended.set()
+
+    def abort(self) -> None:
+        """The workflow has closed."""
+        self.aborted = True
+        self.accepted.set()
+        self.ended.set()
+
+    def message(self, sequencing_event_id: int) -> Message:
+        """How a worker is told of it."""
+        body = AnyMessage()
+        body.Pack(self.request)
+        return Message(
+            id=f"{self.update_id}/request",
+            protocol_instance_id=self.update_id,
+            event_id=sequencing_event_id,
+            body=body,
+        )
+
+
+class Updates:
+    """The updates of all runs, by run id and update id."""
+
+    def __init__(self) -> None:
+        self._of_run: dict[str, dict[str, Update]] = {}
+
+    def get(self, run_id: str, update_id: str) -> Update | None:
+        """An update that is waited for."""
+        return self._of_run.get(run_id, {}).get(update_id)
+
+    def admit(self, run_id: str, update_id: str, request: Request) -> Update:
+        """Take in an update, or find it taken in already."""
+        return self._of_run.setdefault(run_id, {}).setdefault(update_id, Update(update_id, request))
+
+    def in_flight(self, run_id: str) -> int:
+        """How many updates of a run have not ended."""
+        return sum(not update.ended.is_set() for update in self._of_run.get(run_id, {}).values())
+
+    def to_be_asked(self, run_id: str) -> list[Update]:
+        """The updates that no worker has accepted or rejected yet."""
+        return [update for update in self._of_run.get(run_id, {}).values() if not update.accepted.is_set()]
+
+    def open(self, run_id: str) -> list[Update]:
+        """The updates of a run that have not ended."""
+        return [update for update in self._of_run.get(run_id, {}).values() if not update.ended.is_set()]
+
+    def forget(self, run_id: str, update_id: str) -> None:
+        """What became of it stands in the history now, or nobody asks any more."""
+        known = self._of_run.get(run_id, {})
+        known.pop(update_id, None)
+        if not known:
+            self._of_run.pop(run_id, None)

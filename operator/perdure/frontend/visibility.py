@@ -1,0 +1,208 @@
+"""Which runs there are, as clients list them: an index in memory, filled by what the controller sees and writes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+
+from perdure.controller.directory import entry_of
+from perdure.frontend import payloads as data
+from perdure.frontend.enums import to_enum
+from perdure.frontend.querylang import Query
+from perdure.kube import client as api
+from perdure.kube.versions import older
+from perdure.runtime.chains import continuation_of, extras_of, parent_of
+
+_STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
+_SYSTEM = {
+    "WorkflowId", "WorkflowType", "RunId", "ExecutionStatus", "StartTime", "CloseTime", "ExecutionTime", "TaskQueue",
+    "ExecutionDuration", "HistoryLength", "HistorySizeBytes", "StateTransitionCount", "ParentWorkflowId", "ParentRunId",
+    "RootWorkflowId", "RootRunId", "FirstRunId",
+}  # fmt: skip
+_PREDEFINED = {
+    "TemporalScheduledStartTime", "TemporalScheduledById", "TemporalSchedulePaused", "TemporalChangeVersion", "BuildIds",
+    "BinaryChecksums", "BatcherNamespace", "BatcherUser", "TemporalNamespaceDivision", "TemporalPauseInfo",
+    "TemporalReportedProblems", "TemporalWorkerDeployment", "TemporalWorkerDeploymentVersion",
+    "TemporalWorkflowVersioningBehavior",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What clients see of a run in a list."""
+
+    namespace: str
+    run_id: str
+    workflow_id: str
+    workflow_type: str
+    status: str
+    start_time: datetime
+    execution_time: datetime
+    close_time: datetime | None
+    task_queue: str
+    history_length: int
+    history_size: int
+    parent: tuple[str, str]
+    root: tuple[str, str]
+    first_run_id: str
+    search_attributes: dict[str, Any]
+    memo: dict[str, Any]
+    version: str
+
+    def field(self, name: str) -> Any:  # noqa: C901, PLR0911, PLR0912 (one case for each field)
+        """The value that filters compare."""
+        match name:
+            case "WorkflowId":
+                return self.workflow_id
+            case "WorkflowType":
+                return self.workflow_type
+            case "RunId":
+                return self.run_id
+            case "ExecutionStatus":
+                return self.status
+            case "StartTime":
+                return self.start_time
+            case "ExecutionTime":
+                return self.execution_time
+            case "CloseTime":
+                return self.close_time
+            case "TaskQueue":
+                return self.task_queue
+            case "ExecutionDuration":
+                return (self.close_time - self.start_time).total_seconds() * 1e9 if self.close_time else None
+            case "HistoryLength":
+                return self.history_length if self.close_time else None
+            case "HistorySizeBytes":
+                return self.history_size if self.close_time else None
+            case "StateTransitionCount":
+                return self.history_length
+            case "ParentWorkflowId":
+                return self.parent[0] or None
+            case "ParentRunId":
+                return self.parent[1] or None
+            case "RootWorkflowId":
+                return self.root[0]
+            case "RootRunId":
+                return self.root[1]
+            case "FirstRunId":
+                return self.first_run_id
+            case _:
+                value = self.search_attributes.get(name)
+                if data.attribute_type(value) == "Datetime":
+                    return data.attribute_moment(value)
+                if data.attribute_type(value) == "Double":
+                    return float(data.attribute_value(value))
+                return data.attribute_value(value)
+
+    def info(self) -> WorkflowExecutionInfo:
+        """As Temporal's API has it."""
+        made = WorkflowExecutionInfo(
+            execution=WorkflowExecution(workflow_id=self.workflow_id, run_id=self.run_id),
+            type=WorkflowType(name=self.workflow_type),
+            status=to_enum(WorkflowExecutionStatus, self.status),
+            history_length=self.history_length,
+            history_size_bytes=self.history_size,
+            state_transition_count=self.history_length,
+            task_queue=self.task_queue,
+            first_run_id=self.first_run_id,
+            root_execution=WorkflowExecution(workflow_id=self.root[0], run_id=self.root[1]),
+        )
+        made.start_time.FromDatetime(self.start_time)
+        made.execution_time.FromDatetime(self.execution_time)
+        if self.close_time is not None:
+            made.close_time.FromDatetime(self.close_time)
+            made.execution_duration.FromTimedelta(self.close_time - self.execution_time)
+        if self.parent[0]:
+            made.parent_execution.CopyFrom(WorkflowExecution(workflow_id=self.parent[0], run_id=self.parent[1]))
+            made.parent_namespace_id = self.namespace
+        memo, found_by = data.memo(self.memo), data.attributes(self.search_attributes)
+        if memo is not None:
+            made.memo.CopyFrom(memo)
+        if found_by is not None:
+            made.search_attributes.CopyFrom(found_by)
+        return made
+
+
+def record_of(obj: api.Object) -> Record:
+    """What clients see of a run."""
+    meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
+    entry, parent, before, extras = entry_of(obj), parent_of(obj), continuation_of(obj), extras_of(obj)
+    state = status.get("state") or {}
+    code = state.get("code") or {}
+    reference = spec.get("workflow") or {}
+    started = _time(state.get("startTime")) or _time(status.get("startTime")) or _time(meta.get("creationTimestamp"))
+    assert started is not None
+    kept = status.get("history") or {}
+    phase = status.get("phase", "")
+    own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
+    return Record(
+        namespace=entry.namespace,
+        run_id=entry.uid,
+        workflow_id=entry.workflow_id,
+        workflow_type=code.get("workflowType") or reference.get("type") or reference.get("name") or meta["name"],
+        status=_STATUS.get(phase, phase),
+        start_time=started,
+        execution_time=_time(state.get("firstDecisionTime")) or started,
+        close_time=_time(state.get("closeTime")) or _time(status.get("completionTime")),
+        task_queue=code.get("taskQueue") or reference.get("taskQueue") or "",
+        history_length=kept.get("nextEventId", 1) - 1,
+        history_size=kept.get("sizeBytes", 0),
+        parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
+        root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
+        first_run_id=before.first_run_id if before else entry.uid,
+        search_attributes=code.get("searchAttributes", {}) if code else spec.get("searchAttributes") or {},
+        memo=code.get("memo", {}) if code else extras.memo or {},
+        version=meta.get("resourceVersion", ""),
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+class Visibility:
+    """All runs that clients can list."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+
+    def seen(self, obj: api.Object, *, deleted: bool) -> None:
+        """A run is there, has changed, or is gone."""
+        uid = obj["metadata"]["uid"]
+        if deleted:
+            self._records.pop(uid, None)
+            return
+        known = self._records.get(uid)
+        if known is not None and older(obj["metadata"].get("resourceVersion", ""), known.version):
+            return
+        self._records[uid] = record_of(obj)
+
+    def get(self, run_id: str) -> Record | None:
+        """One run."""
+        return self._records.get(run_id)
+
+    def find(self, namespace: str, query: Query) -> list[Record]:
+        """The runs that a filter takes, the newest first."""
+        found = [r for r in self._records.values() if r.namespace == namespace and query.test(r.field)]
+        return sorted(found, key=lambda r: (r.start_time, r.run_id), reverse=True)
+
+    def attribute_types(self, namespace: str) -> dict[str, str]:
+        """The search attributes that runs of a namespace have, and the type of each."""
+        found: dict[str, str] = {}
+        for record in self._records.values():
+            if record.namespace == namespace:
+                for name, value in record.search_attributes.items():
+                    found.setdefault(name, data.attribute_type(value))
+        return found
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(list(self._records.values()))
+
+
+def is_known(name: str, custom: dict[str, str]) -> bool:
+    """Whether a filter may name a field."""
+    return name in _SYSTEM or name in _PREDEFINED or name in custom

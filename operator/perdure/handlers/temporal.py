@@ -1,0 +1,43 @@
+"""Whether and where Temporal SDKs are served. What that takes is imported only if they are."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from perdure.controller.manager import Manager
+from perdure.controller.workers import NoWorkers, Workers
+
+if TYPE_CHECKING:
+    from perdure.frontend.server import Frontend
+
+
+class Temporal:
+    """The frontend, or that there is none."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is empty where there is none."""
+        self._address = address
+        self._frontend: "Frontend | None" = None
+        if address:
+            from perdure.frontend import server  # noqa: PLC0415 (50 MB that others do without)
+
+            self._frontend = server.Frontend()
+
+    def workers(self) -> Workers:
+        """Who serves workers."""
+        return self._frontend or NoWorkers()
+
+    @asynccontextmanager
+    async def serve(self, manager: Manager) -> AsyncIterator[None]:
+        """Serve SDKs for as long as the block lasts."""
+        if self._frontend is None:
+            yield
+            return
+        from perdure.frontend.server import serve  # noqa: PLC0415
+
+        self._frontend.attach(manager)
+        async with serve(self._frontend, self._address) as port:
+            structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)
+            yield

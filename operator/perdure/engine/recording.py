@@ -3,7 +3,7 @@
 The one place that knows. A pass appends what it says to the history; replaying compares the history with what it says.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import cache
@@ -69,7 +69,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         UndecidableError: the command cannot be obeyed.
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
-    said = {name: getattr(command, name) for name in _names(command.__class__)}
+    said = {name: getattr(command, name) for name in _names(type(command))}
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
@@ -123,7 +123,8 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
 
 
 @cache
-def _names(command: type[Any]) -> tuple[str, ...]:
+def _names(command: Hashable) -> tuple[str, ...]:
+    assert isinstance(command, type)
     return tuple(field.name for field in fields(command))
 
 

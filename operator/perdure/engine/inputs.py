@@ -229,6 +229,8 @@ class TaskTaken:
     request_id: str
     epoch: str
     identity: str = ""
+    suggest_events: int = 4_096
+    """Events from which on the worker is told to continue as new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

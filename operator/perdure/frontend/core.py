@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from dataclasses import dataclass
 from datetime import datetime
 
 from temporalio.api.update.v1 import Outcome
@@ -36,12 +37,21 @@ UPDATE_LOST = Failure(
 """What an update comes to that was accepted and did not end before the workflow did (workflow/update/abort_reason.go)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What whoever runs the operator decides."""
+
+    suggest_events: int = 4_096
+    """Events of a history from which on a worker is told to continue as new."""
+
+
 class Core:
     """The state of the frontend. Nothing in it is needed after a restart."""
 
     runs: Runs
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
+        self.settings = settings
         self.epoch = uuid.uuid4().hex
         self.queues = TaskQueues()
         self.updates = Updates()

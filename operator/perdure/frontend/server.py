@@ -1,7 +1,7 @@
 """The gRPC server: finds the handler of an RPC, and gives what goes wrong the form that SDKs understand."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from temporalio.api.operatorservice import v1 as operatorservice
 from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure.controller.manager import Manager
-from perdure.frontend.core import Core
+from perdure.frontend.core import Core, Settings
 from perdure.frontend.errors import RpcError, unavailable
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
@@ -35,6 +35,15 @@ _SERVICES = {
 _STATUS_DETAILS = "grpc-status-details-bin"
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
+
+
+def settings(environment: Mapping[str, str]) -> Settings:
+    """The settings that the environment gives.
+
+    Raises:
+        ValueError: a number is none.
+    """
+    return Settings(suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096))
 
 
 class Frontend(Core):

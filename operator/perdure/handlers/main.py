@@ -75,7 +75,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
         identity = ActivityIdentity(client, options.activity_identity)
-        temporal = Temporal(options.temporal_address)
+        temporal = Temporal(options.temporal_address, os.environ)
         tools = Tools(
             client=client,
             pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),

@@ -1,6 +1,6 @@
 """Whether and where Temporal SDKs are served. What that takes is imported only if they are."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class Temporal:
     """The frontend, or that there is none."""
 
-    def __init__(self, address: str) -> None:
-        """`address` is empty where there is none."""
+    def __init__(self, address: str, environment: Mapping[str, str]) -> None:
+        """`address` is empty where there is none; `environment` has the rest of the settings."""
         self._address = address
         self._frontend: "Frontend | None" = None
         if address:
             from perdure.frontend import server  # noqa: PLC0415 (50 MB that others do without)
 
-            self._frontend = server.Frontend()
+            self._frontend = server.Frontend(server.settings(environment))
 
     def workers(self) -> Workers:
         """Who serves workers."""

@@ -54,9 +54,8 @@ _CLOSING_COMMANDS = (
     cmd.CancelWorkflowExecution,
     cmd.ContinueAsNewWorkflowExecution,
 )
-SUGGEST_EVENTS = 4_096
-"""Events from which on a worker is told to continue as new."""
 SUGGEST_BYTES = 4 * 1024 * 1024
+"""Bytes of history from which on a worker is told to continue as new."""
 
 
 class Journal(Protocol):
@@ -322,7 +321,7 @@ class Tasks:
             epoch=item.epoch,
             identity=item.identity,
             request_id=item.request_id,
-            suggest_continue_as_new=events > SUGGEST_EVENTS or size > SUGGEST_BYTES,
+            suggest_continue_as_new=events > item.suggest_events or size > SUGGEST_BYTES,
             history_size_bytes=size,
         )
         return _yes()

@@ -83,7 +83,12 @@ class WorkflowTasks:
             return None
         if offer.query:
             return await self._give_query(entry, offer, sticky=sticky)
-        taken = inputs.TaskTaken(request_id=uuid.uuid4().hex, epoch=self._core.epoch, identity=identity)
+        taken = inputs.TaskTaken(
+            request_id=uuid.uuid4().hex,
+            epoch=self._core.epoch,
+            identity=identity,
+            suggest_events=self._core.settings.suggest_events,
+        )
         try:
             answer = await self._core.runs.ask(entry, taken)
             if not answer.ok:

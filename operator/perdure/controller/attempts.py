@@ -13,7 +13,7 @@ from perdure.api.workflow import Activity
 from perdure.controller import pods as api_pods
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
 from perdure.engine import inputs
-from perdure.engine.failures import FailureKind, TimeoutType
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, State
 from perdure.engine.step import Transition
 from perdure.kube import client as api
@@ -185,7 +185,14 @@ class Attempts:
         return api_pods.attempt_of(activity, self._definition(activity))
 
     def _definition(self, activity: PendingActivity) -> Activity:
-        return self.activities[activity.activity_type]
+        return self.activities[definition_key(activity)]
+
+    def refuse(self, activity: PendingActivity, failure: Failure) -> None:
+        """There is no definition for an activity: it fails."""
+        key = _key(activity)
+        self._impossible.append(
+            inputs.AttemptFailed(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, failure=failure)
+        )
 
     # Making pods
 
@@ -294,6 +301,11 @@ class Attempts:
         ]
         times += filter(None, (look_again_at(pod) for pod in self._pods.values() if pod is not None))
         return min((time for time in times if time > now), default=None)
+
+
+def definition_key(activity: PendingActivity) -> str:
+    """By which name the definition of an activity is known: that of its own Workflow, or of the one that a queue names."""
+    return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type
 
 
 def _cut(message: str) -> str:

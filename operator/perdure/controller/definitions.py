@@ -10,8 +10,9 @@ import pydantic
 
 from perdure.api.common import mistakes
 from perdure.api.reasons import ConditionReason
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as api
 from perdure.language.compiler import compile_program
 from perdure.language.program import Finding, InvalidWorkflowError, Program
@@ -76,6 +77,24 @@ class Definitions:
             message = f"Workflow `{workflow}` cannot be run: {error}; the run starts when it is mended"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
 
+    async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
+        """An activity of a Workflow, for code that has it done by pods; or why there is none.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        try:
+            found = await self._client.get(api.path(api.PERDURE, namespace, "workflows", workflow))
+            program = await self.compile(found["spec"])
+        except (api.NotFoundError, ValueError):
+            return _no_activity(f"there is no Workflow `{workflow}` in namespace `{namespace}`")
+        except InvalidWorkflowError as error:
+            return _no_activity(f"Workflow `{workflow}` cannot be run: {error}")
+        definition = program.activities.get(name)
+        if definition is None or definition.worker is not None:
+            return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that is done by a pod")
+        return definition
+
     async def pinned(self, name: str, spec: WorkflowRunSpec, snapshot: dict[str, Any] | None) -> Definition:
         """The definition of a run that has started.
 
@@ -119,6 +138,10 @@ class Definitions:
         while self._cached > _CACHED_BYTES and len(self._compiled) > 1:
             oldest, _ = self._compiled.popitem(last=False)
             self._cached -= len(oldest)
+
+
+def _no_activity(message: str) -> Failure:
+    return Failure(kind=FailureKind.APPLICATION, type="InvalidActivity", message=message, non_retryable=True)
 
 
 def _compile(spec: dict[str, Any]) -> Program | list[Finding]:

@@ -8,6 +8,7 @@ from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, ResultSize
 from perdure.controller.identity import ActivityIdentity
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
@@ -79,7 +80,7 @@ def attempt_of(activity: PendingActivity, definition: Activity) -> Attempt:
         attempt=activity.attempt,
         activity_id=activity.activity_id,
         activity_type=activity.activity_type,
-        input=activity.input,
+        input=plain(activity.input) if activity.task_queue else activity.input,
         last_heartbeat_details=activity.heartbeat_details,
         start_to_close=activity.start_to_close_timeout,
         heartbeat_timeout=activity.heartbeat_timeout,

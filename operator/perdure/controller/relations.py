@@ -112,14 +112,14 @@ class Relations:
             entry = self._peers.directory.get(uid)
             child = children.get(entry.initiated_event_id) if entry and not state.closed else None
             if entry is not None and child is not None:
-                self._inputs += map(_Told, await self._read(child, entry))
+                self._inputs += map(_Told, await self._read(child, entry, exact=state.code is not None))
             self._news.discard(uid)
         if not state.closed:
             self._inputs += map(_Told, self._lost(state))
         return [told.input for told in self._inputs]
 
-    async def _read(self, child: PendingChild, entry: Entry) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
-        """What a run of a child's chain tells."""
+    async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
+        """What a run of a child's chain tells. `exact`: as the child has said it, also what is not plain JSON."""
         number = child.initiated_event_id
         if entry.standing is Standing.WAITING:
             return []
@@ -142,7 +142,7 @@ class Relations:
                 initiated_event_id=number,
                 run_id=entry.uid,
                 outcome=_OUTCOMES.get(status.get("phase", ""), ChildOutcome.TERMINATED),
-                result=status.get("output"),
+                result=_result(status) if exact else status.get("output"),
                 failure=failure,
             )
         ]
@@ -353,6 +353,12 @@ def _failure(status: dict[str, Any]) -> Failure | None:
         return ev.failure_of(history.decode_events(events[-1:])[-1]) if events else None
     except msgspec.ValidationError:
         return None
+
+
+def _result(status: dict[str, Any]) -> Any:
+    """The result of a closed run, as its last event has it; without its history, as its status has it."""
+    events = (status.get("history") or {}).get("events") or [{}]
+    return events[-1].get("result", events[-1].get("details", status.get("output")))
 
 
 def _has_successor(status: dict[str, Any]) -> bool:

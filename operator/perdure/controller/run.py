@@ -21,7 +21,7 @@ import msgspec
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller import status as run_status
-from perdure.controller.attempts import Attempts
+from perdure.controller.attempts import Attempts, definition_key
 from perdure.controller.beginning import Idle, Pointer, first_event
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options
@@ -33,8 +33,9 @@ from perdure.controller.telling import Teller
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
+from perdure.engine.failures import Failure
 from perdure.engine.inputs import Answer
-from perdure.engine.state import State, apply
+from perdure.engine.state import PODS_QUEUE, State, apply
 from perdure.engine.step import Transition, next_wake, start, step, terminate
 from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
@@ -208,7 +209,8 @@ class Run:
         if more:
             return now
         self._workers.follow(self)
-        pods = _of_pods(state)
+        await self._know_pods(state)
+        pods = self._with_definitions(_of_pods(state))
         self._attempts.sort_out(pods)
         await self._attempts.finish_leaving()
         await self._attempts.pass_on_cancellations(pods)
@@ -228,7 +230,7 @@ class Run:
         observed: list[inputs.RunInput] = [*forgotten, *told]
         if not state.closed:
             await self._know_pods(state)
-            observed += await self._attempts.gather(_of_pods(state), now)
+            observed += await self._attempts.gather(self._with_definitions(_of_pods(state)), now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
@@ -289,7 +291,7 @@ class Run:
         state = reclaim(state, self._workers.epoch)
         if _of_pods(state).activities:
             await self._know_pods(state)
-            await self._attempts.recover(_of_pods(state))
+            await self._attempts.recover(self._with_definitions(_of_pods(state)))
         self._relations.look_again()
         if run_status.is_damaged(self._record.status):
             await self._record.write(run_status.compose(self._record.status, self._facts(state), state, (), now))
@@ -423,10 +425,27 @@ class Run:
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
 
+    def _with_definitions(self, state: State) -> State:
+        """The state without those activities of code that have no definition: they are about to fail."""
+        known = self._attempts.activities
+        kept = {key: a for key, a in state.activities.items() if state.code is None or definition_key(a) in known}
+        return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
+
     async def _know_pods(self, state: State) -> None:
         """Find the definitions of the activities that code has scheduled to be done by pods."""
         if state.code is None:
             return
+        known = dict(self._attempts.activities)
+        for activity in _of_pods(state).activities.values():
+            if definition_key(activity) in known:
+                continue
+            workflow = activity.task_queue.removeprefix(PODS_QUEUE)
+            found = await self._definitions.activity(self.ref.namespace, workflow, activity.activity_type)
+            if isinstance(found, Failure):
+                self._attempts.refuse(activity, found)
+            else:
+                known[definition_key(activity)] = found
+        self._attempts.activities = known
 
     async def _terminate(self, transition: Transition, reason: str, now: datetime) -> Transition:
         """Record, instead of a transition that does not fit into the object, the end of the run: bare, if it has to be.

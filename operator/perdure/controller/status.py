@@ -15,6 +15,7 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, failure_of
 from perdure.engine.failures import Failure
+from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State
 from perdure.engine.step import next_wake
 from perdure.language.failures import as_json
@@ -125,7 +126,7 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
     if state.close_time:
         status["completionTime"] = format_time(state.close_time)
     if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
-        status["output"] = closing.result
+        status["output"] = plain(closing.result) if state.code is not None else closing.result
     if failure:
         status["failure"] = as_json(failure)
     if state.closed and not closing:  # closed earlier: only what is left to be done has changed

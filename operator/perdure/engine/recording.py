@@ -3,10 +3,9 @@
 The one place that knows. A pass appends what it says to the history; replaying compares the history with what it says.
 """
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, assert_never
 
 from perdure.engine import commands as cmd
@@ -69,7 +68,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         UndecidableError: the command cannot be obeyed.
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
-    said = {name: getattr(command, name) for name in _names(type(command))}
+    said = {field.name: getattr(command, field.name) for field in fields(command)}
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
@@ -120,12 +119,6 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             )
         case _:
             assert_never(command)
-
-
-@cache
-def _names(command: Hashable) -> tuple[str, ...]:
-    assert isinstance(command, type)
-    return tuple(field.name for field in fields(command))
 
 
 def _update_completed(command: cmd.CompleteUpdate, state: State, said: dict[str, Any]) -> ev.AnyEvent:

@@ -19,6 +19,8 @@ from perdure.engine.tasks.model import DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Code, T
 
 PODS_QUEUE = "pods/"
 """Before the name of a Workflow: the task queue of its activities, each attempt of which is a pod."""
+WORKFLOWS_QUEUE = "workflows"
+"""The task queue of those workflows that are no code: each type is the name of a Workflow."""
 RECORD_START_AFTER = timedelta(seconds=2)
 """An attempt that a worker has for this long is recorded as started, so that a restart of the operator does not hand it out
 again. Shorter ones cost no write of their own."""

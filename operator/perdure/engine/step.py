@@ -23,6 +23,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.inputs import Answer
+from perdure.engine.opaque import plain
 from perdure.engine.recording import activity_named, event_of, next_run
 from perdure.engine.retry import decide_retry
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy
@@ -334,7 +335,7 @@ class _Pass:
                 self.emit(
                     ev.WorkflowExecutionSignaled(
                         signal_name=request.signal_name,
-                        input=request.input,
+                        input=request.input if self.state.code is not None else plain(request.input),
                         identity=request.identity,
                         header=request.header,
                         **self.here,
@@ -436,7 +437,8 @@ class _Pass:
         elif report.failure is not None:
             self.failed(activity, report.failure, identity=report.identity)
         else:
-            self.ended(activity, ev.ActivityTaskCompleted, result=report.result, identity=report.identity)
+            result = report.result if self.state.code is not None else plain(report.result)
+            self.ended(activity, ev.ActivityTaskCompleted, result=result, identity=report.identity)
         return _OK
 
     def take_attempt(self, item: inp.AttemptInput) -> None:

@@ -16,6 +16,7 @@ from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentClosePolicy, StartExtras, WorkflowStart
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum
@@ -249,7 +250,7 @@ class Reader:
             child_id=f"{self._task}.{self._number}",
             start=WorkflowStart(
                 workflow_type=said.workflow_type.name,
-                task_queue=said.task_queue.name,
+                task_queue="" if said.task_queue.name == WORKFLOWS_QUEUE else said.task_queue.name,
                 workflow_id=said.workflow_id,
                 workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
                 input=data.to_json(said.input.payloads),

@@ -50,7 +50,7 @@ class Core:
 
     runs: Runs
 
-    def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, settings: Settings = Settings()) -> None:
         self.settings = settings
         self.epoch = uuid.uuid4().hex
         self.queues = TaskQueues()

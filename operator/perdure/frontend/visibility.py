@@ -53,7 +53,7 @@ class Record:
     memo: dict[str, Any]
     version: str
 
-    def field(self, name: str) -> Any:  # noqa: C901, PLR0911, PLR0912 (one case for each field)
+    def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
         """The value that filters compare."""
         match name:
             case "WorkflowId":

@@ -19,7 +19,7 @@ class Temporal:
     def __init__(self, address: str, environment: Mapping[str, str]) -> None:
         """`address` is empty where there is none; `environment` has the rest of the settings."""
         self._address = address
-        self._frontend: "Frontend | None" = None
+        self._frontend: Frontend | None = None
         if address:
             from perdure.frontend import server  # noqa: PLC0415 (50 MB that others do without)
 

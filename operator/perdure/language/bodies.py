@@ -427,7 +427,8 @@ def schedule(program: Program, call: ActivityCall, activity_id: str, value: obje
     definition = program.activities[call.name]
     return cmd.ScheduleActivityTask(
         activity_id=activity_id,
-        activity_type=call.name,
+        activity_type=(definition.worker.type if definition.worker else None) or call.name,
+        task_queue=definition.worker.task_queue if definition.worker else "",
         input=value,
         schedule_to_close_timeout=call.schedule_to_close_timeout or definition.schedule_to_close_timeout,
         schedule_to_start_timeout=call.schedule_to_start_timeout or definition.schedule_to_start_timeout,

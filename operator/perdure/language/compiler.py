@@ -11,6 +11,7 @@ from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
+from perdure.engine.state import PODS_QUEUE
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.inputs import InputCheck, SchemaError, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
@@ -148,8 +149,10 @@ class _Compiler:
             self.found(path, message)
 
     def check_activity(self, path: str, activity: Activity) -> None:
-        if activity.worker is not None:
-            self.not_yet(f"{path}.worker", "an activity done by a Temporal SDK worker")
+        if activity.worker is not None and activity.worker.task_queue.startswith(PODS_QUEUE):
+            self.found(
+                f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: pods are asked for with `container`"
+            )
         self.check_retry(f"{path}.retryPolicy", activity.retry_policy)
 
     def check_retry(self, path: str, choice: RetryPolicyChoice | None) -> None:

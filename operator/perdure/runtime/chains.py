@@ -15,6 +15,7 @@ from perdure.api.durations import format_duration
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
+from perdure.engine.opaque import plain
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, StartExtras, WorkflowStart
 from perdure.engine.state import PendingChild, State
@@ -223,7 +224,7 @@ def _spec(start: WorkflowStart) -> dict[str, Any]:
         "workflow": workflow,
         "workflowId": start.workflow_id,
         "workflowIdReusePolicy": start.workflow_id_reuse_policy,
-        "input": start.input,
+        "input": start.input if start.task_queue else plain(start.input),
         "searchAttributes": start.search_attributes,
         "retryPolicy": retry_policy_json(start.retry_policy) if start.retry_policy else None,
     }

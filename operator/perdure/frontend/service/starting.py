@@ -20,7 +20,9 @@ from perdure.api import labels
 from perdure.api.durations import format_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
+from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import payloads as data
 from perdure.frontend.commands import retry_policy
 from perdure.frontend.core import Core
@@ -155,7 +157,8 @@ class Starting:
         if entry is None:
             raise unavailable("the workflow was deleted")
         run = manager.running(uid)
-        if run is not None and run.state is not None and run.state.code is not None:
+        by_code = "type" in (made["spec"].get("workflow") or {})
+        if run is not None and run.state is not None and (run.state.code is not None or not by_code):
             return Begun(entry, started=True)
         return await self._refused(entry)
 
@@ -187,6 +190,8 @@ class Starting:
             "workflowIdConflictPolicy": conflict,
         }
         given = data.to_json(request.input.payloads)
+        if request.task_queue.name == WORKFLOWS_QUEUE:
+            spec["workflow"], given = {"name": request.workflow_type.name}, plain(given)
         if given is not None:
             spec["input"] = given
         for field, ours in (

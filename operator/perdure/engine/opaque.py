@@ -1,0 +1,31 @@
+"""Payloads of Temporal SDKs, for whoever wants to look into them: YAML, pods, people.
+
+How they are kept is told in ``frontend/payloads.py``; what is plain JSON is a value like any other.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON where it is some: one payload is itself, several are a list. What is not JSON stays wrapped."""
+    if not isinstance(value, Mapping) or set(value) != {"payloads"} or not isinstance(value["payloads"], list):
+        return value
+    found = [_one(wrapped) for wrapped in value["payloads"]]
+    return found[0] if len(found) == 1 else found
+
+
+def _one(wrapped: Any) -> Any:
+    if not isinstance(wrapped, Mapping) or "json" in wrapped:
+        return wrapped["json"] if isinstance(wrapped, Mapping) else wrapped
+    encoding = (wrapped.get("metadata") or {}).get("encoding")
+    if encoding == "binary/null":
+        return None
+    if encoding in {"json/plain", "json/protobuf"}:
+        try:
+            return json.loads(base64.b64decode(wrapped.get("data") or ""))
+        except ValueError:
+            return wrapped
+    return wrapped

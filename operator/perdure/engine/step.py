@@ -229,8 +229,10 @@ class _Pass:
 
     def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
         """Append an event. `decide`: the decider has not asked for it, so it must hear of it."""
-        if self.tasks is not None and self.tasks.holds_back(event):
-            return
+        if self.tasks is not None:
+            if self.tasks.holds_back(event):
+                return
+            event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
         self.state = apply(self.state, event)
         self.events.append(event)
         if decide and self.tasks is None:
@@ -568,6 +570,8 @@ class _Pass:
     ) -> None:
         """Close the activity; that its last attempt had started is written just before."""
         started_event_id = 0
+        if self.tasks is not None:
+            self.tasks.make_normal()
         if activity.started_time is not None:
             started_event_id = self.state.next_event_id
             self.emit(

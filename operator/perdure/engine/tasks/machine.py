@@ -168,7 +168,7 @@ class Tasks:
         if self._flushing or isinstance(event, (*_TASK_EVENTS, *FROM_COMMANDS, *ev.CLOSING)):
             return False
         if not self.code.deciding and not self._completed_event_id:
-            self._make_normal()
+            self.make_normal()
             return False
         self._change(buffered=(*self.code.buffered, msgspec.structs.replace(event, event_id=0)))
         self._pass.durable = True
@@ -264,10 +264,10 @@ class Tasks:
         self._change(task=task, wanted=False)
         self._pass.durable = True
 
-    def _make_normal(self) -> None:
+    def make_normal(self) -> None:
         """Something happens while a task waits that only an update has asked for: it is a task like others now."""
         task = self.code.task
-        if task is not None and task.speculative and not task.scheduled_event_id:
+        if task is not None and task.speculative and task.started_time is None:
             self._change(task=None)
             self._schedule(attempt=1)
 

@@ -41,6 +41,12 @@ UPDATE_LOST = Failure(
 class Settings:
     """What whoever runs the operator decides."""
 
+    authentication: bool = True
+    """Whether callers show a token of Kubernetes. Without, the address has to be a loopback one."""
+    certificate: str = ""
+    """Path of the TLS certificate, PEM; empty: no TLS."""
+    key: str = ""
+    """Path of its key, PEM."""
     suggest_events: int = 4_096
     """Events of a history from which on a worker is told to continue as new."""
 

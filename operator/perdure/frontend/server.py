@@ -1,8 +1,10 @@
 """The gRPC server: finds the handler of an RPC, and gives what goes wrong the form that SDKs understand."""
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +16,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Core, Settings
 from perdure.frontend.errors import RpcError, unavailable
+from perdure.frontend.guard import Guard
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.call import Call
@@ -43,7 +46,15 @@ def settings(environment: Mapping[str, str]) -> Settings:
     Raises:
         ValueError: a number is none.
     """
-    return Settings(suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096))
+    authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
+    if authentication not in {"Kubernetes", "None"}:
+        raise ValueError(f"PERDURE_TEMPORAL_AUTHENTICATION is {authentication!r}; it can be `Kubernetes` or `None`")
+    return Settings(
+        authentication=authentication == "Kubernetes",
+        certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
+        key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
+        suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
+    )
 
 
 class Frontend(Core):
@@ -79,7 +90,12 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
 
     Raises:
         RuntimeError: the address cannot be had.
+        ValueError: nobody would be asked who they are, at an address that others reach.
     """
+    chosen = frontend.settings
+    if not chosen.authentication and not _is_loopback(address):
+        raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
+    guard = Guard(frontend.runs.manager.client) if chosen.authentication else None
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -87,9 +103,12 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             ("grpc.so_reuseport", 0),
         ]
     )
-    server.add_generic_rpc_handlers(_generic_handlers(frontend.handlers()))
+    server.add_generic_rpc_handlers(_generic_handlers(frontend.handlers(), guard))
     server.add_generic_rpc_handlers((_health(),))
-    port = server.add_insecure_port(address)
+    if chosen.certificate:
+        port = server.add_secure_port(address, _credentials(chosen))
+    else:
+        port = server.add_insecure_port(address)
     await server.start()
     try:
         yield port
@@ -97,12 +116,32 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         await server.stop(grace=1.0)
 
 
-def _generic_handlers(handlers: dict[str, Handler]) -> tuple[grpc.GenericRpcHandler, ...]:
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _credentials(chosen: Settings) -> Any:
+    """The certificate as it stands in its files at each handshake: whoever renews it there needs no restart."""
+
+    def read() -> Any:
+        pair = Path(chosen.key).read_bytes(), Path(chosen.certificate).read_bytes()
+        return grpc.ssl_server_certificate_configuration([pair])
+
+    return grpc.dynamic_ssl_server_credentials(read(), read, require_client_authentication=False)
+
+
+def _generic_handlers(handlers: dict[str, Handler], guard: Guard | None) -> tuple[grpc.GenericRpcHandler, ...]:
     made = []
     for service, module in _SERVICES.items():
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
-                _served(name, handler),
+                _served(name, handler, guard),
                 request_deserializer=getattr(module, f"{name}Request").FromString,
                 response_serializer=getattr(module, f"{name}Response").SerializeToString,
             )
@@ -113,12 +152,14 @@ def _generic_handlers(handlers: dict[str, Handler]) -> tuple[grpc.GenericRpcHand
     return tuple(made)
 
 
-def _served(name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
+def _served(name: str, handler: Handler, guard: Guard | None) -> Callable[[Any, Any], Awaitable[Any]]:
     log = structlog.get_logger("perdure.frontend").bind(rpc=name)
 
     async def serve_one(request: Any, context: Any) -> Any:
         call = Call(context.time_remaining(), tuple(context.invocation_metadata() or ()))
         try:
+            if guard is not None:
+                await guard.admit(name, request, call)
             response = await handler(request, call)
         except RpcError as error:
             await _abort(name, context, error)

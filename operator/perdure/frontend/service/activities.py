@@ -208,7 +208,7 @@ class Activities:
 
     def _entry(self, token: ActivityToken) -> Entry:
         entry = self._core.runs.manager.directory.get(token.run_id)
-        if entry is None:
+        if entry is None or entry.namespace != token.namespace:
             raise not_found("activity task not found, or it has ended")
         return entry
 

@@ -261,8 +261,9 @@ class WorkflowTasks:
         """A worker has answered a query."""
         del call
         token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
+        entry = self._core.runs.manager.directory.get(token.run_id)
         query = self._core.queries.get(token.run_id, token.query)
-        if query is None or query.answer.done():
+        if query is None or query.answer.done() or entry is None or entry.namespace != token.namespace:
             raise not_found("query task not found, or has expired")
         answer_query(query, request.completed_type, request.query_result, request.failure, request.error_message)
         return RespondQueryTaskCompletedResponse()
@@ -293,7 +294,7 @@ class WorkflowTasks:
 
     def _entry(self, token: WorkflowTaskToken) -> Entry:
         entry = self._core.runs.manager.directory.get(token.run_id)
-        if entry is None:
+        if entry is None or entry.namespace != token.namespace:
             raise not_found("Workflow task not found.")
         return entry
 

@@ -1,0 +1,69 @@
+"""Which right in Kubernetes each RPC needs: that of whoever would do the same with kubectl. Pure.
+
+Workers need a right of their own, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): with it they decide
+about runs, and do their activities, through the frontend, which says what is valid; it does not let them write a status.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A verb on a resource of a namespace."""
+
+    verb: str
+    resource: str
+    subresource: str = ""
+    group: str = "perdure.dev"
+
+
+_WORK = Right("update", "workflowruns", "tasks")
+_START = Right("create", "workflowruns")
+_TELL = Right("create", "operations")
+_READ = Right("get", "workflowruns")
+_LIST = Right("list", "workflowruns")
+_DELETE = Right("delete", "workflowruns")
+_REGISTER = Right("update", "configmaps", group="")
+
+FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"})
+"""What anybody may ask who is known; nothing of it tells of a namespace."""
+_RIGHTS: dict[str, tuple[Right, ...]] = {
+    "StartWorkflowExecution": (_START,),
+    "SignalWithStartWorkflowExecution": (_START, _TELL),
+    "ExecuteMultiOperation": (_START, _TELL),
+    "SignalWorkflowExecution": (_TELL,),
+    "RequestCancelWorkflowExecution": (_TELL,),
+    "TerminateWorkflowExecution": (_TELL,),
+    "UpdateWorkflowExecution": (_TELL,),
+    "PollWorkflowExecutionUpdate": (_READ,),
+    "PauseActivity": (_TELL,),
+    "UnpauseActivity": (_TELL,),
+    "ResetActivity": (_TELL,),
+    "UpdateActivityOptions": (_TELL,),
+    "StartBatchOperation": (_TELL, _LIST),
+    "StopBatchOperation": (_TELL,),
+    "DescribeBatchOperation": (_LIST,),
+    "ListBatchOperations": (_LIST,),
+    "ResetStickyTaskQueue": (_TELL,),
+    "DeleteWorkflowExecution": (_DELETE,),
+    "QueryWorkflow": (_READ,),
+    "DescribeWorkflowExecution": (_READ,),
+    "GetWorkflowExecutionHistory": (_READ,),
+    "GetWorkflowExecutionHistoryReverse": (_READ,),
+    "ListWorkflowExecutions": (_LIST,),
+    "ScanWorkflowExecutions": (_LIST,),
+    "CountWorkflowExecutions": (_LIST,),
+    "DescribeNamespace": (_READ,),
+    "ListNamespaces": (Right("list", "namespaces", group=""),),
+    "DescribeTaskQueue": (_READ,),
+    "ListWorkers": (_READ,),
+    "DescribeWorker": (_READ,),
+    "ListSearchAttributes": (_READ,),
+    "AddSearchAttributes": (_REGISTER,),
+    "RemoveSearchAttributes": (_REGISTER,),
+}
+
+
+def needed(rpc: str) -> tuple[Right, ...]:
+    """The rights that an RPC needs; whatever is not listed is for workers."""
+    return _RIGHTS.get(rpc, (_WORK,))

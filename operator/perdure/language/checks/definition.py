@@ -65,6 +65,8 @@ class Checked:
     """Can be run only where no finding is an error."""
     findings: tuple[Finding, ...]
     """The errors first; otherwise in the order of the definition."""
+    broken: tuple[Finding, ...] = ()
+    """Those of the errors that keep the program from being interpreted at all."""
     children: tuple[ChildCall, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
     """RetryPolicies that are meant by name: where, and which."""
@@ -103,6 +105,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
     return Checked(
         program,
         tuple(replace(finding, path=_moved(finding.path, path)) for finding in findings),
+        tuple(broken),
         tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
         tuple((_moved(where, path), name) for where, name in _policies(spec)),
     )
@@ -226,6 +229,8 @@ class _Checks:
         told: set[Path] = set()
         for path in sorted(reads.paths, key=str):
             for miss in look_up(scope, path)[1]:
+                if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
+                    continue  # the compiler tells it, with where it stands
                 asked = miss.path in guards if not miss.certain else miss.path in reads.guarded
                 if not asked and miss.path not in told:
                     told.add(miss.path)

@@ -405,7 +405,9 @@ def test_a_retry_policy_that_is_in_none_of_the_files_is_told() -> None:
 
 def test_a_run_gives_what_its_workflow_takes() -> None:
     known = Documents({"order": checked(SCHEMA)})
-    (finding,) = run_input("order", {"nights": "x", "guest": "g", "rooms": [], "level": 1, "price": 1, "either": 1}, known, "spec")
+    (finding,) = run_input(
+        "order", {"nights": "x", "guest": "g", "rooms": [], "level": 1, "price": 1, "either": 1}, known, "spec"
+    )
     assert finding.path == "spec.input.nights"
     assert [f.severity for f in run_input("ordre", {}, known, "spec")] == [Severity.WARNING]
 

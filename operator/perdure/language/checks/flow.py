@@ -6,12 +6,15 @@ from typing import Final
 
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.language.cel import Meter
 from perdure.language.compiler import HANDLERS, ancestors, calls_of
 from perdure.language.expressions import ExpressionError, Template
 from perdure.language.program import CompiledStep, Finding, Flow, Program, Severity
 
 LONG: Final = timedelta(minutes=30)
 """Attempts that may take longer should heartbeat: one that hangs is found only when its time is over."""
+_CONSTANT_WORK: Final = 10_000
+"""Units of work to find out whether a condition is always true, or never."""
 _ENDS: Final = {"return": "ends the block or the run", "continue_as_new": "closes the run", "fail": "fails"}
 
 
@@ -58,7 +61,7 @@ def _constant(compiled: CompiledStep, key: str) -> bool | None:
     if template is None or not template.sources or template.references.roots:
         return None
     try:
-        return template.evaluate({}) is True
+        return template.evaluate({}, Meter(_CONSTANT_WORK)) is True
     except ExpressionError:
         return None
 

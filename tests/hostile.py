@@ -92,7 +92,7 @@ ATTACKS = [
     ("cases changed in a loop", "ints.map(x, wide.upperAscii())", WORK),
     ("base64 in a loop", "ints.map(x, base64.decode(base64.encode(bytes(s.substring(0, 99999)))))", WORK),
     ("a large result twice", "[zeros, zeros]", LARGE),
-    ("a result with shared parts", "deep", LARGE),
+    ("a result with shared parts", "deep", WORK),
     ("a wide result", "wide", LARGE),
     ("a very deep result", "deeper.map(x, x)[0]", DEEP),
 ]

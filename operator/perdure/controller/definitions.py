@@ -112,11 +112,11 @@ class Definitions:
             InvalidWorkflowError: it cannot be run.
         """
         compiled = await self._look(spec)
-        if compiled.program is None:
-            raise InvalidWorkflowError(list(compiled.broken))
         errors = [finding for finding in compiled.findings if finding.severity is Severity.ERROR]
         if errors and not pinned:
             raise InvalidWorkflowError(errors)
+        if compiled.program is None:
+            raise InvalidWorkflowError(list(compiled.broken))
         return compiled.program
 
     async def findings(self, spec: dict[str, Any]) -> tuple[Finding, ...]:

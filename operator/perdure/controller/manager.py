@@ -25,7 +25,8 @@ from perdure.kube.clock import now
 from perdure.observe import metrics
 
 Key = tuple[str, ...]
-"""``("run", uid)``; ``("workflow", namespace, name)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
+"""``("run", uid)``; ``("workflow", namespace, name)``;
+``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
 for a closed run that is removed when its time is over."""
 
 SWEEP_SECONDS = 60.0

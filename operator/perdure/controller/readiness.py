@@ -1,7 +1,7 @@
 """Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
 
-The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo in a
-`container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended without a
+The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo in
+a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended without a
 change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
 """
 
@@ -63,7 +63,7 @@ class Readiness:
         if ready and (refusals := await self._refusals(workflow)):
             ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
         before = workflow.get("status") or {}
-        after = status(before, ready, reason, message, workflow["metadata"].get("generation", 0), now)
+        after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
         if after != before:
             await self._write(url, workflow, before, after)
             if not ready and _said(before) != _said(after):
@@ -111,7 +111,7 @@ def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
 
 
 def status(
-    before: dict[str, Any], ready: bool, reason: ConditionReason, message: str, generation: int, now: datetime
+    before: dict[str, Any], ready: bool, reason: ConditionReason, message: str, *, generation: int, now: datetime
 ) -> dict[str, Any]:
     """The status of a Workflow.
 

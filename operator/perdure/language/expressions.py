@@ -400,10 +400,10 @@ class _Maker:
         if depth >= MAX_DEPTH:
             raise LimitError(f"the result is nested more than {MAX_DEPTH} deep")
         if found == "list":
-            self._meter.charge(10 + len(value))
+            self._meter.charge(4 + len(value))
             self._grow(max(len(value) + 1, 2))
             return self._items(value, depth + 1)
-        self._meter.charge(10 + 4 * len(value))
+        self._meter.charge(4 + 4 * len(value))
         self._grow(max(len(value) * 2 + 1, 2))
         if len(value) == 1:
             ((key, item),) = value.items()

@@ -1,4 +1,4 @@
-"""`lint` as it is called: files, folders, standard input; lines, output, exit codes. And the project's own manifests are clean."""
+"""`lint` as it is called: files, lines, output, exit codes. And the project's own manifests are clean."""
 
 import json
 from pathlib import Path
@@ -66,10 +66,14 @@ def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> N
     done = call("-f", ".")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
-        "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` in `spec.activities`; there "
-        "are: none",
-        "deep/bad.yml:23:14: Warning: spec.workflow.name: there is no Workflow `godd` in the files, did you mean `good`; "
-        "they have: bad, good",
+        (
+            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` in `spec.activities`; "
+            "there are: none"
+        ),
+        (
+            "deep/bad.yml:23:14: Warning: spec.workflow.name: there is no Workflow `godd` in the files, did you mean "
+            "`good`; they have: bad, good"
+        ),
         "✗ 3 objects: 1 error, 1 warning",
     ]
 

@@ -33,11 +33,11 @@ def test_of_many_findings_the_first_are_told() -> None:
 
 
 def test_a_status_that_says_the_same_is_the_same() -> None:
-    accepted: dict[str, Any] = status({}, True, ConditionReason.ACCEPTED, "", 1, T0)
+    accepted: dict[str, Any] = status({}, True, ConditionReason.ACCEPTED, "", generation=1, now=T0)
     assert accepted["observedGeneration"] == accepted["conditions"][0]["observedGeneration"] == 1
     later = T0 + timedelta(hours=1)
-    assert status(accepted, True, ConditionReason.ACCEPTED, "", 1, later) == accepted
-    refused = status(accepted, False, ConditionReason.INVALID_SPEC, "x", 2, later)
+    assert status(accepted, True, ConditionReason.ACCEPTED, "", generation=1, now=later) == accepted
+    refused = status(accepted, False, ConditionReason.INVALID_SPEC, "x", generation=2, now=later)
     assert refused["conditions"][0]["status"] == "False"
     assert refused["conditions"][0]["lastTransitionTime"] > accepted["conditions"][0]["lastTransitionTime"]
 

@@ -307,8 +307,10 @@ def test_blocks_that_call_each_other_whatever_happens_are_told() -> None:
         return told(steps=[{"name": "s", "call": {"block": "a"}}], blocks=[there, back])
 
     assert blocks() == [
-        "Error spec.blocks[0].steps[0]: these blocks call each other without end: `a` calls `b` calls `a`; give one of "
-        "the calls a `when`, or put it into a `switch`"
+        (
+            "Error spec.blocks[0].steps[0]: these blocks call each other without end: `a` calls `b` calls `a`; give one "
+            "of the calls a `when`, or put it into a `switch`"
+        )
     ]
     assert blocks(when="${steps.y.status == 'x'}") == []
     assert blocks(forEach={"items": "${input}"}) == []
@@ -369,8 +371,10 @@ def test_what_a_child_is_given_has_to_fit_its_input() -> None:
     nap = IDLE["steps"]
     assert together(a=[child("b", {"n": "${input.n}"})], b=nap) == []
     assert together(a=[child("b", {"n": "${run.name}"})], b=nap) == [
-        "a: Error spec.steps[0].childWorkflow.input.n: does not fit the input of Workflow `b`: an expression that gives a "
-        'string: it is not of type "integer"'
+        (
+            "a: Error spec.steps[0].childWorkflow.input.n: does not fit the input of Workflow `b`: an expression that "
+            'gives a string: it is not of type "integer"'
+        )
     ]
     (finding,) = together(a=[child("b", {})], b=nap)
     assert finding.endswith('"n" is a required property')

@@ -11,7 +11,7 @@ from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_option
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostile import ATTACKS, HOSTILE, SOURCES, WORK
+from hostile import ATTACKS, HOSTILE, SOURCES, WORK, deep_value
 from perdure.language.cel import format_duration, parse_duration
 from perdure.language.expressions import (
     MAX_RESULT,
@@ -769,7 +769,7 @@ def test_the_result_is_bounded_as_a_whole(value: Any) -> None:
         pytest.param("x" * (MAX_RESULT - 2), id="one text"),
         pytest.param([0] * 131_071, id="digits"),
         pytest.param([[]] * 87_000, id="empty lists"),
-        pytest.param([_deep(14)] * 3, id="lists of lists"),
+        pytest.param([deep_value(14)] * 3, id="lists of lists"),
         pytest.param([{"": 0}] * 37_000, id="small maps"),
         pytest.param({f"{index:05x}": 0 for index in range(26_000)}, id="a large map"),
         pytest.param(["é"] * 52_000, id="short texts"),

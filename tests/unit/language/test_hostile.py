@@ -1,6 +1,6 @@
 """Hostile expressions: each is cut short after a bounded amount of work, and the run that has one fails and says why.
 
-Work is counted, so that these hold on every machine; what it takes in time is printed by `tests/bench/test_hostile_expressions.py`.
+Work is counted, so that these hold on every machine; how long it takes is printed by `tests/bench/test_hostile_expressions.py`.
 """
 
 import json

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import ModuleType
 
-    from perdure.cli.view.facts import Seen
+    from perdure.cli.view.openings import Seen
     from perdure.kube.access import Access
     from perdure.kube.client import Client
 

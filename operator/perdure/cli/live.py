@@ -11,7 +11,7 @@ import pydantic
 from perdure.api.labels import RUN_ID_LABEL
 from perdure.api.reasons import EventReason
 from perdure.api.workflow import Activity
-from perdure.cli.view.facts import Seen, Sight
+from perdure.cli.view.openings import ChildSight, Seen, Sight
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import PodStatus

@@ -36,3 +36,11 @@ def convert_all(value: Any, kind: type[_Kind]) -> dict[str, _Kind]:
     """The entries of an object that can be understood."""
     entries = ((key, convert(entry, kind)) for key, entry in mapping(value).items())
     return {key: entry for key, entry in entries if entry is not None}
+
+
+def name_in(annotation: Any) -> str:
+    """The `name` in an annotation that is a JSON object; empty where there is none."""
+    try:
+        return str(mapping(msgspec.json.decode(annotation)).get("name") or "")
+    except (TypeError, msgspec.DecodeError):
+        return ""

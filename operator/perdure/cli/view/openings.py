@@ -59,6 +59,8 @@ class OpenActivity:
     attempt: int
     maximum_attempts: int
     """0: no limit."""
+    losses: int
+    """How many of the attempts before were lost to the infrastructure; they do not count."""
     pod: str | None
     scheduled: datetime | None
     started: datetime | None
@@ -178,17 +180,16 @@ def _activity(
     heartbeat = sight.heartbeat or read_time(entry.get("lastHeartbeatTime"))
     waits_for = sight.waits_for or entry.get("waitingReason") or ("the run is paused" if paused else None)
     deadline = None
-    limit = 0
     if kept is not None:
         kept = msgspec.structs.replace(kept, started_time=started, last_heartbeat_time=heartbeat)
         deadline = _deadline(kept)
-        limit = kept.retry_policy.maximum_attempts and kept.retry_policy.maximum_attempts + kept.losses
     return OpenActivity(
         step=str(entry.get("step")),
         activity=str(entry.get("activity")),
         state=state,
         attempt=integer(entry.get("attempt")) or 1,
-        maximum_attempts=limit,
+        maximum_attempts=kept.retry_policy.maximum_attempts if kept else 0,
+        losses=kept.losses if kept else 0,
         pod=str(pod) if pod else None,
         scheduled=read_time(entry.get("scheduledTime")),
         started=started,

@@ -37,6 +37,7 @@ class Recorded:
     scheduled_event_id: int | None = None
     maximum_attempts: int = 0
     attempt: int | None = None
+    losses: int = 0
     start: datetime | None = None
     last_start: datetime | None = None
     end: datetime | None = None
@@ -122,7 +123,10 @@ def _follow(known: Recorded, kind: str, event: Json) -> None:
     elif kind in _ENDED:
         known.end, known.ended = time, _ENDED[kind]
         known.attempt = integer(event.get("attempt")) or known.attempt
+        known.losses = integer(event.get("losses")) or 0
         known.failure = mapping(event.get("failure")) or None
         if kind == "ChildWorkflowExecutionTerminated":
             known.failure = {"kind": "Terminated", "message": str(event.get("reason") or "")}
         known.retry_state = event.get("retryState")
+        if known.retry_state == "CancelRequested":  # how it has stopped is its own affair
+            known.ended = "Cancelled"

@@ -9,7 +9,8 @@ import yaml
 from rich.text import Text
 
 from perdure.api.workflow import WorkflowSpec
-from perdure.cli.view.facts import Run, Seen, read_run
+from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.openings import Seen
 from perdure.cli.view.page import Page
 from perdure.controller import status as run_status
 from perdure.engine import events as ev

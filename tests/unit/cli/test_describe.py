@@ -4,8 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.cli.view.describe import as_data, describe
-from perdure.cli.view.facts import Seen, Sight, read_run
+from perdure.cli.view.data import as_data
+from perdure.cli.view.describe import describe
+from perdure.cli.view.facts import read_run
+from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.page import ASCII
 from perdure.cli.view.tree import tree
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.cli.live import see, selector
-from perdure.cli.view.facts import Sight
+from perdure.cli.view.openings import Sight
 from unit.cli.flow import UID, Flow, at
 
 NAME = "order-42-2-1"

@@ -7,6 +7,7 @@ understood is left out.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
@@ -17,12 +18,22 @@ from perdure.cli.view.recorded import History, read_history
 from perdure.cli.view.steps import Source, Step, read_steps
 from perdure.cli.view.text import read_time
 
-PHASES = (
-    *("Pending", "Running", "Paused", "Completed", "Failed", "Cancelled", "Terminated", "TimedOut", "ContinuedAsNew"),
-)
-"""Where a run can stand."""
 
-CLOSED = frozenset(PHASES[3:])
+class Phase(StrEnum):
+    """Where a run can stand, as in `perdure.api.workflowrun`, which takes long to import."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    PAUSED = "Paused"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    TERMINATED = "Terminated"
+    TIMED_OUT = "TimedOut"
+    CONTINUED_AS_NEW = "ContinuedAsNew"
+
+
+CLOSED = frozenset(Phase) - {Phase.PENDING, Phase.RUNNING, Phase.PAUSED}
 """The phases after which nothing more happens."""
 
 

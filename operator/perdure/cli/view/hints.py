@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 from rich.text import Text
 
-from perdure.cli.view.facts import OpenActivity, Run
+from perdure.cli.view.facts import Run
+from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
 
 Hint: TypeAlias = tuple[str, str]
@@ -65,6 +66,8 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
         )
     for activity in run.activities[:_MAX_ACTIVITIES]:
         yield from _of_activity(activity, run, page)
+    for child in [child for child in run.children if child.phase][:_MAX_ACTIVITIES]:
+        yield f"how the child of `{child.step}` stands", page.perdure(run.namespace, "describe", child.workflow_run)
     yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
@@ -72,7 +75,7 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
 def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]:
     pod = activity.pod
     if activity.state == "BackingOff":
-        step = next((step for step in run.steps if step.name == activity.step), None)
+        step = next((step for step in run.every_step() if step.path == activity.step), None)
         failed = [name for name in (step.pods if step else ()) if _exists(name, run)]
         if failed:
             yield f"why `{activity.step}` failed", page.kubectl(run.namespace, "logs", failed[-1])
@@ -93,10 +96,12 @@ def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
 
 
 def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
-    for step in run.steps:
-        pods = [name for name in step.pods if _exists(name, run)]
-        if step.state in {"Failed", "Stopped"} and pods:
-            yield f"the log of the last attempt of `{step.name}`", page.kubectl(run.namespace, "logs", pods[-1])
+    if run.chain.goes_on_as:
+        yield "the run that goes on for it", page.perdure(run.namespace, "describe", run.chain.goes_on_as)
+    failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
+    logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
+    for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
+        yield f"the log of the last attempt of `{step.path}`", page.kubectl(run.namespace, "logs", pods[-1])
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
 

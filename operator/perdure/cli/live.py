@@ -88,7 +88,11 @@ def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
 def _age(run: Object) -> tuple[str, bool, str]:
     """Of two runs made in the same second the one that is open is the newer one."""
     status = run.get("status") or {}
-    return (str(run["metadata"].get("creationTimestamp")), not status.get("completionTime"), str(status.get("startTime")))
+    return (
+        str(run["metadata"].get("creationTimestamp")),
+        not status.get("completionTime"),
+        str(status.get("startTime")),
+    )
 
 
 def _sight(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> Sight:

@@ -75,7 +75,7 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
 
         Failure
           Activity: step `charge`: activity `charge-card` failed after 1 attempt
-            (NonRetryableFailure): no funds
+            (NonRetryableFailure)
             caused by CardDeclined: no funds
               details: {"code":51}
               not retryable
@@ -213,6 +213,7 @@ def test_data_uses_the_names_of_the_api_and_leaves_values_of_users_as_they_are()
     assert data["input"] == {"items": [], "amount": None, "some_key": ""}
     assert data["durationSeconds"] == 6
     assert data["steps"][0] == {
+        "path": "reserve",
         "name": "reserve",
         "kind": "activity",
         "target": "reserve-stock",

@@ -38,8 +38,8 @@ def test_details_are_every_attribute() -> None:
 
 
 def test_an_event_of_a_newer_version_is_shown_all_the_same() -> None:
-    event = {"eventId": 1, "eventTime": "2026-01-01T12:00:00Z", "eventType": "MarkerRecorded", "marker": "v2", "n": 3}
-    assert plain(view.table([event], Flow().page())).endswith("MarkerRecorded  marker v2  n 3")
+    event = {"eventId": 1, "eventTime": "2026-01-01T12:00:00Z", "eventType": "NexusOperationStarted", "of": "v2", "n": 3}
+    assert plain(view.table([event], Flow().page())).endswith("NexusOperationStarted  of v2  n 3")
 
 
 @pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "one is there twice"])

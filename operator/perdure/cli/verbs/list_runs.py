@@ -41,7 +41,8 @@ def command(
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
     phases: Annotated[
-        list[Phase] | None, typer.Option("--phase", help="Only runs in this phase; may be given several times")
+        list[Phase] | None,
+        typer.Option("--phase", metavar="PHASE", help=f"Only runs in this phase ({', '.join(Phase)}); may be repeated"),
     ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
     times: TimeOption = TimeFormat.RELATIVE,

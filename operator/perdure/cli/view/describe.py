@@ -118,7 +118,7 @@ def status(run: Run, page: Page) -> Iterator[Text]:
     if run.undecided and run.undecided.next_attempt is not None:
         yield _field("Next try", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
     if run.cancel is not None:
-        yield from _wrapped("Asked to stop", _asked(run.cancel, page), page)
+        yield from _wrapped("Cancel asked", _asked(run.cancel, page), page)
     for condition in run.conditions:
         if condition.type not in {"Succeeded", "Paused", "CancelRequested"}:
             yield from _wrapped(

@@ -8,6 +8,7 @@ import msgspec
 from rich.text import Text
 
 from perdure.cli.view import text
+from perdure.cli.view.attributes import readable
 from perdure.cli.view.page import Page
 
 _SHOWN = ("activity_id", "activity_type", "timer_id", "start_to_fire_timeout", "input", "result", "failure")
@@ -48,7 +49,7 @@ def show(difference: Difference, page: Page) -> Iterator[Text]:
                 continue
             line = Text(f"{' ' * 14}{_camel(key)}: ", style="" if shown == against else "yellow")
             if side is not None:
-                yield line.append(page.shorten(text.value(shown), max(page.width - len(line.plain), 30)))
+                yield line.append(page.shorten(readable(_camel(key), shown), max(page.width - len(line.plain), 30)))
 
 
 def _plain(side: Any, key: str) -> Any:

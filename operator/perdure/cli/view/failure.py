@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from perdure.cli.view import text
+from perdure.cli.view.lenient import mapping, mappings
 from perdure.cli.view.page import Page
 
 _MAX_DEPTH = 50
@@ -74,17 +75,15 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
         yield line
     yield from _more(node, f"{indent}  ", page)
     yield from _chain(node.get("cause"), page, depth + 1, "caused by ")
-    others = node.get("suppressed")
-    for other in others if isinstance(others, list) else ():
+    for other in mappings(node.get("suppressed")):
         yield from _chain(other, page, depth + 1, "then failed as well: ")
 
 
 def _own_message(node: Mapping[str, Any]) -> str:
     """What a failure says beside what its causes say, which is shown below it."""
     message = str(node.get("message") or "").strip()
-    told = [node.get("cause"), *(node.get("suppressed") if isinstance(node.get("suppressed"), list) else ())]
-    for other in reversed(told):
-        said = str(other.get("message") or "").strip() if isinstance(other, dict) else ""
+    for other in reversed([mapping(node.get("cause")), *mappings(node.get("suppressed"))]):
+        said = str(other.get("message") or "").strip()
         for joint in ("; then failed as well: ", ": "):
             if said and message.endswith(f"{joint}{said}"):
                 message = message.removesuffix(f"{joint}{said}")

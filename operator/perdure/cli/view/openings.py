@@ -165,7 +165,7 @@ def _activity(
     kept: PendingActivity | None,
     now: datetime,
     seen: Seen | None,
-    paused: bool,  # noqa: FBT001
+    paused: bool,
 ) -> OpenActivity:
     pod = entry.get("pod")
     sight = seen.sights.get(str(pod), Sight()) if seen else Sight()

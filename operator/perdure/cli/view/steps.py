@@ -159,9 +159,9 @@ class _Reader:
             if whole or path in self.frames or name in begun:
                 yield self.step(path, name, definition, begun.get(name, ()))
         # What the history knows and the definition does not: workflows that are code have no other steps.
-        for name in begun:
+        for name, parts in begun.items():
             if name not in named and not name.startswith(":"):
-                yield self.step(path, name, {}, begun[name])
+                yield self.step(path, name, {}, parts)
 
     def step(self, frame: str, name: str, definition: Json, begun: Sequence[str]) -> Step:
         path = f"{frame}/{name}" if frame else name
@@ -262,7 +262,9 @@ class _Reader:
         state = state or ("NotReached" if self.over(path) else "Pending")
         if state == "Succeeded" and self.undone(path, definition or {}):
             state = "Compensated"
-        start = read_time(record.get("startTime")) or _first(span.start for span in spans) or _first(s.start for s in below)
+        start = (
+            read_time(record.get("startTime")) or _first(span.start for span in spans) or _first(s.start for s in below)
+        )
         end = read_time(record.get("endTime")) or next((span.end for span in spans if span.end), None)
         if end is None and state not in OPEN and record.get("status") != "Running":
             end = max((s.end for s in below if s.end), default=None)
@@ -316,11 +318,7 @@ class _Reader:
             return "Waiting"
         elif is_open:
             return "Running"
-        if status:
-            return status
-        if below:
-            return _joined(below, loop=begun)
-        return self.told(kind, spans)
+        return status or (_joined(below, loop=begun) if below else self.told(kind, spans))
 
     def told(self, kind: str, spans: Sequence[Recorded]) -> str:
         """How something ended by its own events."""
@@ -345,7 +343,9 @@ class _Reader:
         if path in self.to_undo or path == self.undoing:
             return False
         told = self.history.tasks.get(f"{path}:compensate")
-        failed = (told is not None and told.ended == "Failed") or any(f"`{path}:compensate" in s for s in self.suppressed)
+        failed = (told is not None and told.ended == "Failed") or any(
+            f"`{path}:compensate" in s for s in self.suppressed
+        )
         return not failed
 
     def failure(self, path: str, state: str, told: Recorded | None, below: Sequence[Step]) -> Json | None:

@@ -57,12 +57,10 @@ def _failed(step: Step, run: Run) -> str:
 
 
 def _waiting(step: Step, page: Page) -> str:
-    what = {"waitForSignal": f"for signal `{step.target}`", "waitUntil": f"until {step.target} holds"}.get(step.kind)
-    due = ""
-    if step.timer is not None:
-        verb = "times out" if what else "fires"
-        due = "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"
-    return text.join((what, due))
+    if step.timer is None:
+        return ""
+    verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"
+    return "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"
 
 
 def _child(child: Child) -> str:

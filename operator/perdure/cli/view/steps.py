@@ -406,8 +406,6 @@ def kind_and_target(step: Mapping[str, Any]) -> tuple[str, str]:
     match kind:
         case "activity" | "waitForSignal" | "signal":
             target = body.get("name")
-        case "waitUntil":
-            target = body.get("condition")
         case "sleep":
             target = body.get("duration") or f"until {body.get('until')}"
         case "call":

@@ -440,8 +440,8 @@ class _Pass:
         if activity.cancel_requested:
             self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
         elif activity.expiration is not None and self.now + delay >= activity.expiration:
-            late = msgspec.structs.replace(activity, last_failure=failure)
-            self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
+            late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
+            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
         else:
             self.again(activity, failure, delay, losses=activity.losses + 1)
 
@@ -508,6 +508,7 @@ class _Pass:
                 started_event_id=started_event_id,
                 activity_id=activity.activity_id,
                 attempt=activity.attempt,
+                losses=activity.losses,
                 **attributes,
                 **self.here,
             ),

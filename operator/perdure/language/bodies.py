@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from perdure.api.durations import show_duration
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import ActivityCall, CancellationType, Compensate
 from perdure.engine import commands as cmd
@@ -159,9 +160,17 @@ def time_is_up(walk: "Walk", at: "At") -> Ending:
     unwait(walk, at)
     if step.wait_for_signal:
         signal = step.wait_for_signal
-        return failed(timeout(f"{at.where}: no signal `{signal.name}` came within {signal.timeout}"))
+        return failed(
+            timeout(
+                f"{at.where}: no signal `{signal.name}` came within {show_duration(signal.timeout or timedelta(0))}"
+            )
+        )
     assert step.wait_until is not None
-    return failed(timeout(f"{at.where}: the condition did not hold within {step.wait_until.timeout}"))
+    return failed(
+        timeout(
+            f"{at.where}: the condition did not hold within {show_duration(step.wait_until.timeout or timedelta(0))}"
+        )
+    )
 
 
 class ChildWorkflowBody:

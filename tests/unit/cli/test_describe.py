@@ -166,7 +166,7 @@ def test_steps_that_a_timeout_of_the_run_cut_off_are_stopped() -> None:
     assert "Status:       ✗ TimedOut" in shown
     assert "├─ reserve         ⊘ Stopped     activity reserve-stock         +0s    20s" in shown
     assert "│    cut off when the run ended TimedOut\n│    pods order-42-2-1, order-42-2-3\n" in shown
-    assert "  Timeout: workflow timeout" in shown
+    assert "  Timeout: workflow timeout: the runTimeout of 20s has passed" in shown
 
 
 def test_a_run_nobody_has_seen_points_to_the_operator() -> None:

@@ -194,7 +194,7 @@ def test_a_run_that_took_too_long_tells_so() -> None:
     assert status["failure"] == {
         "kind": "Timeout",
         "type": "TemporalTimeout:StartToClose",
-        "message": "workflow timeout",
+        "message": "workflow timeout: the runTimeout of 30s has passed",
         "timeoutType": "StartToClose",
     }
     assert (succeeded(status)["status"], succeeded(status)["reason"]) == ("False", "TimedOut")

@@ -1,7 +1,7 @@
 """Reading scenarios and manifests from files, and playing them."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,16 @@ STDIN = "-"
 
 
 class _Loader(yaml.SafeLoader):
-    """Times stay the text that they are, as kubectl reads them."""
+    """Times stay the text that they are, as kubectl reads them; keys have to be text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """A map; a key that kubectl reads as a boolean is refused."""
+        for key, _ in node.value:
+            letter = isinstance(key, yaml.ScalarNode) and key.style is None and key.value in {"y", "Y", "n", "N"}
+            if letter or key.tag == "tag:yaml.org,2002:bool":
+                told = f"the key {key.value} is a boolean, as YAML reads it: write '{key.value}'"
+                raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -208,6 +208,10 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
             ConditionReason.START_DELAYED,
             f"starts at {format_time(state.first_decision_time or state.start_time)}",
         )
+    stuck = next(state.stuck(), None)
+    if stuck is not None:
+        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        reason = ConditionReason.ATTEMPT_NOT_STARTING
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.task:

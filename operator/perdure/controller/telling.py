@@ -43,6 +43,11 @@ class Teller:
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
         self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
 
+    def pod_waits(self, note: str, pod: str) -> None:
+        """Say what is in the way of an attempt's pod."""
+        related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
+        self._record("Warning", EventReason.ATTEMPT_NOT_STARTING, note, "StartPod", related)
+
     def committed(self, before: State | None, transition: Transition, progress: str) -> None:
         """Say what a commit has changed.
 

@@ -57,6 +57,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     last_failure: Failure | None = None
     waiting_reason: str | None = None
     """Why the attempt had not started when it was last asked."""
+    stuck: bool = False
+    """Something is in the way of the attempt, and has been for a while."""
     paused: bool = False
     """No further attempt is started."""
 
@@ -241,6 +243,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     def holds_back(self, activity: PendingActivity) -> bool:
         """Whether no attempt of an activity may start: it is paused, or the whole run."""
         return activity.paused or self.paused is not None
+
+    def stuck(self) -> Iterator[PendingActivity]:
+        """The open activities whose attempts something is in the way of."""
+        return (activity for activity in self.activities.values() if activity.stuck)
 
     def suggests_continuing(self, event: ev.AnyEvent) -> bool:
         """Whether the history was so long when `event` was recorded that the run should continue as new."""
@@ -473,6 +479,7 @@ def beside_history_removed(state: State) -> State:
                 heartbeat_details=None,
                 last_failure=None,
                 waiting_reason=None,
+                stuck=False,
                 paused=False,
             )
             for k, a in state.activities.items()

@@ -397,7 +397,10 @@ class _Pass:
             case inp.AttemptStarted():
                 self.started(activity, item.time)
             case inp.AttemptWaiting():
-                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason)
+                # The first that is stuck is told in the run's condition, and so is that none is any more.
+                self.durable |= item.stuck and not any(self.state.stuck())
+                stuck = activity.stuck or item.stuck
+                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
                 self.state = self.state.with_activity(waiting)
             case inp.HeartbeatRead():
                 self.heartbeat(activity, item)
@@ -417,8 +420,10 @@ class _Pass:
         """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
         if activity.started_time is None and time is not None:
             time = max(activity.scheduled_time, min(time, self.now))
-            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None)
+            was_stuck = activity.stuck
+            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
             self.state = self.state.with_activity(activity)
+            self.durable |= was_stuck and not any(self.state.stuck())
         return activity
 
     def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
@@ -498,6 +503,7 @@ class _Pass:
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,
+                stuck=False,
                 last_failure=msgspec.structs.replace(failure, cause=None),
             )
         )

@@ -16,14 +16,14 @@ from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden
 def test_a_finished_step_tells_its_attempts_and_the_last_failure_before_success() -> None:
     flow = charged_after_two_refusals()
     assert plain(tree(flow.run(36), flow.page(36))) == golden("""
-        STEP               STATUS       KIND                    TRIES  START  TIME
-        ├─ reserve         ✓ Succeeded  activity reserve-stock  2      +0s    10s
+        STEP               STATUS       KIND                    TRIES      START  TIME
+        ├─ reserve         ✓ Succeeded  activity reserve-stock  1 +1 lost  +0s    10s
         │    attempt 1 failed: pod order-42-2-1 was deleted by someone
         │    pods order-42-2-1, order-42-2-2
-        ├─ charge          ✓ Succeeded  activity charge-card    3/3    +10s   16s
+        ├─ charge          ✓ Succeeded  activity charge-card    3/3        +10s   16s
         │    attempt 2 failed: CardDeclined: no funds
         │    pods order-42-5-1, order-42-5-2, order-42-5-3
-        ├─ change-of-mind  ◔ Waiting    sleep 30s                      +26s   10s
+        ├─ change-of-mind  ◔ Waiting    sleep 30s                          +26s   10s
         │    fires in 20s
         └─ done            ○ Pending    return
     """)

@@ -53,7 +53,8 @@ def _told(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     if beat:
         yield "Heartbeat", page.shorten(beat, page.width - _LABEL - 4)
     if activity.deadline:
-        yield "Times out", f"{page.near(activity.deadline[0])} ({activity.deadline[1]})"
+        time, timeout = activity.deadline
+        yield "Times out", f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
     if activity.last_failure:
         yield "Last failure", failure.summary(activity.last_failure)
 

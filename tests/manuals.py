@@ -71,4 +71,5 @@ def example_folders() -> list[Path]:
 
 def example_files() -> list[Path]:
     """Files that `kubectl apply -f` takes."""
-    return [file for file in sorted((REPOSITORY / "examples").rglob("*.yaml")) if file.name != "kustomization.yaml"]
+    files = sorted((REPOSITORY / "examples").rglob("*.yaml"))
+    return [file for file in files if file.name != "kustomization.yaml" and file.parent.name != "scenarios"]

@@ -83,18 +83,18 @@ def test_every_example_has_scenarios_that_expect_something() -> None:
     [
         (
             "examples/trip-saga/booked",
-            lambda spec: spec["steps"].reverse(),
-            ["event 2 differs", "activityId: hotel", "definition: "],
+            lambda spec: spec["steps"].insert(0, spec["steps"].pop(1)),
+            ["event 2 differs", "activityId: hotel", "activityId: flight"],
         ),
         (
             "examples/approval/approved",
             lambda spec: spec["steps"][0]["activity"]["input"].update(person="${input.manager}"),
-            ["event 2 differs", 'input: {"document":"purchase 17","person":"bob"}', '"person":"eve"}'],
+            ["event 2 differs", 'input: {"person":"bob","document":"purchase 17"}', 'input: {"person":"eve",'],
         ),
         (
             "examples/map-reduce/three-parts",
             lambda spec: spec["steps"][1]["childWorkflow"].update(input={"piece": "${part}"}),
-            ["StartChildWorkflowExecution", "childId: map[0]", "start.input.part: the sea", "start.input.piece: the sea"],
+            ["StartChildWorkflowExecution", "childId: map[0]", "start.input.part: the sea", "start.input.piece: "],
         ),
         (
             "examples/subscription/left-later",

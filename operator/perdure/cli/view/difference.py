@@ -78,7 +78,9 @@ def _parts(path: str, shown: dict[str, Any], against: dict[str, Any]) -> Iterato
 
 
 def _fields(side: Any) -> tuple[str, ...]:
-    return getattr(type(side), "__struct_fields__", ())
+    """Names of the attributes of an event or a command."""
+    found: tuple[str, ...] = getattr(side, "__struct_fields__", ())
+    return found or tuple(getattr(side, "__dataclass_fields__", ()))
 
 
 def _plain(side: Any, key: str) -> Any:

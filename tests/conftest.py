@@ -14,7 +14,9 @@ settings.load_profile("perdure")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record", action="store_true", help="write the golden histories anew; see tests/golden/README.md")
+    parser.addoption(
+        "--record", action="store_true", help="write the golden histories anew; see tests/golden/README.md"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -134,5 +134,3 @@ def first_change(before: list[Recorded], after: list[Recorded]) -> str | None:
 
 def _line(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False)
-
-

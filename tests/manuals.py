@@ -44,7 +44,11 @@ class Block:
 
 
 def pages() -> list[Path]:
-    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("**/*.md"))]
+    return [
+        REPOSITORY / "README.md",
+        REPOSITORY / "examples" / "README.md",
+        *sorted((REPOSITORY / "docs").glob("**/*.md")),
+    ]
 
 
 def blocks_in(page: Path, text: str) -> Iterator[Block]:

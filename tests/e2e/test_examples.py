@@ -114,19 +114,12 @@ def essence(failure: Json) -> Json:
 
 
 @pytest.fixture
-def example(namespace: Cluster, *, record: bool) -> Iterator[Callable[[str], Example]]:
-    used: list[Example] = []
-
-    def use(name: str) -> Example:
-        used.append(Example(namespace, name))
-        return used[-1]
-
-    yield use
+def example(namespace: Cluster, request: pytest.FixtureRequest, *, record: bool) -> Iterator[Callable[[str], Example]]:
+    """Takes an example into the namespace; afterwards the histories are kept, where that is asked for."""
+    yield lambda name: Example(namespace, name)
     if record:
-        for each in used:
-            histories.write(
-                GOLDEN / "cluster" / f"{each.name}.json", histories.exported(namespace.list("workflowruns"))
-            )
+        name = request.node.name.removeprefix("test_").replace("_", "-")
+        histories.write(GOLDEN / "cluster" / f"{name}.json", histories.exported(namespace.list("workflowruns")))
 
 
 Use = Callable[[str], Example]
@@ -158,6 +151,7 @@ def test_a_subscription(example: Use) -> None:
     subscription.start("curious", {"trial": "1h"})
     subscription.start("leaver", slow)
     subscription.start("broke", {**short, "card": "4000000000000002"})
+    subscription.start("free", {"price": 0})
     subscription.until_asleep("curious", "trial.over/nap")
     subscription.tell("curious", "leave")
     subscription.until_asleep("leaver", "period.over/nap")
@@ -167,6 +161,7 @@ def test_a_subscription(example: Use) -> None:
     subscription.ends_like("curious", "left-in-the-trial", {"trial": "1h"}, signals=[{"at": "1m", "name": "leave"}])
     subscription.ends_like("leaver", "left-later", slow, signals=[{"at": "1m", "name": "leave"}])
     subscription.ends_like("broke", "declined", {**short, "card": "4000000000000002"})
+    subscription.ends_like("free", "no-price")
 
 
 def test_a_subscription_that_is_cancelled_gives_the_money_back(example: Use, namespace: Cluster) -> None:

@@ -15,8 +15,7 @@ from perdure.cli.errors import CliError
 from perdure.cli.view.difference import Difference
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import UndecidableError
-from perdure.engine.decider import Decider
+from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope

@@ -16,6 +16,7 @@ _ALWAYS = (*_NAMES, "start_to_fire_timeout", "input", "result", "failure")
 _BESIDE = {"event_id", "event_time", "event_type", "successor", "new_run_backoff"}
 """What no definition decides."""
 
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The first event that the definition does not lead to."""

@@ -42,13 +42,19 @@ spec:
     activity: {{name: work, input: {{child: "${{input.child}}", item: "${{item}}"}}}}
   - {{name: done, return: {{output: done}}}}
 """
-SCENARIO = {"workflow": "parent", "maxEvents": 1_000_000, "activities": {"work": [{"output": {"ok": True}, "after": 1}]}}
+SCENARIO = {
+    "workflow": "parent",
+    "maxEvents": 1_000_000,
+    "activities": {"work": [{"output": {"ok": True}, "after": 1}]},
+}
 
 
 def test_what_children_cost() -> None:
     """In all, and for each child; the parent's share of it is what has to fit into one object."""
     print(f"\n  one parent, {ACTIVITIES} activities in each child")
-    print("  children    events  ms a child  parent: events  a child  history KiB  a child B  largest state KiB  child: KiB")
+    print(
+        "  children    events  ms a child  parent: events  a child  history KiB  a child B  largest state KiB  child: KiB"
+    )
     for count in CHILDREN:
         begun = time.process_time()
         world, largest = play(count)

@@ -362,7 +362,9 @@ def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, status: Statu
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
     events = (status.get("history") or {}).get("events") or []
-    scheduled: dict[str, Any] = next((event for event in events if event["eventId"] == details.get("scheduledEventId")), {})
+    scheduled: dict[str, Any] = next(
+        (event for event in events if event["eventId"] == details.get("scheduledEventId")), {}
+    )
     spec = {
         "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
         "step": details.get("step", ""),

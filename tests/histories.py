@@ -92,8 +92,13 @@ def exported(runs: Iterable[Json]) -> list[Recorded]:
             definition=run["spec"].get("inline") or run["status"]["definition"],
             events=run["status"]["history"]["events"],
         )
-        for run in sorted(runs, key=lambda run: run["metadata"]["name"])
+        for run in sorted(filter(has_definition, runs), key=lambda run: str(run["metadata"]["name"]))
     ]
+
+
+def has_definition(run: Json) -> bool:
+    """Whether a run has one to be replayed by; one whose input was refused has none, as it never began."""
+    return bool(run["spec"].get("inline") or run["status"].get("definition"))
 
 
 def write(file: Path, runs: list[Recorded]) -> None:

@@ -1,7 +1,7 @@
 """YAML files as documents that know on which line everything stands."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,16 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class Loader(yaml.SafeLoader):
-    """Times stay the text that they are, as kubectl reads them."""
+    """Times stay the text that they are, as kubectl reads them; keys have to be text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """A map; a key that kubectl reads as a boolean is refused."""
+        for key, _ in node.value:
+            letter = isinstance(key, yaml.ScalarNode) and key.style is None and key.value in {"y", "Y", "n", "N"}
+            if letter or key.tag == "tag:yaml.org,2002:bool":
+                told = f"the key {key.value} is a boolean, as YAML reads it: write '{key.value}'"
+                raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 Loader.yaml_implicit_resolvers = {

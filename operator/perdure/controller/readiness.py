@@ -1,8 +1,8 @@
 """Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
 
-The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo in
-a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended without a
-change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
+The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
+in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended
+without a change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
 """
 
 from collections.abc import Sequence

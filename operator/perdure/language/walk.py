@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.durations import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
@@ -577,7 +578,7 @@ class Walk:
         if timer_id.startswith(":") and timer_id.count(":") == 2 and "/" not in timer_id:  # noqa: PLR2004 (:finally:timeout)
             name = timer_id[1:].removesuffix(":timeout")
             budget = self.program.handlers[name].handler.timeout
-            self.stop_frame(f":{name}", failed(timeout(f"`{name}` has taken longer than {budget}")))
+            self.stop_frame(f":{name}", failed(timeout(f"`{name}` has taken longer than {show_duration(budget)}")))
             return
         path = timer_id.removesuffix(":timeout")
         task = self.memory.tasks.get(path)
@@ -587,7 +588,7 @@ class Walk:
         if path != timer_id:
             if task.timed:
                 self.put_task(path, _replace(task, timed=False))
-                limit = at.compiled.step.timeout
+                limit = show_duration(at.compiled.step.timeout or timedelta(0))
                 self.stop_task(path, failed(timeout(f"{at.where} has taken longer than its timeout of {limit}")))
             return
         self.end_body(path, bodies.time_is_up(self, at))

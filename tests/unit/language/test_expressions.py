@@ -225,6 +225,7 @@ def test_format_writes_lists_and_maps_in_order() -> None:
         ("input.nigths", "input has no field `nigths`; it has: guest, nights, note, price, rooms, vip"),
         ("input.rooms[0].bed", "input.rooms[0] has no field `bed`; it has: beds, name"),
         ("{}.a", "the value has no field `a`; it is empty"),
+        ("{'false': 3}.n", "`n`; it has: false; YAML reads n without quotes as false: write the key as 'n' in the"),
         ("input.rooms[5]", "input.rooms has 2 items, so item 5 does not exist"),
         ("input.rooms.name", "is a list, and its items go by number"),
         ("input.note.text", "input.note is null, so it has no field 'text'"),

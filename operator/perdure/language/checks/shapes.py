@@ -57,6 +57,8 @@ def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
     shape = resolved(schema, schema)
     if isinstance(default, dict) and isinstance(shape.get("required", []), list):
         shape = {**shape, "required": [*shape.get("required", []), *default]}
+        if isinstance(shape.get("properties"), dict):
+            shape["properties"] = dict.fromkeys(default, ANY) | shape["properties"]
     return {**shape, "$root": schema}
 
 

@@ -24,7 +24,7 @@ STICKY = "sticky-of-worker"
 class Nobody:
     """No decider of this process is ever asked."""
 
-    def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Decision:
+    def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Decision:  # noqa: ARG002
         raise AssertionError("a run that workers decide asks nobody in this process")
 
 

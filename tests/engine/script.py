@@ -11,6 +11,7 @@ from perdure.engine import history
 from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import (
+    Answer,
     AttemptCompleted,
     AttemptFailed,
     AttemptLost,
@@ -20,7 +21,6 @@ from perdure.engine.inputs import (
 )
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
 from perdure.engine.state import PendingActivity, State, beside_history_removed
-from perdure.engine.inputs import Answer
 from perdure.engine.step import Transition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -90,6 +90,8 @@ class _ActivityClosed(Event, frozen=True, kw_only=True):
     attempt: int
     identity: str = ""
     """Of the worker that reported it."""
+    losses: int = 0
+    """How many of the attempts were lost to the infrastructure: the retry policy has not counted them."""
 
 
 class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):

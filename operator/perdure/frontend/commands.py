@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from temporalio.api.command.v1 import Command as ProtoCommand
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
@@ -143,7 +143,7 @@ class Reader:
 
     def _command(self, command: ProtoCommand) -> cmd.Command:
         kind = from_enum(CommandType, command.command_type)
-        convert = _CONVERTERS.get(kind)
+        convert = self._converters.get(kind)
         if convert is None:
             raise BadCommandError("FeatureDisabled", f"command {kind or command.command_type} is not supported")
         attributes = getattr(command, f"{_snake(kind)}_command_attributes")
@@ -305,6 +305,23 @@ class Reader:
         except ValueError as error:
             raise BadCommandError(cause, f"a search attribute is no JSON: {error}") from error
 
+    _converters: ClassVar[dict[str, Callable[["Reader", Any, Any], cmd.Command]]] = {
+        "ScheduleActivityTask": _schedule_activity,
+        "RequestCancelActivityTask": _cancel_activity,
+        "StartTimer": _start_timer,
+        "CancelTimer": _cancel_timer,
+        "CompleteWorkflowExecution": _complete,
+        "FailWorkflowExecution": _fail,
+        "CancelWorkflowExecution": _cancel,
+        "RequestCancelExternalWorkflowExecution": _cancel_external,
+        "RecordMarker": _marker,
+        "ContinueAsNewWorkflowExecution": _continue,
+        "StartChildWorkflowExecution": _start_child,
+        "SignalExternalWorkflowExecution": _signal_external,
+        "UpsertWorkflowSearchAttributes": _upsert,
+        "ModifyWorkflowProperties": _modify,
+    }
+
 
 def _policy(said: Any, cause: str) -> RetryPolicy | None:
     if not said.HasField("retry_policy"):
@@ -329,20 +346,4 @@ _CLOSE = {
     "Terminate": ParentClosePolicy.TERMINATE,
     "RequestCancel": ParentClosePolicy.REQUEST_CANCEL,
     "Abandon": ParentClosePolicy.ABANDON,
-}
-_CONVERTERS: dict[str, Callable[[Reader, Any, Any], cmd.Command]] = {
-    "ScheduleActivityTask": Reader._schedule_activity,
-    "RequestCancelActivityTask": Reader._cancel_activity,
-    "StartTimer": Reader._start_timer,
-    "CancelTimer": Reader._cancel_timer,
-    "CompleteWorkflowExecution": Reader._complete,
-    "FailWorkflowExecution": Reader._fail,
-    "CancelWorkflowExecution": Reader._cancel,
-    "RequestCancelExternalWorkflowExecution": Reader._cancel_external,
-    "RecordMarker": Reader._marker,
-    "ContinueAsNewWorkflowExecution": Reader._continue,
-    "StartChildWorkflowExecution": Reader._start_child,
-    "SignalExternalWorkflowExecution": Reader._signal_external,
-    "UpsertWorkflowSearchAttributes": Reader._upsert,
-    "ModifyWorkflowProperties": Reader._modify,
 }

@@ -117,7 +117,7 @@ def to_proto(failure: Failure) -> ProtoFailure:
     return made
 
 
-def _fill_info(made: ProtoFailure, failure: Failure) -> None:
+def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912 (one case for each kind)
     match failure.kind:
         case FailureKind.APPLICATION:
             application = made.application_failure_info

@@ -1,8 +1,8 @@
 """Payloads: opaque bytes with metadata on Temporal's side, JSON on ours.
 
-What is plain JSON to begin with, and comes back byte by byte through the API server, is kept as the JSON that it is: so people can
-read it, and code and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole) is
-kept as it is, in base64::
+What is plain JSON to begin with, and comes back byte by byte through the API server, is kept as the JSON that it is: so people
+can read it, and code and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole)
+is kept as it is, in base64::
 
     {"orderId": 7}                                                     one payload, json/plain
     {"payloads": [{"json": 1}, {"json": null}]}                        any number of them

@@ -1,8 +1,8 @@
 """Temporal's list filter: a small SQL. Pure.
 
-``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. Knows ``=``, ``!=``,
-``<``, ``<=``, ``>``, ``>=``, ``IN``, ``BETWEEN … AND …``, ``STARTS_WITH``, each with ``NOT`` before it where that reads well, ``IS
-(NOT) NULL``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
+``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. Knows ``=``,
+``!=``, ``<``, ``<=``, ``>``, ``>=``, ``IN``, ``BETWEEN … AND …``, ``STARTS_WITH``, each with ``NOT`` before it where that reads
+well, ``IS (NOT) NULL``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
 """
 
 import re

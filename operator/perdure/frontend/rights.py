@@ -1,7 +1,7 @@
 """Which right in Kubernetes each RPC needs: that of whoever would do the same with kubectl. Pure.
 
-Workers need a right of their own, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): with it they decide
-about runs, and do their activities, through the frontend, which says what is valid; it does not let them write a status.
+Workers need a right of their own, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): with it they
+decide about runs, and do their activities, through the frontend, which says what is valid; it lets them write no status.
 """
 
 from dataclasses import dataclass

@@ -105,10 +105,8 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     )
     server.add_generic_rpc_handlers(_generic_handlers(frontend.handlers(), guard))
     server.add_generic_rpc_handlers((_health(),))
-    if chosen.certificate:
-        port = server.add_secure_port(address, _credentials(chosen))
-    else:
-        port = server.add_insecure_port(address)
+    secured = _credentials(chosen) if chosen.certificate else None
+    port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
     await server.start()
     try:
         yield port

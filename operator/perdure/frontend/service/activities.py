@@ -29,7 +29,6 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
-from perdure.engine.state import PendingActivity
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
@@ -220,8 +219,7 @@ class Activities:
         entry = self._core.runs.entry(request.namespace, execution)
         run = await self._core.runs.open_run(entry)
         state = run.state
-        activities: list[PendingActivity] = list(state.activities.values()) if state is not None else []
-        for activity in activities:
+        for activity in state.activities.values() if state is not None else ():
             if activity.activity_id == request.activity_id:
                 return entry, ActivityToken(
                     namespace=entry.namespace,

@@ -90,7 +90,7 @@ def _copy(target: Any, fields: Any, source: Any) -> None:
     for name in source.__struct_fields__:
         field = fields.get(name)
         value = getattr(source, name)
-        if field is not None and value is not None and name not in {"namespace", "parent"}:
+        if field is not None and value is not None and not field.is_repeated and name not in {"namespace", "parent"}:
             put(target, field, value)
 
 
@@ -166,6 +166,11 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 
+def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
+    if event.new_run_backoff is not None:
+        attributes.backoff_start_interval.FromTimedelta(event.new_run_backoff)
+
+
 def _task_scheduled(attributes: Any, event: ev.WorkflowTaskScheduled) -> None:
     kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY if event.sticky else TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     attributes.task_queue.CopyFrom(TaskQueue(name=event.task_queue, kind=kind))
@@ -225,6 +230,7 @@ def _child_initiated(attributes: Any, event: ev.StartChildWorkflowExecutionIniti
 
 _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.WorkflowExecutionStarted: _started,
+    ev.WorkflowExecutionContinuedAsNew: _continued,
     ev.WorkflowTaskScheduled: _task_scheduled,
     ev.ActivityTaskScheduled: _activity_scheduled,
     ev.MarkerRecorded: _marker,

@@ -72,8 +72,10 @@ class Runs:
                 raise not_found(NOT_FOUND.format(execution.workflow_id))
         else:
             entry = directory.newest(namespace, execution.workflow_id)
-        if entry is None or (first_run_id and entry.first_uid != first_run_id):
+        if entry is None:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
+        if first_run_id and entry.first_uid != first_run_id:
+            raise not_found("workflow execution not found: the newest run belongs to another chain")
         return entry
 
     async def view(self, entry: Entry) -> View:

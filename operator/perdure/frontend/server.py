@@ -66,10 +66,11 @@ class Frontend(Core):
 
     def handlers(self) -> dict[str, Handler]:
         """Every RPC that is offered, by its name."""
-        starting = Starting(self)
+        tasks = WorkflowTasks(self)
+        starting = Starting(self, tasks)
         found: dict[str, Handler] = {}
         for service in (
-            WorkflowTasks(self),
+            tasks,
             Activities(self),
             starting,
             Workflows(self),
@@ -79,7 +80,7 @@ class Frontend(Core):
             System(self),
         ):
             for name in dir(service):
-                if not name.startswith("_") and name != "begin":
+                if not name.startswith("_") and name not in {"begin", "take_at_once"}:
                     found["".join(word.capitalize() for word in name.split("_"))] = getattr(service, name)
         return found
 

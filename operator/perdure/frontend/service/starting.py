@@ -29,6 +29,7 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import RpcError, already_started, invalid, unavailable
 from perdure.frontend.service.call import Call
+from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.kube import client as api
 from perdure.runtime.chains import extras_of, retry_policy_json
 
@@ -51,8 +52,9 @@ class Begun:
 class Starting:
     """Makes WorkflowRuns of what clients ask to start."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, tasks: WorkflowTasks) -> None:
         self._core = core
+        self._tasks = tasks
 
     async def start_workflow_execution(
         self, request: StartWorkflowExecutionRequest, call: Call
@@ -60,7 +62,11 @@ class Starting:
         """Start a workflow."""
         del call
         begun = await self.begin(request, "Fail")
+        eager = None
+        if request.request_eager_execution and begun.started:
+            eager = await self._tasks.take_at_once(begun.entry, request.identity)
         return StartWorkflowExecutionResponse(
+            eager_workflow_task=eager,
             run_id=begun.entry.uid,
             first_execution_run_id=begun.entry.first_uid,
             started=begun.started,

@@ -89,6 +89,7 @@ class System:
                 internal_error_differentiation=True,
                 activity_failure_include_heartbeat=True,
                 supports_schedules=False,
+                eager_workflow_start=True,
                 encoded_failure_attributes=True,
                 upsert_memo=True,
                 sdk_metadata=True,
@@ -141,7 +142,7 @@ class System:
             state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
             description="a namespace of Kubernetes",
             capabilities=NamespaceInfo.Capabilities(
-                eager_workflow_start=False, sync_update=True, async_update=True, worker_heartbeats=False
+                eager_workflow_start=True, sync_update=True, async_update=True, worker_heartbeats=False
             ),
             limits=NamespaceInfo.Limits(blob_size_limit_error=_MAX_BLOB, memo_size_limit_error=_MAX_BLOB // 4),
         )

@@ -69,14 +69,16 @@ class WorkflowTasks:
             offer = await self._core.queues.poll(name, request.identity, left)
             if offer is None:
                 break
-            given = await self._take(offer, name, request.identity, sticky=sticky)
+            given = await self._take(offer, request.identity, sticky=sticky)
             if given is not None:
                 return given
         return PollWorkflowTaskQueueResponse()
 
-    async def _take(
-        self, offer: Offer, name: QueueName, identity: str, *, sticky: bool
-    ) -> PollWorkflowTaskQueueResponse | None:
+    async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
+        """The task of a run for a client that is a worker too, if it is to be had now."""
+        return await self._take(Offer(entry.uid), identity, sticky=False)
+
+    async def _take(self, offer: Offer, identity: str, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
         """What was offered, if it is still there to be done."""
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
@@ -93,7 +95,7 @@ class WorkflowTasks:
             answer = await self._core.runs.ask(entry, taken)
             if not answer.ok:
                 return None
-            return await self._task(entry, sticky=sticky and name.name != "")
+            return await self._task(entry, sticky=sticky)
         except asyncio.CancelledError:
             self._give_back(entry)
             raise

@@ -1,0 +1,81 @@
+"""What tests with Temporal's SDK share: an operator, a client of it, and a worker."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Worker
+
+from kube import Cluster
+from temporal import flows
+from temporal.server import Operator, serving
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """The real operator, speaking Temporal on a loopback port."""
+    with serving(cluster, tmp_path_factory.mktemp("operator") / "log") as running:
+        yield running
+
+
+@dataclass
+class Temporal:
+    """A client, and the task queue of its worker."""
+
+    client: Client
+    operator: Operator
+    task_queue: str
+
+    @asynccontextmanager
+    async def worker(self, **options: Any) -> AsyncIterator[Worker]:
+        options.setdefault("task_queue", self.task_queue)
+        options.setdefault("workflows", flows.WORKFLOWS)
+        options.setdefault("activities", flows.ACTIVITIES)
+        async with Worker(self.client, **options) as worker:
+            yield worker
+
+    async def start(self, workflow: Any, *arguments: Any, **options: Any) -> WorkflowHandle[Any, Any]:
+        options.setdefault("id", f"w-{uuid.uuid4().hex[:8]}")
+        options.setdefault("task_queue", self.task_queue)
+        return await self.client.start_workflow(workflow, args=list(arguments), **options)
+
+    async def run(self, workflow: Any, *arguments: Any, **options: Any) -> Any:
+        return await (await self.start(workflow, *arguments, **options)).result()
+
+    async def names(self, handle: WorkflowHandle[Any, Any]) -> list[str]:
+        """The types of the events of a history, in CamelCase; that it has no gaps is seen to."""
+        return [name for name, _ in await self.history(handle)]
+
+    async def history(self, handle: WorkflowHandle[Any, Any]) -> list[tuple[str, Any]]:
+        """Type and attributes of each event."""
+        events = [event async for event in handle.fetch_history_events()]
+        assert [event.event_id for event in events] == list(range(1, len(events) + 1))
+        found = []
+        for event in events:
+            name = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
+            attributes = getattr(event, f"{name.lower()}_event_attributes")
+            found.append(("".join(word.capitalize() for word in name.split("_")), attributes))
+        return found
+
+
+@pytest.fixture
+async def temporal(operator: Operator) -> Temporal:
+    client = await Client.connect(operator.address, namespace=operator.namespace)
+    return Temporal(client, operator, f"queue-{uuid.uuid4().hex[:8]}")
+
+
+async def until(what: str, so: Any, seconds: float = 60.0) -> Any:
+    """Wait until something is so; the time only ends a test that has failed."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        found = await so()
+        if found:
+            return found
+        assert asyncio.get_running_loop().time() < deadline, f"waited {seconds:.0f} s in vain for {what}"
+        await asyncio.sleep(0.05)

@@ -1,0 +1,304 @@
+"""Workflows and activities of the tests with Temporal's SDK. Light, as the SDK's sandbox imports it for every workflow."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError, FailureError
+
+SHORT = timedelta(seconds=20)
+ONCE = RetryPolicy(maximum_attempts=1)
+QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.0)
+
+
+@activity.defn
+async def greet(name: str) -> str:
+    return f"Hello, {name}"
+
+
+@activity.defn
+async def fail(kind: str, final: bool) -> None:
+    raise ApplicationError("it failed", {"code": 7}, type=kind, non_retryable=final)
+
+
+@activity.defn
+async def fail_until(attempt: int) -> int:
+    if activity.info().attempt < attempt:
+        raise ApplicationError("not yet", type="NotYet")
+    return activity.info().attempt
+
+
+@activity.defn
+async def beat_then_fail() -> list[Any]:
+    """Heartbeats in its first attempt; the third tells what it was given."""
+    info = activity.info()
+    if info.attempt == 1:
+        activity.heartbeat("p1")
+    if info.attempt < 3:
+        raise ApplicationError("again", type="Again")
+    return [info.attempt, *info.heartbeat_details]
+
+
+@activity.defn
+async def wait_for_cancel() -> str:
+    try:
+        while True:
+            activity.heartbeat("here")
+            await asyncio.sleep(0.1)
+    except asyncio.CancelledError:
+        activity.heartbeat("stopping")
+        raise
+
+
+@activity.defn
+async def silent() -> None:
+    await asyncio.sleep(60)
+
+
+@activity.defn
+async def elsewhere() -> str:
+    """Somebody else completes it, by the token or the id."""
+    activity.raise_complete_async()
+
+
+@workflow.defn
+class Greet:
+    @workflow.run
+    async def run(self, name: str) -> str:
+        return await workflow.execute_activity(greet, name, start_to_close_timeout=SHORT)
+
+
+@workflow.defn
+class Call:
+    """Calls an activity as it is told to."""
+
+    @workflow.run
+    async def run(self, name: str, arguments: list[Any], options: dict[str, Any]) -> Any:
+        said: dict[str, Any] = {key: timedelta(seconds=value) for key, value in options.items() if key != "retry"}
+        said.setdefault("start_to_close_timeout", SHORT)
+        if "retry" in options:
+            retry = dict(options["retry"])
+            if "initial_interval" in retry:
+                retry["initial_interval"] = timedelta(seconds=retry["initial_interval"])
+            said["retry_policy"] = RetryPolicy(**retry)
+        return await workflow.execute_activity(name, args=arguments, **said)
+
+
+@workflow.defn
+class Box:
+    """Collects signals and updates until it is closed."""
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+        self.open = True
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: not self.open)
+        return self.items
+
+    @workflow.signal
+    def put(self, item: str) -> None:
+        self.items.append(item)
+
+    @workflow.signal
+    def close(self) -> None:
+        self.open = False
+
+    @workflow.query
+    def look(self) -> list[str]:
+        return self.items
+
+    @workflow.query
+    def wrong(self) -> str:
+        raise ApplicationError("no such thing", type="Nothing")
+
+    @workflow.update
+    async def add(self, item: str) -> int:
+        self.items.append(item)
+        await workflow.sleep(timedelta(milliseconds=50))
+        return len(self.items)
+
+    @add.validator
+    def check(self, item: str) -> None:
+        if not item:
+            raise ValueError("empty")
+
+    @workflow.update
+    async def never(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+
+@workflow.defn
+class Sleeper:
+    @workflow.run
+    async def run(self, seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "woken"
+
+
+@workflow.defn
+class CleansUp:
+    """Sleeps; when cancelled, calls an activity, and is cancelled then."""
+
+    @workflow.run
+    async def run(self) -> str:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            await workflow.execute_activity(greet, "goodbye", start_to_close_timeout=SHORT)
+            raise
+        return "slept"
+
+
+@workflow.defn
+class CancelsActivity:
+    @workflow.run
+    async def run(self, started: bool) -> str:
+        handle = workflow.start_activity(
+            wait_for_cancel,
+            task_queue=None if started else "nobody-polls-this",
+            start_to_close_timeout=SHORT,
+            heartbeat_timeout=timedelta(seconds=2),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        await asyncio.sleep(1.0 if started else 0.2)
+        handle.cancel()
+        try:
+            await handle
+        except FailureError as error:
+            return type(error.__cause__ or error).__name__
+        return "not cancelled"
+
+
+@workflow.defn
+class Counter:
+    """Continues as new until it has counted to zero."""
+
+    @workflow.run
+    async def run(self, count: int) -> str:
+        if count:
+            workflow.continue_as_new(count - 1)
+        return workflow.info().continued_run_id or ""
+
+
+@workflow.defn
+class Parent:
+    @workflow.run
+    async def run(self, policy: int, child_id: str, ending: str) -> str:
+        child = await workflow.start_child_workflow(
+            Box.run, id=child_id, parent_close_policy=workflow.ParentClosePolicy(policy)
+        )
+        if ending == "continue":
+            workflow.continue_as_new(args=[policy, child_id + "-next", "return"])
+        if ending == "result":
+            await child.signal(Box.put, "from parent")
+            await child.signal(Box.close)
+            return ",".join(await child)
+        return child.id
+
+
+@workflow.defn
+class StartsTwice:
+    @workflow.run
+    async def run(self, other: str) -> str:
+        try:
+            await workflow.start_child_workflow(Box.run, id=other)
+        except FailureError as error:
+            return type(error).__name__
+        return "started"
+
+
+@workflow.defn
+class SignalsNobody:
+    @workflow.run
+    async def run(self) -> str:
+        handle = workflow.get_external_workflow_handle("there-is-none")
+        try:
+            await handle.signal("hello")
+        except FailureError as error:
+            return str(error)
+        return "signalled"
+
+
+@workflow.defn
+class FailsTask:
+    """Its code fails until it is told to go on: the workflow does not fail by that."""
+
+    @workflow.run
+    async def run(self) -> str:
+        if workflow.unsafe.is_replaying() or workflow.info().attempt:
+            pass
+        await workflow.wait_condition(lambda: self.good)
+        return "mended"
+
+    def __init__(self) -> None:
+        self.good = False
+
+    @workflow.signal
+    def spoil(self) -> None:
+        raise RuntimeError("a mistake in the code")
+
+    @workflow.signal
+    def mend(self) -> None:
+        self.good = True
+
+
+@workflow.defn
+class Fails:
+    @workflow.run
+    async def run(self, attempts: int) -> int:
+        attempt = workflow.info().attempt
+        if attempt < attempts:
+            raise ApplicationError("not yet", type="NotYet")
+        return attempt
+
+
+@workflow.defn
+class Chain:
+    """Calls one activity after another: what is interrupted in the tests of restarts."""
+
+    @workflow.run
+    async def run(self, length: int) -> int:
+        total = 0
+        for number in range(length):
+            await workflow.execute_activity(greet, str(number), start_to_close_timeout=SHORT)
+            await asyncio.sleep(0.05)
+            total += 1
+        return total
+
+
+@workflow.defn
+class Orchestrates:
+    """Has an activity of a Workflow done by a pod, and starts a Workflow as a child."""
+
+    @workflow.run
+    async def run(self, name: str) -> list[Any]:
+        in_pod = await workflow.execute_activity(
+            "work", name, task_queue="pods/tool", start_to_close_timeout=timedelta(minutes=2)
+        )
+        child: Any = await workflow.execute_child_workflow(
+            "tool", {"name": name}, id=f"{workflow.info().workflow_id}-child", task_queue="workflows"
+        )
+        return [in_pod, child]
+
+
+ACTIVITIES = [greet, fail, fail_until, beat_then_fail, wait_for_cancel, silent, elsewhere]
+WORKFLOWS = [
+    Greet,
+    Call,
+    Box,
+    Sleeper,
+    CleansUp,
+    CancelsActivity,
+    Counter,
+    Parent,
+    StartsTwice,
+    SignalsNobody,
+    FailsTask,
+    Fails,
+    Chain,
+    Orchestrates,
+]

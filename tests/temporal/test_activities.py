@@ -1,0 +1,147 @@
+"""Activities and retries, as the SDK sees them. The numbers in names are the points of Temporal's semantics that they try."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import RetryState, TimeoutType
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
+
+from temporal import flows
+from temporal.conftest import Temporal, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+
+async def failure(temporal: Temporal, name: str, arguments: list[Any], **options: Any) -> ActivityError:
+    with pytest.raises(WorkflowFailureError) as caught:
+        await temporal.run(flows.Call.run, name, arguments, options)
+    error = caught.value.cause
+    assert isinstance(error, ActivityError)
+    return error
+
+
+async def test_hello_world_has_temporals_history(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Greet.run, "World")
+        assert await handle.result() == "Hello, World"
+    assert await temporal.names(handle) == [
+        "WorkflowExecutionStarted",
+        "WorkflowTaskScheduled",
+        "WorkflowTaskStarted",
+        "WorkflowTaskCompleted",
+        "ActivityTaskScheduled",
+        "ActivityTaskStarted",
+        "ActivityTaskCompleted",
+        "WorkflowTaskScheduled",
+        "WorkflowTaskStarted",
+        "WorkflowTaskCompleted",
+        "WorkflowExecutionCompleted",
+    ]
+
+
+async def test_21_defaults_of_the_retry_policy_are_written_into_the_history(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Greet.run, "World")
+        await handle.result()
+    scheduled = next(a for name, a in await temporal.history(handle) if name == "ActivityTaskScheduled")
+    policy = scheduled.retry_policy
+    assert policy.initial_interval.ToTimedelta() == timedelta(seconds=1)
+    assert policy.backoff_coefficient == 2.0
+    assert policy.maximum_interval.ToTimedelta() == timedelta(seconds=100)
+    assert policy.maximum_attempts == 0
+
+
+async def test_22_a_retry_that_would_come_too_late_is_not_waited_for(temporal: Temporal) -> None:
+    async with temporal.worker():
+        error = await failure(
+            temporal, "fail", ["Slow", False], schedule_to_close_timeout=60, retry={"initial_interval": 90}
+        )
+    assert error.retry_state == RetryState.RETRY_STATE_TIMEOUT
+    assert isinstance(error.cause, ApplicationError)
+    assert error.cause.type == "Slow"
+
+
+async def test_23_24_25_timeouts_end_attempts_as_they_should(temporal: Temporal) -> None:
+    async with temporal.worker():
+        silent = await failure(temporal, "silent", [], start_to_close_timeout=1, retry={"maximum_attempts": 1})
+        beatless = await failure(
+            temporal, "silent", [], heartbeat_timeout=1, start_to_close_timeout=30, retry={"maximum_attempts": 1}
+        )
+    assert isinstance(silent.cause, TemporalTimeoutError)
+    assert silent.cause.type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+    assert silent.cause.message == "activity StartToClose timeout"
+    assert isinstance(beatless.cause, TemporalTimeoutError)
+    assert beatless.cause.type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT
+    assert beatless.cause.message == "activity Heartbeat timeout"
+
+
+async def test_24_schedule_to_start_is_never_retried(temporal: Temporal) -> None:
+    async with temporal.worker(activities=[]):
+        error = await failure(temporal, "greet", ["x"], schedule_to_start_timeout=1)
+    assert isinstance(error.cause, TemporalTimeoutError)
+    assert error.cause.type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
+
+
+async def test_27_heartbeat_details_survive_failed_attempts(temporal: Temporal) -> None:
+    async with temporal.worker():
+        result = await temporal.run(flows.Call.run, "beat_then_fail", [], {"retry": {"initial_interval": 0.1}})
+    assert result == [3, "p1"]
+
+
+async def test_28_failed_attempts_leave_no_events_and_the_started_event_tells_of_the_last(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Call.run, "fail_until", [3], {"retry": {"initial_interval": 0.1}})
+        assert await handle.result() == 3
+    started = [a for name, a in await temporal.history(handle) if name == "ActivityTaskStarted"]
+    assert [a.attempt for a in started] == [3]
+    assert started[0].last_failure.application_failure_info.type == "NotYet"
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_29_cancelling_an_activity(temporal: Temporal, *, started: bool) -> None:
+    async with temporal.worker():
+        assert await temporal.run(flows.CancelsActivity.run, started) == "CancelledError"
+
+
+async def test_errors_come_with_type_details_and_whether_they_are_final(temporal: Temporal) -> None:
+    async with temporal.worker():
+        error = await failure(temporal, "fail", ["Broken", True])
+    assert error.retry_state == RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE
+    cause = error.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.message, cause.type, cause.non_retryable, list(cause.details)) == (
+        "it failed",
+        "Broken",
+        True,
+        [{"code": 7}],
+    )
+
+
+async def test_an_activity_is_completed_from_elsewhere(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Call.run, "elsewhere", [], {})
+
+        async def pending() -> Any:
+            found = (await handle.describe()).raw_description.pending_activities
+            return found[0] if found and found[0].attempt and found[0].HasField("last_started_time") else None
+
+        activity = await until("the activity to start", pending)
+        by_id = temporal.client.get_async_activity_handle(
+            workflow_id=handle.id, run_id=None, activity_id=activity.activity_id
+        )
+        await by_id.heartbeat("half")
+        assert (await handle.describe()).raw_description.pending_activities[0].HasField("heartbeat_details")
+        await by_id.complete("from elsewhere")
+        assert await handle.result() == "from elsewhere"
+        with pytest.raises(Exception, match="activity"):
+            await by_id.complete("again")
+
+
+async def test_ten_workflows_at_once(temporal: Temporal) -> None:
+    async with temporal.worker(max_concurrent_activities=20):
+        results = await asyncio.gather(*[temporal.run(flows.Greet.run, str(number)) for number in range(10)])
+    assert results == [f"Hello, {number}" for number in range(10)]

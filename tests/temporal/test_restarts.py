@@ -1,0 +1,47 @@
+"""The operator is killed with -9, again and again, while workers work: nothing is lost, nothing is done twice."""
+
+import asyncio
+import os
+import random
+import uuid
+
+import pytest
+from temporalio.client import Client
+
+from temporal import flows
+from temporal.conftest import Temporal
+from temporal.server import Operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
+
+KILLS = int(os.environ.get("PERDURE_KILLS", "5"))
+RUNS = int(os.environ.get("PERDURE_RUNS", "6"))
+SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+
+async def test_killed_at_random_instants_every_workflow_ends_as_it_should(operator: Operator) -> None:
+    chance = random.Random(SEED)
+    print(f"seed {SEED}")
+    client = await Client.connect(operator.address, namespace=operator.namespace)
+    temporal = Temporal(client, operator, f"queue-{uuid.uuid4().hex[:8]}")
+    async with temporal.worker():
+        chains = [await temporal.start(flows.Chain.run, 8) for _ in range(RUNS)]
+        boxes = [await temporal.start(flows.Box.run) for _ in range(RUNS)]
+        results = asyncio.gather(*[chain.result() for chain in chains])
+        sent = 0
+        for number in range(KILLS):
+            await asyncio.sleep(chance.uniform(0.2, 2.0))
+            signals = [box.signal(flows.Box.put, str(number)) for box in boxes]
+            waiting = asyncio.gather(*signals)
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            await asyncio.to_thread(operator.restart)
+            await waiting  # the SDK has tried again, with the same request id
+            sent += 1
+        assert await results == [8] * RUNS
+        for box in boxes:
+            await box.signal(flows.Box.close)
+            assert await box.result() == [str(number) for number in range(sent)]
+        for handle in (*chains, *boxes):
+            names = await temporal.names(handle)
+            assert names[-1] == "WorkflowExecutionCompleted"
+            assert names.count("ActivityTaskScheduled") == names.count("ActivityTaskCompleted")

@@ -1,0 +1,127 @@
+"""Workflow tasks, queries and updates, as the SDK sees them. The rules themselves are tried in tests/engine/test_tasks.py."""
+
+import asyncio
+
+import pytest
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError, WorkflowUpdateStage
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer
+
+from temporal import flows
+from temporal.conftest import Temporal, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+
+async def test_signals_queries_and_updates_reach_the_workflow_in_order(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        await box.signal(flows.Box.put, "a")
+        assert await box.query(flows.Box.look) == ["a"]
+        assert await box.execute_update(flows.Box.add, "b") == 2
+        await box.signal(flows.Box.put, "c")
+        await box.signal(flows.Box.close)
+        assert await box.result() == ["a", "b", "c"]
+
+
+async def test_39_a_rejected_update_leaves_no_event(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        assert await box.query(flows.Box.look) == []
+        before = await temporal.names(box)
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await box.execute_update(flows.Box.add, "")
+        assert isinstance(caught.value.cause, ApplicationError)
+        assert await temporal.names(box) == before
+        await box.terminate()
+
+
+async def test_40_42_closed_workflows_can_be_queried_and_a_failing_query_says_so(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        await box.signal(flows.Box.put, "a")
+        await box.signal(flows.Box.close)
+        await box.result()
+        assert await box.query(flows.Box.look) == ["a"]
+        with pytest.raises(WorkflowQueryFailedError, match="no such thing"):
+            await box.query(flows.Box.wrong)
+
+
+async def test_41_53_a_mistake_in_the_code_fails_the_task_and_not_the_workflow(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.FailsTask.run)
+        await handle.signal(flows.FailsTask.spoil)
+
+        async def failing() -> bool:
+            return (await handle.describe()).raw_description.pending_workflow_task.attempt >= 2
+
+        await until("the task to fail twice", failing)
+        names = await temporal.names(handle)
+        assert names.count("WorkflowTaskFailed") <= 2, "further attempts leave no events"
+        await handle.terminate()
+
+
+async def test_43_the_same_update_id_gives_the_same_outcome_and_what_is_left_at_the_end_fails(
+    temporal: Temporal,
+) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        assert await box.execute_update(flows.Box.add, "x", id="one") == 1
+        assert await box.execute_update(flows.Box.add, "y", id="one") == 1
+        waiting = await box.start_update(flows.Box.never, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        await box.signal(flows.Box.close)
+        assert await box.result() == ["x"]
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await waiting.result()
+        assert isinstance(caught.value.cause, ApplicationError)
+        assert caught.value.cause.type == "AcceptedUpdateCompletedWorkflow"
+        with pytest.raises(RPCError, match="already completed") as late:
+            await box.execute_update(flows.Box.add, "late")
+        assert late.value.status is RPCStatusCode.NOT_FOUND
+
+
+async def test_37_a_worker_that_has_gone_leaves_its_workflows_to_another(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        assert await box.query(flows.Box.look) == []
+    async with temporal.worker():
+        await box.signal(flows.Box.close)
+        assert await box.result() == []
+
+
+async def test_histories_replay_with_the_sdks_own_replayer(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handles = [
+            await temporal.start(flows.Greet.run, "x"),
+            await temporal.start(flows.Call.run, "fail_until", [2], {"retry": {"initial_interval": 0.1}}),
+        ]
+        for handle in handles:
+            await handle.result()
+        box = await temporal.start(flows.Box.run)
+        await box.execute_update(flows.Box.add, "a")
+        await box.signal(flows.Box.close)
+        await box.result()
+    replayer = Replayer(workflows=flows.WORKFLOWS)
+    for handle in [*handles, box]:
+        await replayer.replay_workflow(await handle.fetch_history())
+
+
+async def test_a_client_of_another_namespace_sees_nothing(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        stranger = await Client.connect(temporal.operator.address, namespace="default")
+        with pytest.raises(RPCError) as caught:
+            await stranger.get_workflow_handle(box.id).describe()
+        assert caught.value.status is RPCStatusCode.NOT_FOUND
+        with pytest.raises(RPCError):
+            await stranger.get_workflow_handle(box.id, run_id=box.result_run_id).signal(flows.Box.close)
+        await box.terminate()
+
+
+async def test_many_signals_at_once_arrive_each_once(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        await asyncio.gather(*[box.signal(flows.Box.put, str(number)) for number in range(30)])
+        await box.signal(flows.Box.close)
+        assert sorted(map(int, await box.result())) == list(range(30))

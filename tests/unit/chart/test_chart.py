@@ -122,8 +122,11 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     manifests = render('activity.serviceAccountName="beat"')
     named(manifests, "ClusterRole", "beat")
     operator = named(manifests, "ClusterRole", "perdure")
-    assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {"beat"}
-    assert operator_container(manifests)["env"][-1] == {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
+    assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
+        "beat",
+        "perdure-search-attributes",
+    }
+    assert {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"} in operator_container(manifests)["env"]
 
 
 def test_activities_may_only_renew_leases(render: Render) -> None:
@@ -139,20 +142,22 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
     assert set(view) == PERDURE_KINDS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PERDURE_KINDS - {"historysegments"}
+    assert set(edit) == PERDURE_KINDS - {"historysegments"} | {"workflowruns/tasks"}
     assert edit["deadletters"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false"), "ClusterRole")]
-    assert sorted(left) == ["perdure", "perdure-activity"]
+    of_temporal = ["perdure-temporal", "perdure-temporal-client", "perdure-temporal-worker"]
+    assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
 
 
 def test_namespaced_mode_has_no_cluster_wide_rights(render: Render) -> None:
-    manifests = render(NAMESPACED)
+    alone = "temporal.enabled=false"  # to ask who a Temporal client is takes a right of the whole cluster
+    manifests = render(NAMESPACED, alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
     assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
     roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
     assert [x["metadata"]["namespace"] for x in roles] == ["team-a", "team-b"]
     assert [x["metadata"]["namespace"] for x in bindings] == ["team-a", "team-b"]
-    (cluster_role,) = [x for x in of_kind(render(), "ClusterRole") if x["metadata"]["name"] == "perdure"]
+    (cluster_role,) = [x for x in of_kind(render(alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
     assert all(x["rules"] == cluster_role["rules"] for x in roles)
     assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)
     env = {x["name"]: x.get("value") for x in operator_container(manifests)["env"]}
@@ -186,9 +191,26 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_LOG_LEVEL": "debug",
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
+        "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",
     }
     probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+
+
+def test_temporal_is_served_unless_switched_off_and_with_tls_where_there_is_a_certificate(render: Render) -> None:
+    def env(*settings: str) -> dict[str, str]:
+        return {x["name"]: x.get("value", "") for x in operator_container(render(*settings))["env"]}
+
+    assert "PERDURE_TEMPORAL_TLS_CERT" not in env()
+    assert env('temporal.tls.secretName="cert"')["PERDURE_TEMPORAL_TLS_CERT"] == "/temporal-tls/tls.crt"
+    assert "PERDURE_TEMPORAL_ADDRESS" not in env("temporal.enabled=false")
+    assert [x["metadata"]["name"] for x in of_kind(render(), "Service")] == ["perdure", "perdure-temporal"]
+    assert [x["metadata"]["name"] for x in of_kind(render("temporal.enabled=false"), "Service")] == ["perdure"]
+
+
+def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
+    worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
+    assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
 
 
 def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -> None:

@@ -207,10 +207,12 @@ def test_a_retry_policy_that_is_not_run_yet_is_refused_wherever_it_stands(policy
     ]
 
 
-def test_an_activity_of_an_sdk_worker_is_refused() -> None:
+def test_the_queue_of_a_worker_cannot_be_one_that_means_pods() -> None:
     worker = {"name": "work", "worker": {"taskQueue": "q"}, "startToCloseTimeout": "60s"}
+    assert findings(activities=[worker]) == []
+    worker["worker"] = {"taskQueue": "pods/tool"}
     assert findings(activities=[worker]) == [
-        f"spec.activities[0].worker: an activity done by a Temporal SDK worker {LATER}"
+        "spec.activities[0].worker.taskQueue: must not begin with `pods/`: pods are asked for with `container`"
     ]
 
 

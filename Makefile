@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image install test test-unit test-cluster lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image install test test-unit test-cluster test-temporal test-sdk lint format generate clean
 
 # kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
 CLUSTER ?= kind
@@ -45,6 +45,12 @@ test: setup ## Run every test; brings up a cluster of its own, named perdure-tes
 
 test-unit: setup ## Run the tests that need no cluster
 	$(RUN) pytest -q -m "not cluster"
+
+test-temporal: setup ## Run Temporal's SDK against the operator, on the cluster NAME (or KUBECONFIG's)
+	$(RUN) pytest -q tests/temporal
+
+test-sdk: setup ## Run the official SDK's tests, given their folder: SDK=path/to/sdk-python ADDRESS=host:port
+	$(RUN) python hack/sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
 
 lint: setup ## Run every check that reads code
 	$(RUN) ruff format --check .

@@ -436,6 +436,7 @@ class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
     identity: str = ""
     sdk_metadata: Any = None
     metering_metadata: Any = None
+    worker_version: Any = None
 
 
 class WorkflowTaskFailed(Event, frozen=True, kw_only=True):

@@ -259,6 +259,7 @@ class TaskCompleted:
     identity: str = ""
     sdk_metadata: Any = None
     metering_metadata: Any = None
+    worker_version: Any = None
     sticky_queue: str = ""
     sticky_timeout: timedelta | None = None
     force_new_task: bool = False

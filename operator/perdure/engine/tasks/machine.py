@@ -389,6 +389,7 @@ class Tasks:
                     identity=item.identity,
                     sdk_metadata=item.sdk_metadata,
                     metering_metadata=item.metering_metadata,
+                    worker_version=item.worker_version,
                     **step.here,
                 ),
                 decide=False,

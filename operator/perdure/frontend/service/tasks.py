@@ -183,6 +183,7 @@ class WorkflowTasks:
             identity=request.identity,
             sdk_metadata=_said(request, "sdk_metadata"),
             metering_metadata=_said(request, "metering_metadata"),
+            worker_version=_worker_version(request),
             sticky_queue=sticky.worker_task_queue.name if request.HasField("sticky_attributes") else "",
             sticky_timeout=_wait(sticky.schedule_to_start_timeout.ToTimedelta()),
             force_new_task=request.force_create_new_workflow_task,
@@ -358,6 +359,12 @@ def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailur
     if not failure.message:
         failure = ProtoFailure(message=message, source=failure.source)
     query.failed(failure)
+
+
+def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
+    """Which build of the worker has decided, where it says so: the SDK tells the workflow's code."""
+    build = request.worker_version_stamp.build_id or request.deployment_options.build_id
+    return {"buildId": build} if build else None
 
 
 def _said(request: Any, name: str) -> Any:

@@ -1,0 +1,81 @@
+"""The official Python SDK's own tests against an address: a yardstick to run, not part of this project.
+
+Give the folder of a checkout of temporalio/sdk-python. Its tests get a virtual environment of their own, with the released
+wheel
+of the version that is installed here; the address is that of an operator which serves SDKs without authentication, started with
+``PERDURE_TEMPORAL_SUGGEST_EVENTS=50``, as the tests expect of their server::
+
+    export PERDURE_TEMPORAL_ADDRESS=127.0.0.1:7233 PERDURE_TEMPORAL_AUTHENTICATION=None
+    PERDURE_TEMPORAL_SUGGEST_EVENTS=50 perdure-operator
+    python hack/sdk_tests.py --address 127.0.0.1:7233 ~/sdk-python tests/worker/test_workflow.py
+"""
+
+import argparse
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DEFAULT = ("tests/worker/test_workflow.py", "tests/worker/test_activity.py", "tests/test_client.py")
+PACKAGES = (
+    "pytest>=9,<9.1",
+    "pytest-asyncio<0.22",
+    "pytest-timeout",
+    "pytest-rerunfailures",
+    "pydantic",
+    "httpx",
+    "psutil",
+    "cryptography",
+    "opentelemetry-sdk",
+    "opentelemetry-exporter-otlp-proto-grpc",
+    "googleapis-common-protos",
+    "grpcio",
+)
+
+
+def main() -> int:
+    """Run the tests; the exit status is pytest's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--address", default="127.0.0.1:7233", help="Where the operator serves SDKs")
+    parser.add_argument("--timeout", type=int, default=60, help="Seconds that one test may take")
+    parser.add_argument("folder", type=Path, help="A checkout of temporalio/sdk-python")
+    parser.add_argument("tests", nargs="*", help=f"Which tests; default {' '.join(DEFAULT)}")
+    chosen = parser.parse_args()
+    if not (chosen.folder / "tests" / "conftest.py").is_file():
+        sys.exit(f"There is no tests/conftest.py in {chosen.folder}.")
+    with tempfile.TemporaryDirectory(prefix="sdk-tests-") as work:
+        place = Path(work)
+        # Without the SDK's sources beside them, which have no compiled core.
+        shutil.copytree(chosen.folder / "tests", place / "tests")
+        shutil.copy(chosen.folder / "pyproject.toml", place)
+        python = environment(place)
+        command = [str(python), "-m", "pytest", "-E", chosen.address, f"--timeout={chosen.timeout}", "-rfE", "-v"]
+        done = subprocess.run(
+            [*command, "-p", "no:cacheprovider", *(chosen.tests or DEFAULT)],
+            cwd=place,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        print(done.stdout)
+        # The SDK sometimes crashes when the interpreter ends, on Temporal's server too: what counts is what was printed.
+        found = re.findall(r" (PASSED|FAILED|ERROR|SKIPPED)\b", done.stdout)
+        print("; ".join(f"{found.count(what)} {what.lower()}" for what in ("PASSED", "FAILED", "ERROR", "SKIPPED")))
+        return done.returncode
+
+
+def environment(place: Path) -> Path:
+    """A virtual environment with the SDK's released wheel; its python."""
+    version = importlib.metadata.version("temporalio")
+    subprocess.run([sys.executable, "-m", "venv", place / ".venv"], check=True)
+    python = place / ".venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", f"temporalio=={version}", *PACKAGES], check=True)
+    return python
+
+
+if __name__ == "__main__":
+    sys.exit(main())

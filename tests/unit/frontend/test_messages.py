@@ -1,0 +1,104 @@
+"""Temporal's messages and ours, both ways."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure as ProtoFailure
+
+from perdure.engine import events as ev
+from perdure.engine.starts import StartExtras, WorkflowStart
+from perdure.frontend import failures, tokens
+from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.errors import RpcError, already_started
+from perdure.frontend.history import Historian
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_failure_with_its_causes_comes_back_as_it_was() -> None:
+    sent = ProtoFailure(message="outer", source="PythonSDK", stack_trace="a\nb")
+    sent.activity_failure_info.activity_type.name = "charge"
+    sent.activity_failure_info.activity_id = "1"
+    sent.activity_failure_info.scheduled_event_id = 5
+    sent.activity_failure_info.started_event_id = 6
+    sent.activity_failure_info.identity = "worker"
+    sent.activity_failure_info.retry_state = 2
+    cause = sent.cause
+    cause.message = "no"
+    cause.application_failure_info.type = "CardStolen"
+    cause.application_failure_info.non_retryable = True
+    cause.application_failure_info.details.payloads.append(
+        Payload(metadata={"encoding": b"json/plain"}, data=b'{"code": 1.5}')
+    )
+    cause.application_failure_info.next_retry_delay.FromTimedelta(timedelta(seconds=3))
+    cause.cause.timeout_failure_info.timeout_type = 4
+    cause.cause.cause.canceled_failure_info.SetInParent()
+    assert failures.to_proto(failures.to_json(sent)) == sent
+
+
+@pytest.mark.parametrize("event", get_args(ev.AnyEvent))
+def test_every_event_has_its_name_and_attributes_in_temporals_history(event: type[ev.Event]) -> None:
+    assert to_enum(EventType, event.__name__) or event in {ev.WorkflowExecutionPaused, ev.WorkflowExecutionUnpaused}
+
+
+def test_an_event_tells_all_that_is_known() -> None:
+    historian = Historian("orders", {"next": "run-2"}.get)  # type: ignore[arg-type]
+    start = WorkflowStart(
+        workflow_type="Child",
+        task_queue="q",
+        workflow_id="c",
+        input={"a": 1},
+        extras=StartExtras(memo={"note": "x"}, header={"h": 1}),
+    )
+    made = historian.one(ev.StartChildWorkflowExecutionInitiated(event_id=5, event_time=NOW, child_id="1", start=start))
+    said = made.start_child_workflow_execution_initiated_event_attributes
+    assert (said.workflow_id, said.workflow_type.name, said.task_queue.name) == ("c", "Child", "q")
+    assert (said.namespace, said.input.payloads[0].data) == ("orders", b'{"a":1}')
+    assert said.memo.fields["note"].data == b'"x"'
+    closed = historian.one(
+        ev.WorkflowExecutionContinuedAsNew(event_id=9, event_time=NOW, new_workflow_run="next", workflow_type="W")
+    )
+    assert closed.workflow_execution_continued_as_new_event_attributes.new_execution_run_id == "run-2"
+
+
+def test_what_was_not_set_stays_unset() -> None:
+    started = ev.WorkflowExecutionStarted(
+        event_id=1,
+        event_time=NOW,
+        workflow_type="W",
+        workflow_id="w",
+        task_queue="q",
+        original_execution_run_id="r",
+        first_execution_run_id="r",
+    )
+    said = Historian("orders", lambda _: "").one(started).workflow_execution_started_event_attributes
+    assert not said.HasField("workflow_run_timeout")
+    assert said.original_execution_run_id == "r"
+
+
+@pytest.mark.parametrize("name", ["NonDeterministicError", "WorkflowWorkerUnhandledFailure", "UnhandledCommand"])
+def test_causes_have_one_name_on_both_sides(name: str) -> None:
+    assert from_enum(WorkflowTaskFailedCause, to_enum(WorkflowTaskFailedCause, name)) == name
+
+
+def test_a_token_of_another_namespace_or_none_at_all_is_refused() -> None:
+    token = tokens.WorkflowTaskToken(namespace="a", run_id="r", scheduled=2, started=3, attempt=1, epoch="e")
+    packed = tokens.pack(token)
+    assert tokens.unpack(packed, tokens.WorkflowTaskToken, "a") == token
+    refused: list[tuple[bytes, Any, str]] = [
+        (packed, tokens.WorkflowTaskToken, "b"),
+        (packed, tokens.ActivityToken, "a"),
+        (b"garbage", tokens.WorkflowTaskToken, "a"),
+    ]
+    for raw, kind, namespace in refused:
+        with pytest.raises(RpcError):
+            tokens.unpack(raw, kind, namespace)
+
+
+def test_an_error_carries_its_detail() -> None:
+    status = already_started("taken", "run-1", "run-0").status()
+    assert status.code == 6
+    assert status.details[0].type_url.endswith("WorkflowExecutionAlreadyStartedFailure")

@@ -1,0 +1,81 @@
+"""Payloads: what the API server gives back is what the SDK has sent, byte by byte."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+
+from perdure.engine.opaque import plain
+from perdure.frontend import payloads as data
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=10,
+)
+texts = st.text(max_size=8).map(str.encode)
+anything = st.builds(
+    lambda encoding, metadata, content: Payload(metadata={"encoding": encoding, **metadata}, data=content),
+    st.sampled_from([b"json/plain", b"binary/plain", b"binary/null", b"binary/encrypted"]),
+    st.dictionaries(st.text(min_size=1, max_size=5), st.binary(max_size=5), max_size=2),
+    st.binary(max_size=20) | texts | values.map(lambda value: json.dumps(value).encode()),
+)
+
+
+def json_payload(value: Any) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=data.canonical(value))
+
+
+def as_the_api_server_gives_back(value: Any) -> Any:
+    """Go's JSON: numbers without a fraction come back as whole ones, keys in another order."""
+
+    def number(text: str) -> Any:
+        found = float(text)
+        return int(found) if found.is_integer() else found
+
+    return json.loads(json.dumps(value, sort_keys=True), parse_float=number)
+
+
+@given(st.lists(anything | values.map(json_payload), max_size=3))
+def test_payloads_come_back_byte_by_byte(sent: list[Payload]) -> None:
+    kept = as_the_api_server_gives_back(data.to_json(sent))
+    assert data.from_json(kept) == sent
+
+
+@pytest.mark.parametrize("value", [{"orderId": 7}, "text", 3, [1, 2], True, {"payloads": 1}])
+def test_plain_json_is_kept_as_it_is(value: Any) -> None:
+    assert data.to_json([json_payload(value)]) == value
+
+
+@pytest.mark.parametrize("value", [None, 1.5, 2**60, {"payloads": [1]}, [1.0]])
+def test_what_would_not_come_back_is_wrapped(value: Any) -> None:
+    kept = data.to_json([json_payload(value)])
+    assert set(kept) == {"payloads"}
+    assert plain(kept) == value
+
+
+def test_what_kubectl_gives_is_one_payload() -> None:
+    (payload,) = data.from_json({"orderId": 7})
+    assert (payload.metadata["encoding"], payload.data) == (b"json/plain", b'{"orderId":7}')
+    assert data.from_json(None) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("Keyword", "a"), ("Int", 1), ("Bool", True), ("Double", 1.0), ("KeywordList", ["a"]), ("Text", "words")],
+)
+def test_search_attributes_keep_their_types(kind: str, value: Any) -> None:
+    payload = Payload(metadata={"encoding": b"json/plain", "type": kind.encode()}, data=json.dumps(value).encode())
+    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": payload}))
+    back = data.attribute(kept["A"])
+    assert back.metadata["type"].decode() == kind
+    assert json.loads(back.data) == value
+
+
+def test_an_attribute_of_nothing_is_removed() -> None:
+    for gone in (Payload(metadata={"encoding": b"binary/null"}), Payload(data=b"[]"), Payload()):
+        assert data.attributes_to_json({"A": gone}, keep_removed=True) == {"A": None}
+        assert data.attributes_to_json({"A": gone}) == {}

@@ -1,0 +1,90 @@
+"""Temporal's list filter."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from perdure.frontend.querylang import InvalidQueryError, parse
+
+RUN: dict[str, Any] = {
+    "WorkflowType": "Order",
+    "WorkflowId": "order-17",
+    "ExecutionStatus": "Running",
+    "StartTime": datetime(2026, 3, 1, tzinfo=UTC),
+    "CloseTime": None,
+    "Number": 5,
+    "Done": False,
+    "Tags": ["red", "green"],
+}
+
+
+def takes(query: str) -> bool:
+    return parse(query).test(lambda name: RUN[name])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "WorkflowType = 'Order'",
+        'WorkflowType="Order" and Number=5',
+        "WorkflowType != 'Trip'",
+        "`WorkflowId` STARTS_WITH 'order-'",
+        "WorkflowId NOT STARTS_WITH 'trip'",
+        "ExecutionStatus IN ('Failed', 'Running')",
+        "ExecutionStatus NOT IN ('Failed')",
+        "StartTime > '2026-02-01T00:00:00Z' AND StartTime < '2026-04-01T00:00:00+02:00'",
+        "StartTime BETWEEN '2026-02-01T00:00:00Z' AND '2026-04-01T00:00:00Z'",
+        "CloseTime IS NULL AND StartTime IS NOT NULL",
+        "(WorkflowType = 'Trip' OR Number >= 5) AND NOT (Number > 5)",
+        "WorkflowType = 'Trip' AND Number = 1 OR Number = 5",
+        "Done = false",
+        "Tags = 'red' AND Tags != 'blue'",
+        "Number BETWEEN 5 AND 5",
+        "ExecutionStatus = 'Running' GROUP BY ExecutionStatus",
+    ],
+)
+def test_queries_that_take_the_run(query: str) -> None:
+    assert takes(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WorkflowType = 'Trip'",
+        "Number > 5",
+        "Tags = 'blue'",
+        "CloseTime > '2026-01-01T00:00:00Z'",
+        "Done = true",
+        "NOT WorkflowType = 'Order'",
+        "WorkflowType = 'Trip' OR (Number = 5 AND Done = true)",
+    ],
+)
+def test_queries_that_do_not(query: str) -> None:
+    assert not takes(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("WorkflowType = Order", "expected a value"),
+        ("WorkflowType", "too early"),
+        ("WorkflowType LIKE 'x'", "not supported"),
+        ("ORDER BY StartTime", "order by"),
+        ("Number = 1 ORDER BY StartTime", "order by"),
+        ("GROUP BY WorkflowType", "only supported for ExecutionStatus"),
+        ("(Number = 1", "expected"),
+        ("Number = 1)", "syntax error"),
+        ("Number = 'x'; drop", "syntax error"),
+        ("(" * 60 + "Number = 1" + ")" * 60, "too deep"),
+    ],
+)
+def test_what_cannot_be_understood_is_told(query: str, message: str) -> None:
+    with pytest.raises(InvalidQueryError, match=message):
+        parse(query)
+
+
+def test_a_time_that_is_none_is_told() -> None:
+    with pytest.raises(InvalidQueryError, match="RFC 3339"):
+        takes("StartTime > 'yesterday'")

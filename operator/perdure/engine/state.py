@@ -132,7 +132,9 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         }[kind]
         return Failure(
             kind=FailureKind.TIMEOUT,
-            message=timeout_message(kind, limit, message)
+            message=(
+                message or f"activity {kind} timeout" if self.task_queue else timeout_message(kind, limit, message)
+            )
             + (f": the attempt has not started: {self.waiting_reason}" if self.waiting_reason else ""),
             timeout_type=kind,
             last_heartbeat_details=self.heartbeat_details,

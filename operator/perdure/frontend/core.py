@@ -65,6 +65,8 @@ class Core:
         self.visibility = Visibility()
         self.registered: dict[str, dict[str, str]] = {}
         """The search attributes that clients have registered, by namespace: name and type."""
+        self.reserved: set[str] = set()
+        """Runs whose first task is for the client that has started them: run ids."""
         self._tasks: set[asyncio.Task[object]] = set()
 
     # From the controller
@@ -91,7 +93,8 @@ class Core:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, QueueName] = {}
         task = state.code.task if state.code else None
-        if state.code is not None and task is not None and task.started_time is None and state.paused is None:
+        waits = task is not None and task.started_time is None and state.paused is None
+        if state.code is not None and task is not None and waits and run_id not in self.reserved:
             queue = QueueName(namespace, Kind.WORKFLOW, state.code.task_queue)
             sticky = QueueName(namespace, Kind.WORKFLOW, task.sticky_queue)
             if task.sticky_queue and self.queues.alive(sticky):
@@ -169,6 +172,13 @@ class Core:
         if not query.answer.done():
             self.queues.withdraw(offer, sticky)
             self.queues.offer(offer, normal)
+
+    def release(self, run_id: str) -> None:
+        """The first task of a run is for anyone again."""
+        self.reserved.discard(run_id)
+        run = self.runs.manager.running(run_id)
+        if run is not None:
+            self.follow(run)
 
     def want_task(self, run: Run) -> None:
         """Have a worker asked soon: an update waits for it."""

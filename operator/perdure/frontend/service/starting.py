@@ -63,8 +63,11 @@ class Starting:
         del call
         begun = await self.begin(request, "Fail")
         eager = None
-        if request.request_eager_execution and begun.started:
-            eager = await self._tasks.take_at_once(begun.entry, request.identity)
+        if begun.entry.uid in self._core.reserved:
+            try:
+                eager = await self._tasks.take_at_once(begun.entry, request.identity)
+            finally:
+                self._core.release(begun.entry.uid)
         return StartWorkflowExecutionResponse(
             eager_workflow_task=eager,
             run_id=begun.entry.uid,
@@ -145,8 +148,14 @@ class Starting:
             made = await manager.client.get(api.path(api.PERDURE, request.namespace, "workflowruns", name))
         except (api.InvalidError, api.TooLargeError) as error:
             raise invalid(error.message) from error
+        if isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution:
+            self._core.reserved.add(made["metadata"]["uid"])
         manager.made(made)
-        return await self._begun(made)
+        try:
+            return await self._begun(made)
+        except BaseException:
+            self._core.release(made["metadata"]["uid"])
+            raise
 
     async def _begun(self, made: api.Object) -> Begun:
         """Wait until the run has begun, which is recorded then; or was refused."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -132,12 +133,11 @@ class Updating:
 
     async def _wait(self, update: Update, wanted: int, call: Call) -> Any:
         """Wait for a stage; the one that is reached."""
-        event = update.ended if wanted >= _COMPLETED else update.accepted
-        try:
-            async with asyncio.timeout(call.within(LONGEST_WAIT)):
-                await event.wait()
-        except TimeoutError:
-            pass
+        if wanted > _ADMITTED:
+            event = update.ended if wanted >= _COMPLETED else update.accepted
+            with suppress(TimeoutError):
+                async with asyncio.timeout(call.within(LONGEST_WAIT)):
+                    await event.wait()
         if update.ended.is_set():
             return _COMPLETED
         return _ACCEPTED if update.accepted.is_set() else _ADMITTED

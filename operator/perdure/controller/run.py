@@ -40,6 +40,7 @@ from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import continuation_of, parent_of
+from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
@@ -135,6 +136,10 @@ class Run:
         """Have the run take a request at its next pass; `then` is called with the answer, once that is recorded."""
         self._inbox.append(_Asked(request, then))
 
+    def withdraw(self, request_id: str) -> None:
+        """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
+        self._inbox = [each for each in self._inbox if each.request.request_id != request_id]
+
     def forget(self, request_id: str) -> None:
         """Whoever has asked knows the answer: it need not be remembered any more."""
         self._forgotten.append(inputs.RequestForgotten(request_id=request_id))
@@ -206,6 +211,8 @@ class Run:
         if state.closed and not observed:
             return state, False
         transition = step(state, observed, now, self._decider_now())
+        if transition.durable and self._refuse_what_fills(asked, transition, now):
+            return state, True
         if transition.durable:
             transition = await self._commit(transition, now)
         self._state = transition.state
@@ -218,9 +225,20 @@ class Run:
     def _answer(self, asked: list[_Asked], transition: Transition) -> None:
         for each in asked:
             answer = transition.answers.get(each.request.request_id)
-            if answer is not None:
+            if answer is not None and each in self._inbox:
                 self._inbox.remove(each)
                 each.then(answer)
+
+    def _refuse_what_fills(self, asked: list[_Asked], transition: Transition, now: datetime) -> bool:
+        """Refuse the last request that carries something, where the run would have to end for its size; whether one was."""
+        given = [each for each in asked if payload_of(each.request) is not None]
+        if not given or run_status.too_large(self._composed(transition, now)) is None:
+            return False
+        if given[-1] in self._inbox:
+            self._inbox.remove(given[-1])
+            message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
+            given[-1].then(Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=message))
+        return True
 
     def _refuse_all(self) -> None:
         """The run is gone: nobody gets what was asked for."""
@@ -305,7 +323,16 @@ class Run:
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
-        transition = start(first, self._decider_now(), signals, paused=spec.start_paused and continues is None)
+        began_for = start_signal_of(self._record.object)
+        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
+        refused = isinstance(self._decider, Refuser | Pointer)
+        transition = start(
+            first,
+            self._decider_now(),
+            signals,
+            requests=() if began_for is None or refused else (began_for.request,),
+            paused=spec.start_paused and continues is None,
+        )
         asked = list(self._inbox) if isinstance(self._decider, Idle) else []
         if asked:
             ended = step(transition.state, [each.request for each in asked], now, Idle())

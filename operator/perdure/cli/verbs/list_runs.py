@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.api.workflowrun import Phase
 from perdure.cli.cluster import connect
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption
 from perdure.cli.page import page_of, program_of
@@ -20,7 +21,7 @@ HELP = """List runs, the newest first.
 Examples:
   {program} list
   {program} list --all-namespaces --output wide
-  {program} list --output name
+  {program} list --phase Failed --phase TimedOut --output name
 """
 
 
@@ -38,6 +39,10 @@ def command(
     *,
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
+    phases: Annotated[
+        list[Phase] | None,
+        typer.Option("--phase", help="Only runs in this phase; may be given several times", show_default=False),
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -46,12 +51,16 @@ def command(
     """List runs."""
     screen = Screen(color)
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
+    if phases:
+        items = [item for item in items if ((item.get("status") or {}).get("phase") or Phase.PENDING) in phases]
     if output is Output.JSON:
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
-        typer.echo(f"There are no runs in {where}; start one with `kubectl apply -f run.yaml`.", err=True)
+        which = f" that are {' or '.join(phases)}" if phases else ""
+        how = "" if phases else f"; start one with `{program_of(context)} start WORKFLOW`"
+        typer.echo(f"There are no runs{which} in {where}{how}.", err=True)
         return
     runs = sorted((read_run(item, now=clock.now()) for item in items), key=_newest_first)
     if output is Output.NAME:

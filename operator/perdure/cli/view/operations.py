@@ -35,7 +35,7 @@ def table(operations: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bo
 
 def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: bool) -> list[str]:
     meta, spec, status = operation["metadata"], operation["spec"], operation.get("status") or {}
-    told = next((each for each in status.get("conditions") or () if each["status"] == "True"), {})
+    told: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c["status"] == "True"), {})
     target = spec["target"]
     cells = [
         meta["name"],

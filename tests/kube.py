@@ -185,9 +185,8 @@ def check_history(run: Json) -> State:
     )
     interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
     folded = history.replay(events, interpreter)
-    stored = history.decode_state(run["status"]["state"])
-    stored = beside_history_removed(stored)
-    assert history.encode(folded) == history.encode(stored)
+    stored = beside_history_removed(history.decode_state(run["status"]["state"]))
+    assert history.encode(beside_history_removed(folded)) == history.encode(stored)
     assert load_memory(folded.memory) == load_memory(stored.memory)
     return folded
 

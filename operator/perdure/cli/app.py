@@ -17,6 +17,7 @@ VERBS = {
     "complete": "perdure.cli.verbs.complete",
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
+    "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
     "operations": "perdure.cli.verbs.operations",
     "pause": "perdure.cli.verbs.pause",

@@ -38,7 +38,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.requests import MAX_PAYLOAD, is_of_runs, payload_size, request_of, run_to_start, start_signal_of
+from perdure.runtime.requests import is_of_runs, request_of, run_to_start, start_signal_of, too_much
 
 Key = tuple[str, ...]
 """``("target", namespace, kind, "name" or "workflowId", which)``: what is asked of one target. ``("answer", namespace, name,
@@ -224,7 +224,8 @@ class Operations:
                 await self._finish(obj, await self._reset(obj, spec), None)
                 return None
             request = request_of(spec, uid, _identity(obj))
-            _check_size(request)
+            if (wrong := too_much(request)) is not None:
+                raise RefusedError(ConditionReason.PAYLOAD_TOO_LARGE, wrong)  # noqa: TRY301 (handled as what `_find` raises)
             entry = await self._find(obj, request, again=asked is not None)
         except RefusedError as error:
             self._asked.pop(uid, None)
@@ -550,16 +551,6 @@ def _spec(obj: api.Object) -> OperationSpec:
         message = f"this version of the operator does nothing with a {spec.target.kind} yet"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     return spec
-
-
-def _check_size(request: inputs.Request) -> None:
-    size = payload_size(request)
-    if size > MAX_PAYLOAD:
-        message = (
-            f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on "
-            "where it is"
-        )
-        raise RefusedError(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
 
 def _result(obj: api.Object, entry: Entry) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from perdure.runtime.attempts import KubeObject
 MAX_PAYLOAD: Final = 128 * 1024
 """Bytes of JSON that one Operation may give to a run: with more, a few of them would fill the run's status."""
 
+MAX_DEPTH: Final = 100
+"""Levels that the JSON of an Operation may nest: within the status of a run it stands deeper still, and has to be written."""
+
 
 class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The signal that a run was started for. It stands on the run, so that the one is never there without the other."""
@@ -103,10 +106,34 @@ def payload_of(request: inputs.Request) -> Any:
             return None
 
 
-def payload_size(request: inputs.Request) -> int:
-    """Bytes of JSON that a request carries into the history of a run."""
+def too_much(request: inputs.Request) -> str | None:
+    """Why a request carries more than a run can take; None if it can."""
     payload = payload_of(request)
-    return 0 if payload is None else len(msgspec.json.encode(payload))
+    if payload is None:
+        return None
+    if _deeper(payload, MAX_DEPTH):
+        return f"what it carries nests more than {MAX_DEPTH} levels deep"
+    size = len(msgspec.json.encode(payload))
+    if size <= MAX_PAYLOAD:
+        return None
+    return (
+        f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on where it is"
+    )
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether a value nests more than that many levels; found level by level, so that the deepest one costs no stack."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeObject:

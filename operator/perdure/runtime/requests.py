@@ -116,9 +116,7 @@ def too_much(request: inputs.Request) -> str | None:
     size = len(msgspec.json.encode(payload))
     if size <= MAX_PAYLOAD:
         return None
-    return (
-        f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on where it is"
-    )
+    return f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on where it is"
 
 
 def _deeper(value: Any, levels: int) -> bool:

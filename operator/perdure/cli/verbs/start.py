@@ -46,11 +46,21 @@ def command(
     paused: Annotated[bool, typer.Option("--paused", help="Have it wait until it is unpaused")] = False,
     reuse: Annotated[
         WorkflowIdReusePolicy | None,
-        typer.Option("--id-reuse-policy", help="If closed runs have the workflow id", show_default=False),
+        typer.Option(
+            "--id-reuse-policy",
+            metavar="POLICY",
+            help=f"If closed runs have the id: {', '.join(WorkflowIdReusePolicy)}",
+            show_default=False,
+        ),
     ] = None,
     conflict: Annotated[
         WorkflowIdConflictPolicy | None,
-        typer.Option("--id-conflict-policy", help="If an open run has the workflow id", show_default=False),
+        typer.Option(
+            "--id-conflict-policy",
+            metavar="POLICY",
+            help=f"If an open run has the id: {', '.join(WorkflowIdConflictPolicy)}",
+            show_default=False,
+        ),
     ] = None,
     namespace: NamespaceOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until it ends")] = False,

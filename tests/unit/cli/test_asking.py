@@ -106,7 +106,7 @@ def test_operations_are_shown_a_line_each() -> None:
         "signal",
         "WorkflowRun/order",
         "Pending",
-        "2026-01-01T00:00:00.000Z",
+        "2026-01-01T00:00:00Z",
     ]
     assert "workflow id A 1" in lines[2].plain
     assert lines[2].plain.endswith("there is none")

@@ -26,6 +26,7 @@ from perdure.controller.definitions import Definition, Definitions, NotReadyErro
 from perdure.controller.directory import Taken, Wait, entry_of
 from perdure.controller.pods import Pods
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
+from perdure.controller.segments import Sealed, Segments
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
 from perdure.engine import inputs
@@ -87,6 +88,7 @@ class Run:
         self._decider: Decider | None = None
         self._peers = peers
         self._relations = Relations(tools.client, self.ref, peers, wake)
+        self._segments = Segments(tools.client, self.ref)
         self._inbox: list[_Asked] = []
         self._forgotten: list[inputs.RequestForgotten] = []
         self._conflicts = 0
@@ -372,7 +374,9 @@ class Run:
         Returns:
             What was recorded: the transition or, where that would not fit into an object, the end of the run.
         """
-        status = self._composed(transition, now)
+        before = self._record.status
+        sealed = Sealed(before) if self._state is None or self._state.closed else await self._segments.seal(before, now)
+        status = self._composed(sealed.status, transition, now)
         reason = run_status.too_large(status)
         if reason is None:
             try:
@@ -380,30 +384,33 @@ class Run:
             except api.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is not None:
-            transition = await self._terminate(transition, reason, now)
+            transition = await self._terminate(sealed.status, transition, reason, now)
+        if sealed.damage:
+            self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
 
-    async def _terminate(self, transition: Transition, reason: str, now: datetime) -> Transition:
+    async def _terminate(
+        self, before: run_status.Status, transition: Transition, reason: str, now: datetime
+    ) -> Transition:
         """Record, instead of a transition that does not fit into the object, the end of the run: bare, if it has to be.
 
         Raises:
             TooLargeError: not even that fits.
         """
         first = () if self._state else transition.events[:1]
-        before = self._state or apply(None, first[0])
-        ended = terminate(before, reason, now, self._decider_now())
+        state = self._state or apply(None, first[0])
+        ended = terminate(state, reason, now, self._decider_now())
         ended = replace(ended, events=(*first, *ended.events))
-        status = self._composed(ended, now)
+        status = self._composed(before, ended, now)
         try:
             await self._record.write(status)
         except api.TooLargeError:
             await self._record.write(run_status.bare(status))
         return ended
 
-    def _composed(self, transition: Transition, now: datetime) -> run_status.Status:
-        facts = self._facts(transition.state)
-        return run_status.compose(self._record.status, facts, transition.state, transition.events, now)
+    def _composed(self, before: run_status.Status, transition: Transition, now: datetime) -> run_status.Status:
+        return run_status.compose(before, self._facts(transition.state), transition.state, transition.events, now)
 
     def _facts(self, state: State | None = None) -> run_status.RunFacts:
         done = ""

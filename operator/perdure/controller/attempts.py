@@ -15,7 +15,7 @@ from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError,
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, State
-from perdure.engine.step import Transition
+from perdure.engine.step import AttemptOutcome, Transition
 from perdure.kube import client as api
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.leases import Pulse, heartbeat
@@ -26,6 +26,8 @@ _FIRST_REFUSAL = timedelta(seconds=1)
 _LONGEST_REFUSAL = timedelta(minutes=1)
 _LONGEST_REASON = 1_024
 """Characters of what is told of a refusal; it rides in the run's status."""
+_WORTH_READING = {AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT, AttemptOutcome.LOST}
+"""Attempts that end so leave their pod until the run goes: somebody will want its log."""
 
 
 @dataclass(slots=True)
@@ -252,7 +254,7 @@ class Attempts:
             self._pulses.pop(key, None)
             self._told_to_stop.discard(key)
             if pod is not None:
-                self._leaving[pod["metadata"]["uid"]] = (pod, not attempt.succeeded)
+                self._leaving[pod["metadata"]["uid"]] = (pod, attempt.outcome in _WORTH_READING)
 
     def sort_out(self, state: State) -> None:
         """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""

@@ -90,7 +90,7 @@ class Teller:
         self._record(kind, EventReason(outcome.value), note, "Close")
 
     def _retired(self, attempt: Retired, after: State) -> None:
-        metrics.ATTEMPTS.labels(outcome="Completed" if attempt.succeeded else "Ended").inc()
+        metrics.ATTEMPTS.labels(outcome=attempt.outcome.value).inc()
         again = after.activity(attempt.scheduled_event_id)
         if again is not None and again.last_failure is not None:
             note = (

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import partial
 from itertools import islice
 from typing import Any, assert_never
@@ -44,13 +45,33 @@ _MAX_FAILURE_MESSAGE = 4_096
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
 
 
+class AttemptOutcome(StrEnum):
+    """How an attempt has ended."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    LOST = "Lost"
+    CANCELED = "Canceled"
+    STOPPED = "Stopped"
+    """Its run has closed."""
+
+
+_OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
+    ev.ActivityTaskCompleted: AttemptOutcome.COMPLETED,
+    ev.ActivityTaskFailed: AttemptOutcome.FAILED,
+    ev.ActivityTaskTimedOut: AttemptOutcome.TIMED_OUT,
+    ev.ActivityTaskCanceled: AttemptOutcome.CANCELED,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Retired:
     """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
 
     scheduled_event_id: int
     attempt: int
-    succeeded: bool = False
+    outcome: AttemptOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +255,7 @@ class _Pass:
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event; whatever is still open is stopped."""
         still_open = sorted((a.scheduled_event_id, a.attempt) for a in self.state.activities.values())
-        self.retired += [Retired(*attempt) for attempt in still_open]
+        self.retired += [Retired(*attempt, AttemptOutcome.STOPPED) for attempt in still_open]
         self.emit(event, decide=False)
 
     @property
@@ -460,7 +481,14 @@ class _Pass:
                 self.ended(activity, ev.ActivityTaskCanceled)
 
     def again(self, activity: PendingActivity, failure: Failure, delay: timedelta, *, losses: int) -> None:
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt))
+        outcome = (
+            AttemptOutcome.LOST
+            if losses > activity.losses
+            else AttemptOutcome.TIMED_OUT
+            if failure.kind is FailureKind.TIMEOUT
+            else AttemptOutcome.FAILED
+        )
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
         self.state = self.state.with_activity(
             msgspec.structs.replace(
                 activity,
@@ -513,8 +541,7 @@ class _Pass:
             ),
             decide=True,
         )
-        succeeded = closing is ev.ActivityTaskCompleted
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, succeeded=succeeded))
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, _OUTCOMES[closing]))
 
     # Children and other runs
 

@@ -19,6 +19,7 @@ from perdure.engine.events import AnyEvent, WorkflowExecutionStarted
 from perdure.engine.state import State, beside_history_removed
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
+from perdure.runtime.segments import gather
 
 Json = dict[str, Any]
 
@@ -62,6 +63,20 @@ class Cluster:
     def get(self, kind: str, name: str) -> Json | None:
         found = self("get", kind, name, "--ignore-not-found", "-o", "json")
         return json.loads(found) if found else None
+
+    def whole(self, name: str) -> Json:
+        """A WorkflowRun with its whole history in its status: nothing of it may be missing, or other than it was sealed."""
+        run = self.get("workflowrun", name)
+        assert run is not None
+        past = gather(run, self.segments(run))
+        assert past.damage == ()
+        run["status"]["history"]["events"] = past.events
+        return run
+
+    def segments(self, run: Json) -> list[Json]:
+        """The HistorySegments of a run, in their order."""
+        found = self.list("historysegments", f"--field-selector=spec.workflowRun.runId={run['metadata']['uid']}")
+        return sorted(found, key=lambda segment: segment["spec"]["index"])
 
     def list(self, kind: str, *selectors: str) -> list[Json]:
         items: list[Json] = json.loads(self("get", kind, *selectors, "-o", "json"))["items"]

@@ -17,6 +17,7 @@ import structlog
 from perdure.api.names import segment_name
 from perdure.controller.status import Status, truncated, without_sealed
 from perdure.kube import client as api
+from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.segments import Damage
@@ -62,6 +63,7 @@ class Segments:
         segment = segments.build(self._run, index, tail, previous)
         try:
             await self._client.create(self._url(), segment)
+            metrics.SEGMENTS.inc()
         except api.AlreadyExistsError:
             segment = await self._client.get(self._url(segment["metadata"]["name"]))
             wrong = segments.fault(segment, self._run.uid, index, previous)
@@ -69,10 +71,12 @@ class Segments:
                 wrong = "has other events than the run's status"
             if wrong is not None:
                 self._not_before = len(tail) + _AGAIN_AFTER
+                wrong = f"{wrong}; delete it, so that the history can be sealed"
                 return _told(status, segments.changed(segment["metadata"]["name"], wrong), now)
         except api.ApiError as error:
             # A quota, a policy, a missing role. The tail goes on growing meanwhile; how large it may become is bounded.
-            if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS:
+            for_now = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
+            if for_now and not isinstance(error, api.TooLargeError):
                 raise
             self._not_before = len(tail) + _AGAIN_AFTER
             self._log.warning("The history cannot be sealed", error=error.message)

@@ -100,8 +100,10 @@ def test_the_operator_writes_no_spec_and_watches_no_lease(render: Render) -> Non
     own = granted(operator, "perdure.dev")
     assert own == {
         "workflows": {"get", "list", "watch"},
-        "workflowruns": {"get", "list", "watch", "delete"},
+        "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
+        "historysegments": {"get", "create"},
+        "deadletters": {"create"},
     }
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create"}}
 

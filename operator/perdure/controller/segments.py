@@ -8,6 +8,8 @@ have had fewer of them, and what that one has sealed counts.
          │ killed here: the segment is found by its name, and is dropped from the tail if it is what stands there
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -20,7 +22,7 @@ from perdure.kube import client as api
 from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.segments import Damage
+from perdure.runtime.segments import Damage, Past
 
 _AGAIN_AFTER = 50
 """Events. Where sealing was refused, it is tried again when the tail has grown by as many."""
@@ -33,6 +35,25 @@ class Sealed:
     status: Status
     damage: Damage | None = None
     """What is wrong with the history; its run does not know it yet."""
+
+
+class ForeignSegmentError(Exception):
+    """A segment that is to be made has a name that another object has. The message says what to do."""
+
+
+async def past_of(client: api.Client, run: api.Object) -> Past:
+    """The whole history of a run, and what is wrong with it.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
+    found = []
+    for index in range(history.get("segments", 0)):
+        name = segment_name(meta["name"], meta["uid"], index)
+        with suppress(api.NotFoundError):
+            found.append(await client.get(api.path(api.PERDURE, meta["namespace"], "historysegments", name)))
+    return segments.gather(run, found)
 
 
 class Segments:
@@ -83,6 +104,27 @@ class Segments:
             return Sealed(status)
         self._not_before = 0
         return _told(without_sealed(status, segment), damage, now)
+
+    async def put(self, chained: Sequence[api.Object]) -> None:
+        """Make the segments of a history that a run begins with; those that are there already are found.
+
+        Raises:
+            ForeignSegmentError: there is another one of that name.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        for segment in chained:
+            spec, name = segment["spec"], segment["metadata"]["name"]
+            try:
+                await self._client.create(self._url(), segment)
+            except api.AlreadyExistsError:
+                found = await self._client.get(self._url(name))
+                wrong = segments.fault(found, self._run.uid, spec["index"], spec.get("previousHash"))
+                if wrong is None and found["spec"]["hash"] != spec["hash"]:
+                    wrong = "has other events"
+                if wrong is not None:
+                    raise ForeignSegmentError(f"HistorySegment `{name}` {wrong}; delete it") from None
+            else:
+                metrics.SEGMENTS.inc()
 
     async def _last_damaged(self, index: int, previous: str | None) -> Damage | None:
         """What is wrong with the segment before. Older ones only who reads them looks at: sealing costs the same at any age."""

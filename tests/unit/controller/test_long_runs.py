@@ -33,7 +33,10 @@ class Long:
     def __init__(self, loop: dict[str, Any]) -> None:
         spec = {
             "activities": [WORK],
-            "steps": [{"name": "all", "forEach": loop, "activity": {"name": "work", "input": {"n": "${item}"}}}],
+            "steps": [
+                {"name": "all", "forEach": loop, "activity": {"name": "work", "input": {"n": "${item}"}}},
+                {"name": "done", "return": {"output": "done"}},  # else the outputs of the loop are those of the run
+            ],
         }
         scope = RunScope(name="r", namespace="shop", workflow_id="r", run_id="u", attempt=1)
         self.decider = Interpreter(compile_program(WorkflowSpec.parse(spec)), scope, input=ITEMS, start_time=T0)

@@ -105,7 +105,7 @@ def test_the_operator_writes_no_spec_and_watches_no_lease(render: Render) -> Non
         "historysegments": {"get", "create"},
         "deadletters": {"create"},
     }
-    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create"}}
+    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 
 def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:

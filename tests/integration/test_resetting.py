@@ -59,7 +59,7 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         definitions = Definitions(client)
 
         async def asked(name: str, request_id: str = "op-1", **wanted: object) -> Made:
-            run = namespace.get("workflowrun", name)
+            run = await asyncio.to_thread(namespace.get, "workflowrun", name)  # while others wait for their answers
             assert run is not None
             return await reset(client, definitions, run, Reset.parse(wanted), request_id=request_id, identity="ada")
 
@@ -113,7 +113,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
         {"name": "end", "return": {"output": "${steps.heard.output}"}},
     ]
     namespace.start("long", {"inline": {"steps": steps}})
-    namespace.wait("a segment", lambda: namespace.segments(namespace.get("workflowrun", "long") or {}), seconds=120)
+    namespace.wait("a segment", lambda: namespace.segments(namespace.get("workflowrun", "long") or {}), seconds=600)
     last = event(namespace, "long", ev.TimerFired, 150)
     tell(namespace, "go", "heard")
     event(namespace, "long", ev.WorkflowExecutionSignaled)

@@ -208,8 +208,8 @@ def check_history(run: Json) -> State:
     )
     interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
     folded = history.replay(events, interpreter)
-    stored = history.decode_state(run["status"]["state"])
-    stored = beside_history_removed(stored)
+    stored = beside_history_removed(history.decode_state(run["status"]["state"]))
+    folded = beside_history_removed(folded)
     if isinstance(events[-1], WorkflowExecutionTerminated | WorkflowExecutionTimedOut):
         # What came in just before the end was decided or not: no event tells, and nobody asks any more.
         folded, stored = (msgspec.structs.replace(state, memory=None) for state in (folded, stored))

@@ -302,7 +302,7 @@ class World:
             case "beat":
                 return [inp.HeartbeatRead(time=self.now - seconds(3 * variant), details=[1], **which)]
             case "waiting":
-                return [inp.AttemptWaiting(reason="no node", **which)]
+                return [inp.AttemptWaiting(reason="no node", stuck=variant == 1, **which)]
             case "child started":
                 return [inp.ChildStarted(initiated_event_id=child, run_id="c")] * (1 + variant % 2)
             case "child not started":

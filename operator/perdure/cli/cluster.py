@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import ModuleType
 
-    from perdure.cli.view.facts import Seen
+    from perdure.cli.view.openings import Seen
     from perdure.kube.access import Access
     from perdure.kube.client import Client
     from perdure.runtime.segments import Past
@@ -53,20 +53,25 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path("workflowruns", name)), name)
         return found
 
-    async def runs(self, *, everywhere: bool = False) -> list[Object]:
-        """Read all WorkflowRuns, of the namespace or of all namespaces.
+    async def runs(self, *, everywhere: bool = False, phase: str | None = None) -> list[Object]:
+        """Read all WorkflowRuns, of the namespace or of all namespaces, or those of one phase.
 
         Raises:
             CliError: they cannot be read.
         """
         namespace = None if everywhere else self.namespace
         url = self._api.path(self._api.PERDURE, namespace, "workflowruns")
-        items: list[Object] = await self._ask(self._client.list_all(url))
+        asked = {"fieldSelector": f"status.phase={phase}"} if phase else {}
+        items: list[Object] = await self._ask(self._client.list_all(url, **asked))
         return items
 
     async def seen(self, run: Object) -> Seen | None:
-        """See a run's pods and their Leases, and why pods were refused; None where the user may not look, or nobody can."""
-        from perdure.cli.live import refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
+        """See a run's pods with their Leases, why pods were refused, and its children.
+
+        Returns:
+            What there is to see; None where the user may not look, or nobody can.
+        """
+        from perdure.cli.live import children_selector, refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
 
         namespace = run["metadata"]["namespace"]
         found: list[list[Object]] = []
@@ -74,7 +79,10 @@ class Cluster:
             (self._api.CORE, "pods", {"labelSelector": selector(run)}),
             (self._api.COORDINATION, "leases", {"labelSelector": selector(run)}),
             (self._api.CORE, "events", {"fieldSelector": refusals(run)}),
+            (self._api.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
         ):
+            if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
+                continue
             try:
                 url = self._api.path(group, namespace, plural)
                 found.append(await self._client.list_all(url, **asked))

@@ -203,7 +203,7 @@ class Relations:
         for key, external in state.externals.items():
             self._reach(key, external, state)
         for key, marker in state.markers.items():
-            await self._set_aside(key, marker)
+            await self._set_aside(key, marker, status)
         if state.start_successor and "successor" not in self._made:
             await self._make_successor(state, run, status)
 
@@ -348,12 +348,12 @@ class Relations:
         self._made.add("successor")
         self._tell(inputs.ChoreDone(chore="successor"))
 
-    async def _set_aside(self, key: str, marker: ev.MarkerRecorded) -> None:
+    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, status: Status) -> None:
         """Write the DeadLetter that a marker asks for."""
         if f"marker/{key}" in self._made:
             return
         with suppress(api.AlreadyExistsError):
-            body = _dead_letter(self._run, key, marker)
+            body = _dead_letter(self._run, key, marker, status)
             await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
@@ -397,21 +397,28 @@ def _has_successor(status: dict[str, Any]) -> bool:
     return bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))
 
 
-def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded) -> api.Object:
+def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, status: Status) -> api.Object:
+    """The DeadLetter that a marker asks for; the activity's input stands in the event that scheduled it."""
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
+    events = (status.get("history") or {}).get("events") or []
+    scheduled: dict[str, Any] = next(
+        (event for event in events if event["eventId"] == details.get("scheduledEventId")), {}
+    )
+    spec = {
+        "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
+        "step": details.get("step", ""),
+        "activity": details.get("activity", ""),
+        "input": scheduled.get("input"),
+        "failure": failure,
+        "attempts": failure.get("attempt", 1),
+        "retryState": failure.get("retryState"),
+        "scheduledTime": scheduled.get("eventTime"),
+        "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
     return {
         "apiVersion": API_VERSION,
         "kind": "DeadLetter",
         "metadata": {"name": f"{run.name}-{key}"[:253], "namespace": run.namespace},
-        "spec": {
-            "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
-            "step": details.get("step", ""),
-            "activity": details.get("activity", ""),
-            "input": details.get("input"),
-            "failure": failure,
-            "attempts": failure.get("attempt", 1),
-            "retryState": failure.get("retryState"),
-            "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        },
+        "spec": {field: value for field, value in spec.items() if value is not None},
     }

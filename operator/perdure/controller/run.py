@@ -94,7 +94,7 @@ class Run:
         self._definitions = tools.definitions
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, self.ref)
-        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused)
+        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused, self._teller.pod_waits)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None

@@ -13,9 +13,9 @@ from perdure.api.fields import format_time
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import history
-from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, failure_of
+from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
-from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State
+from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State, closing_failure
 from perdure.engine.step import next_wake
 from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
@@ -98,7 +98,7 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         now: the time of this write.
     """
     closing = new_events[-1] if state.closed and new_events else None
-    failure = failure_of(closing) if closing else None
+    failure = closing_failure(state, closing) if closing else None
     delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
     phase = "Paused" if state.paused else "Pending" if delayed else _PHASES[state.status]
     status: Status = {
@@ -238,6 +238,10 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
             ConditionReason.START_DELAYED,
             f"starts at {format_time(state.first_decision_time or state.start_time)}",
         )
+    stuck = next(state.stuck(), None)
+    if stuck is not None:
+        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        reason = ConditionReason.ATTEMPT_NOT_STARTING
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.task:

@@ -73,6 +73,8 @@ class _ActivityClosed(Event, frozen=True, kw_only=True):
     """0 where the last attempt never started."""
     activity_id: str
     attempt: int
+    losses: int = 0
+    """How many of the attempts were lost to the infrastructure: the retry policy has not counted them."""
 
 
 class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):

@@ -23,11 +23,13 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptWaiting:
-    """The attempt has not started, and this is why; told when a deadline is due, so that its failure can say so."""
+    """The attempt has not started, and this is why: for people, and for the message of a timeout."""
 
     scheduled_event_id: int
     attempt: int
     reason: str
+    stuck: bool = False
+    """It does not look as if that would pass by itself: the run's condition is to say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
     own = granted(operator, "perdure.dev")
     assert own == {
         "workflows": {"get", "list", "watch"},
+        "workflows/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
         "historysegments": {"get", "create"},

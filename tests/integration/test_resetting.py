@@ -93,6 +93,7 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
     assert new[: made.event_id] == old[: made.event_id]
     told = new[made.event_id]
     assert (told["eventType"], told["reason"], told["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
+    assert told["cause"] == "ResetWorkflow"
     assert (told["baseRunId"], told["newRunId"]) == (before["runId"], made.run_id)
     assert namespace.closed("fails") == before
     # Reset once more, from the new run.

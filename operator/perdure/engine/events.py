@@ -386,7 +386,7 @@ class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
     beginning, and timeouts of the run count from here.
     """
 
-    cause: Literal["ResetWorkflow"] = "ResetWorkflow"
+    cause: Literal["ResetWorkflow"]
     reason: str = ""
     identity: str = ""
     base_run_id: str

@@ -52,6 +52,7 @@ def reset_event(
     expiration = _after(now, first.workflow_execution_timeout)
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
     return ev.WorkflowTaskFailed(
+        cause="ResetWorkflow",
         event_id=event_id,
         event_time=now,
         reason=reason,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perdure.cli.view.openings import Seen
     from perdure.kube.access import Access
     from perdure.kube.client import Client
+    from perdure.runtime.segments import Past
 
 Object = dict[str, Any]
 
@@ -123,23 +124,33 @@ class Cluster:
                 return None
         return see(run, *found)
 
-    async def events(self, run: Object) -> list[Object]:
-        """The whole history of a run, sealed segments included.
+    async def past(self, run: Object) -> Past:
+        """The whole history of a run, sealed segments included, and what is wrong with it.
 
         Raises:
             CliError: the segments cannot be read.
         """
-        history = (run.get("status") or {}).get("history") or {}
-        events: dict[int, Object] = {}
-        if history.get("segments"):
+        from perdure.runtime.segments import gather  # noqa: PLC0415 - see the docstring of the module
+
+        found: list[Object] = []
+        if ((run.get("status") or {}).get("history") or {}).get("segments"):
             url = self._api.path(self._api.PERDURE, run["metadata"]["namespace"], "historysegments")
             of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
-            segments = await self._ask(self._client.list_all(url, fieldSelector=of_run))
-            for segment in segments:
-                events |= {event["eventId"]: event for event in segment["spec"]["events"]}
-        # A segment is sealed before its events leave the status: between the two an event stands in both.
-        events |= {event["eventId"]: event for event in history.get("events") or []}
-        return [events[number] for number in sorted(events)]
+            found = await self._ask(self._client.list_all(url, fieldSelector=of_run))
+        return gather(run, found)
+
+    async def with_past(self, run: Object) -> Object:
+        """The run with all that is left of its history in its status.
+
+        Raises:
+            CliError: the segments cannot be read.
+        """
+        status = run.get("status") or {}
+        history = status.get("history") or {}
+        if not history.get("segments"):
+            return run
+        past = await self.past(run)
+        return {**run, "status": {**status, "history": {**history, "events": past.events}}}
 
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))

@@ -26,12 +26,14 @@ from perdure.api.common import mistakes
 from perdure.api.conditions import Condition, set_condition
 from perdure.api.fields import format_time
 from perdure.api.names import started_name
-from perdure.api.operation import REQUESTS, Operation, OperationPhase, OperationSpec
+from perdure.api.operation import REQUESTS, Operation, OperationPhase, OperationSpec, Reset
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.rules import cel_name
+from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Entry, entry_of
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.relations import Peers
+from perdure.controller.resetting import ResetRefusedError, reset
 from perdure.engine import inputs
 from perdure.engine.step import Answer
 from perdure.kube import client as api
@@ -101,10 +103,18 @@ class Operations:
     """All Operations of this operator."""
 
     def __init__(
-        self, client: api.Client, runs: Runs, recorder: Recorder, *, namespaces: tuple[str, ...] = (), workers: int = 16
+        self,
+        client: api.Client,
+        runs: Runs,
+        definitions: Definitions,
+        recorder: Recorder,
+        *,
+        namespaces: tuple[str, ...] = (),
+        workers: int = 16,
     ) -> None:
         self._client = client
         self._runs = runs
+        self._definitions = definitions
         self._recorder = recorder
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
@@ -221,7 +231,7 @@ class Operations:
         try:
             spec = _spec(obj)
             if spec.reset is not None:
-                await self._finish(obj, await self._reset(obj, spec), None)
+                await self._reset(obj, spec, spec.reset, before)
                 return None
             request = request_of(spec, uid, _identity(obj))
             if (wrong := too_much(request)) is not None:
@@ -253,17 +263,35 @@ class Operations:
         if key in self._held:
             self._queue.wake(key)
 
-    async def _reset(self, obj: api.Object, spec: OperationSpec) -> Answer:  # noqa: ARG002 (what a reset goes by)
-        """Have a run reset.
+    async def _reset(self, obj: api.Object, spec: OperationSpec, wanted: Reset, before: str) -> None:
+        """Have a run reset; the new one is made here, and the rest is its own affair.
 
         Raises:
             RefusedError: it cannot be.
+            NotFoundError, ConflictError: the Operation was deleted, or has changed.
+            _HoldError: what was asked before has to be answered first.
         """
-        raise RefusedError(ConditionReason.NOT_SUPPORTED, "this version of the operator does not reset runs yet")
+        if before:
+            raise _HoldError(until_answered=True)
+        entry = await self._find(obj, None, again=False)
+        obj = await self._note(obj, spec, entry)
+        try:
+            run = await self._client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name))
+        except api.NotFoundError:
+            raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
+        uid = obj["metadata"]["uid"]
+        try:
+            made = await reset(self._client, self._definitions, run, wanted, request_id=uid, identity=_identity(obj))
+        except ResetRefusedError as error:
+            raise RefusedError(error.reason, error.message) from error
+        message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
+        result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
+        done = Answer(ok=True, message=message)
+        await self._finish(obj, done, entry, {**result, "eventId": made.event_id})
 
     # Whom to ask
 
-    async def _find(self, obj: api.Object, request: inputs.Request, *, again: bool) -> Entry:
+    async def _find(self, obj: api.Object, request: inputs.Request | None, *, again: bool) -> Entry:
         """The run that an Operation asks.
 
         Raises:
@@ -283,7 +311,9 @@ class Operations:
             return entry
         return await self._of_workflow(obj, target["workflowId"], request, again=again)
 
-    async def _of_workflow(self, obj: api.Object, workflow_id: str, request: inputs.Request, *, again: bool) -> Entry:
+    async def _of_workflow(
+        self, obj: api.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
+    ) -> Entry:
         """The open run of a workflow id; else the newest that has closed, which answers for itself."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
         if directory.open_run(namespace, workflow_id) is None:
@@ -401,12 +431,14 @@ class Operations:
             or (following is not None and following.uid != entry.uid)
         )
 
-    async def _finish(self, obj: api.Object, answer: Answer, entry: Entry | None) -> None:
+    async def _finish(
+        self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
+    ) -> None:
         """Write the answer, unless it was written, or the Operation is gone."""
         time = now()
         kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
         reason = ConditionReason.DONE.value if answer.ok else answer.reason
-        message = f"`{entry.name}` has recorded it" if answer.ok and entry is not None else answer.message
+        message = answer.message or (f"`{entry.name}` has recorded it" if answer.ok and entry is not None else "")
         verb = _verb(obj)
         while True:
             meta, before = obj["metadata"], obj.get("status") or {}
@@ -423,7 +455,7 @@ class Operations:
                 "completionTime": format_time(time),
             }
             if answer.ok and entry is not None:
-                written["result"] = _result(obj, entry)
+                written["result"] = result or _result(obj, entry)
             try:
                 obj = await self._write(obj, written)
                 break

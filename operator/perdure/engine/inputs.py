@@ -122,6 +122,10 @@ class TerminateRequested:
     reason: str = ""
     details: Any = None
     identity: str = ""
+    reset_run: str = ""
+    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    reset_event_id: int = 0
+    """That point: what the run was to others up to there, that one is from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -347,7 +347,12 @@ class _Pass:
             case inp.TerminateRequested():
                 self.close(
                     ev.WorkflowExecutionTerminated(
-                        reason=request.reason, details=request.details, identity=request.identity, **self.here
+                        reason=request.reason,
+                        details=request.details,
+                        identity=request.identity,
+                        reset_run=request.reset_run,
+                        reset_event_id=request.reset_event_id,
+                        **self.here,
                     )
                 )
             case inp.PauseRequested() | inp.UnpauseRequested():

@@ -79,7 +79,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             recorder=Recorder(client, instance=options.instance),
         )
         manager = Manager(tools, namespaces=options.namespaces)
-        operations = Operations(client, manager, tools.recorder, namespaces=options.namespaces)
+        operations = Operations(client, manager, tools.definitions, tools.recorder, namespaces=options.namespaces)
         registry = kopf.OperatorRegistry()
         login.register(registry, access)
         watch.register(registry, manager, operations)

@@ -105,6 +105,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "operations/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
+        "historysegments": {"get", "create"},
         "deadletters": {"create"},
     }
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}

@@ -19,8 +19,8 @@ HELP = """Start a run of a Workflow.
 
 With --wait, follows the run until it ends.
 
-Exit status: 0 it was made (with --wait: it completed), 1 with --wait: it
-ended in any other way, 2 trouble, 124 with --timeout: it did not end in time.
+Exit status: 0 it was made (with --wait: it completed), 2 trouble; with --wait
+also 1 it ended in any other way, 124 it did not end in time.
 
 \b
 Examples:

@@ -29,6 +29,12 @@ CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 START_ANNOTATION: Final = "perdure.dev/start"
 """Annotation on runs that a Temporal client or workflow has started: what it said beside the spec, JSON."""
 
+START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
+"""Annotation on runs that a `signalWithStart` Operation has started, written by the operator: the signal, JSON."""
+
+RESET_ANNOTATION: Final = "perdure.dev/reset"
+"""Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
+
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (cut with a hash where it exceeds 63 characters)."""
 

@@ -102,6 +102,48 @@ def successor_name(name: str, uid: str) -> str:
     return _numbered(root, f"-{count}-{_digest(uid)[:6]}")
 
 
+def started_name(workflow_id: str, operation_uid: str) -> str:
+    """Name the run that an Operation starts: ``<what a name can hold of the workflow id>-<hash>``.
+
+    Args:
+        workflow_id: Its workflow id, any text.
+        operation_uid: UID of the Operation: the hash of it makes the name a lock.
+
+    Returns:
+        A DNS-1123 label of at most 63 characters.
+    """
+    ending = f"-{_digest(operation_uid)}"
+    readable = _NOT_DNS.sub("-", workflow_id.lower())[: NAME_LIMIT - len(ending)].strip("-")
+    return f"{readable or 'run'}{ending}"
+
+
+def segment_name(run: str, uid: str, index: int) -> str:
+    """Name the HistorySegment of a run: ``<run>-<hash>-<index>``.
+
+    The hash is of the run's UID: a run that was deleted and made anew under its name does not meet the segments of the one
+    before, which are removed only after a while.
+
+    Args:
+        run: Name of the WorkflowRun.
+        uid: Its UID.
+        index: Number of the segment, from 0.
+    """
+    return _numbered(run, f"-{_digest(uid)}-{index:04}")
+
+
+def reset_name(name: str, operation_uid: str) -> str:
+    """Name the run that a reset makes of another: ``<name>-reset-<hash>``.
+
+    Args:
+        name: Name of the run that is reset; what an earlier reset has added to it is left out.
+        operation_uid: UID of the Operation that asks for it.
+    """
+    base, _, ending = name.rpartition("-")
+    stem, _, word = base.rpartition("-")
+    root = stem if stem and word == "reset" and _HASHED.fullmatch(ending) else name
+    return _numbered(root, f"-reset-{_digest(operation_uid)[:6]}")
+
+
 def _numbered(name: str, ending: str) -> str:
     if len(name) + len(ending) <= MAX_RUN_NAME:
         return f"{name}{ending}"

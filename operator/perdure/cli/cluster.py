@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perdure.cli.view.openings import Seen
     from perdure.kube.access import Access
     from perdure.kube.client import Client
+    from perdure.runtime.segments import Past
 
 Object = dict[str, Any]
 
@@ -64,6 +65,36 @@ class Cluster:
         items: list[Object] = await self._ask(self._client.list_all(url, **asked))
         return items
 
+    async def operations(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all Operations, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "operations")
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def operation(self, name: str) -> Object:
+        """Read an Operation.
+
+        Raises:
+            CliError: it is gone, or cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("operations", name)), name, "Operation")
+        return found
+
+    async def create(self, plural: str, body: Object) -> Object:
+        """Create an object in the namespace; as the API server has it then.
+
+        Raises:
+            CliError: it was refused.
+        """
+        made: Object = await self._ask(
+            self._client.create(self._api.path(self._api.PERDURE, self.namespace, plural), body)
+        )
+        return made
+
     async def seen(self, run: Object) -> Seen | None:
         """See a run's pods with their Leases, why pods were refused, and its children.
 
@@ -93,38 +124,50 @@ class Cluster:
                 return None
         return see(run, *found)
 
-    async def events(self, run: Object) -> list[Object]:
-        """The whole history of a run, sealed segments included.
+    async def past(self, run: Object) -> Past:
+        """The whole history of a run, sealed segments included, and what is wrong with it.
 
         Raises:
             CliError: the segments cannot be read.
         """
-        history = (run.get("status") or {}).get("history") or {}
-        events: dict[int, Object] = {}
-        if history.get("segments"):
+        from perdure.runtime.segments import gather  # noqa: PLC0415 - see the docstring of the module
+
+        found: list[Object] = []
+        if ((run.get("status") or {}).get("history") or {}).get("segments"):
             url = self._api.path(self._api.PERDURE, run["metadata"]["namespace"], "historysegments")
             of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
-            segments = await self._ask(self._client.list_all(url, fieldSelector=of_run))
-            for segment in segments:
-                events |= {event["eventId"]: event for event in segment["spec"]["events"]}
-        # A segment is sealed before its events leave the status: between the two an event stands in both.
-        events |= {event["eventId"]: event for event in history.get("events") or []}
-        return [events[number] for number in sorted(events)]
+            found = await self._ask(self._client.list_all(url, fieldSelector=of_run))
+        return gather(run, found)
+
+    async def with_past(self, run: Object) -> Object:
+        """The run with all that is left of its history in its status.
+
+        Raises:
+            CliError: the segments cannot be read.
+        """
+        status = run.get("status") or {}
+        history = status.get("history") or {}
+        if not history.get("segments"):
+            return run
+        past = await self.past(run)
+        return {**run, "status": {**status, "history": {**history, "events": past.events}}}
 
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))
 
-    async def _ask(self, answer: Any, name: str | None = None) -> Any:
+    async def _ask(self, answer: Any, name: str | None = None, kind: str = "WorkflowRun") -> Any:
         try:
             return await answer
         except self._api.NotFoundError as error:
+            if error.message.startswith("namespaces "):
+                raise CliError(f"there is no namespace `{self.namespace}`; choose another one with -n") from None
             if name is None or name not in error.message:
                 raise CliError(
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
             raise GoneError(
-                f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`; see which ones there are with "
+                f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
                 f"`{self._program} list -A`, and choose the namespace with -n"
             ) from None
         except self._api.ApiError as error:
@@ -137,7 +180,8 @@ class Cluster:
             return CliError(f"the API server does not know who you are ({message}); log in again, or use --context")
         if status == 403:  # noqa: PLR2004
             return CliError(
-                f"{message}; ask who runs the cluster for the role `view` in namespace `{self.namespace}`, or choose "
+                f"{message}; ask who runs the cluster for the role `view` (to look), `perdure-on-call` (to ask for something) "
+                f"or `edit` in namespace `{self.namespace}`, or choose "
                 "another namespace with -n"
             )
         if status == 429 or status >= 500:  # noqa: PLR2004

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from perdure.controller.status import Status
 from perdure.kube import client as api
 from perdure.kube.patch import Operation, json_patch
-from perdure.kube.versions import older
 from perdure.observe import metrics
 
 
@@ -33,7 +32,7 @@ class Record:
     @property
     def outdated(self) -> bool:
         """Whether a watch has shown something newer than what is known here."""
-        return self._newest != self._version and not older(self._newest, self._version)
+        return self._newest != self._version and not api.older(self._newest, self._version)
 
     def observe(self, obj: api.Object) -> bool:
         """A watch shows the run; whether that is news: our own writes come back too, some before their answers."""

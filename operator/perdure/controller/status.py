@@ -20,6 +20,7 @@ from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State
 from perdure.engine.step import next_wake
 from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
+from perdure.runtime.segments import Damage
 
 Status = dict[str, Any]
 """The `status` of a WorkflowRun, as JSON."""
@@ -132,6 +133,35 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
     if state.closed and not closing:  # closed earlier: only what is left to be done has changed
         status |= {key: old[key] for key in ("output", "failure") if key in old}
     return status
+
+
+def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
+    """A status whose first events stand in a HistorySegment now; that its name was taken for a while is forgotten."""
+    stored, spec, name = status["history"], segment["spec"], segment["metadata"]["name"]
+    kept = [
+        condition
+        for condition in status["conditions"]
+        if condition["type"] != ConditionType.HISTORY_TRUNCATED or name not in condition["message"]
+    ]
+    return {
+        **status,
+        "conditions": kept,
+        "history": {
+            **stored,
+            "events": stored["events"][len(spec["events"]) :],
+            "segments": spec["index"] + 1,
+            "lastSegmentHash": spec["hash"],
+        },
+    }
+
+
+def truncated(status: Status, damage: Damage, now: datetime) -> Status:
+    """A status that says that the past of its run cannot be told any more, and why. Unchanged where it says so already."""
+    conditions = [Condition.model_validate(c, by_alias=True) for c in status["conditions"]]
+    kind = ConditionType.HISTORY_TRUNCATED
+    generation = status["observedGeneration"]
+    told = set_condition(conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation)
+    return status if told == conditions else {**status, "conditions": [condition.dump() for condition in told]}
 
 
 class DamagedStateError(Exception):

@@ -440,14 +440,27 @@ class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
 
 
 class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
-    """A worker could not decide, or what it has decided cannot be done."""
+    """A worker could not decide, or what it has decided cannot be done.
 
-    scheduled_event_id: int
-    started_event_id: int
+    Or, with the cause ``ResetWorkflow``: the run was reset. Up to here it has the history of another one, and what follows is
+    decided anew, as Temporal's server tells it (service/history/ndc/workflow_resetter.go). Activities that are open are tried
+    from the beginning, and timeouts of the run count from here.
+    """
+
+    scheduled_event_id: int = 0
+    started_event_id: int = 0
     cause: str
     """In the words of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase."""
     failure: Failure | None = None
+    reason: str = ""
     identity: str = ""
+    base_run_id: str = ""
+    """From here on, of a reset: the run whose history it is."""
+    new_run_id: str = ""
+    workflow_execution_expiration_time: datetime | None = None
+    workflow_run_expiration_time: datetime | None = None
+    successor: str = ""
+    """Name that the WorkflowRun which continues or retries this one is to have."""
 
 
 class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):
@@ -516,6 +529,10 @@ class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
     reason: str
     details: Any = None
     identity: str = ""
+    reset_run: str = ""
+    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    reset_event_id: int = 0
+    """That point: children and requests to other runs from up to there are no longer this run's affair, but that one's."""
 
 
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):

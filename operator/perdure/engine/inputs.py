@@ -124,6 +124,10 @@ class TerminateRequested:
     reason: str = ""
     details: Any = None
     identity: str = ""
+    reset_run: str = ""
+    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    reset_event_id: int = 0
+    """That point: what the run was to others up to there, that one is from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,7 @@ class ActivityAnswered:
     request_id: str
     activity_id: str
     result: Any = None
+    """Its output; where it was cancelled, how far it came."""
     failure: Failure | None = None
     cancelled: bool = False
 

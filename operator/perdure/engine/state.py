@@ -430,6 +430,8 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             return change(state, paused=None)
         case ev.ActivityTaskStarted():
             return state
+        case ev.WorkflowTaskFailed() if event.cause == "ResetWorkflow":
+            return _reset(state, event)
         case (
             ev.WorkflowTaskScheduled()
             | ev.WorkflowTaskStarted()
@@ -496,8 +498,22 @@ def _upserted(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
+def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
+    """What was another run's goes on as this one's. Its dead letters that other run has written."""
+    anew = {"first_scheduled_time": event.event_time, "scheduled_time": event.event_time}
+    return msgspec.structs.replace(
+        state,
+        run_deadline=event.workflow_run_expiration_time,
+        expiration=event.workflow_execution_expiration_time,
+        successor=event.successor,
+        activities={key: msgspec.structs.replace(each, **anew) for key, each in state.activities.items()},
+        markers={},
+    )
+
+
 def _closed(state: State, event: ev.ClosingEvent) -> State:
     """What is open ends with the run; what others still have to hear of stays, until they have."""
+    kept = event.reset_event_id if isinstance(event, ev.WorkflowExecutionTerminated) else 0
     return msgspec.structs.replace(
         state,
         status=_CLOSED_AS[type(event)],
@@ -507,8 +523,10 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         children={
             key: child
             for key, child in state.children.items()
-            if child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None
+            if child.initiated_event_id > kept
+            and (child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None)
         },
+        externals={key: each for key, each in state.externals.items() if each.initiated_event_id > kept},
         start_successor=bool(getattr(event, "new_workflow_run", "")),
         paused=None,
         undecided=(),

@@ -116,15 +116,15 @@ class Core:
             if record is None:
                 update.abort()
             elif record.completed_event_id:
-                event = next(e for e in self.events_of(run) if e.event_id == record.completed_event_id)
-                assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
-                update.end(outcome_of(event))
+                event = next((e for e in self.tail_of(run) if e.event_id == record.completed_event_id), None)
+                if isinstance(event, ev.WorkflowExecutionUpdateCompleted):
+                    update.end(outcome_of(event))
             else:
                 update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
 
     @staticmethod
-    def events_of(run: Run) -> tuple[ev.AnyEvent, ...]:
-        """The history of a run that this process works on."""
+    def tail_of(run: Run) -> tuple[ev.AnyEvent, ...]:
+        """The end of the history of a run that this process works on."""
         return decode_events(run.object["status"]["history"]["events"])
 
     def historian(self, namespace: str) -> Historian:

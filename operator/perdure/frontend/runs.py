@@ -10,6 +10,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.run import Run
+from perdure.controller.segments import past_of
 from perdure.controller.status import DamagedStateError, stored_state
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
@@ -32,20 +33,15 @@ class View:
     """None before it has begun."""
 
     @property
-    def events(self) -> tuple[ev.AnyEvent, ...]:
-        """The whole history."""
-        return self.events_from(1)
-
-    def events_from(self, number: int) -> tuple[ev.AnyEvent, ...]:
-        """The history from an event on."""
-        stored = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
-        return history.decode_events(stored[max(number - 1, 0) :])
+    def tail(self) -> list[api.Object]:
+        """The end of the history, as JSON: what is not sealed yet."""
+        found: list[api.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
+        return found
 
     @property
     def last(self) -> ev.AnyEvent:
         """The last event; of a run that has begun."""
-        stored = self.object["status"]["history"]["events"]
-        return history.decode_events(stored[-1:])[0]
+        return history.decode_events(self.tail[-1:])[0]
 
 
 class Runs:
@@ -99,6 +95,24 @@ class Runs:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
             raise RpcError(grpc.StatusCode.DATA_LOSS, str(error)) from error
+
+    async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
+        """The history of a run from an event on; where its beginning is sealed, that is read too.
+
+        Raises:
+            RpcError: the API server cannot be asked, or something of it is missing.
+        """
+        events = view.tail
+        begins = events[0]["eventId"] if events else 1
+        if first < begins:
+            try:
+                past = await past_of(self.manager.client, view.object)
+            except (api.ApiError, *api.TRANSIENT) as error:
+                raise unavailable(str(error)) from error
+            if past.damage:
+                raise RpcError(grpc.StatusCode.DATA_LOSS, past.damage[0].message)
+            events, begins = past.events, 1
+        return history.decode_events(events[max(first - begins, 0) :])
 
     async def open_run(self, entry: Entry) -> Run:
         """A run that can be asked something; it may have closed.

@@ -14,7 +14,7 @@ from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Query
 from perdure.kube import client as api
-from perdure.kube.versions import older
+from perdure.kube.client import older
 from perdure.runtime.chains import continuation_of, extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}

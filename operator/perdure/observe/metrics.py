@@ -9,6 +9,7 @@ RUNS = Counter(
 )
 ATTEMPTS = Counter("perdure_activity_attempts", "Attempts that have ended, by outcome.", ["outcome"], registry=REGISTRY)
 COMMITS = Counter("perdure_commits", "Status writes of runs: one is one transition.", registry=REGISTRY)
+SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Passes that found the run changed and were done again.", registry=REGISTRY
 )
@@ -16,6 +17,12 @@ PASSES = Histogram(
     "perdure_pass_duration_seconds",
     "How long one pass over a run takes, writes included.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    registry=REGISTRY,
+)
+OPERATIONS = Counter(
+    "perdure_operations",
+    "Operations that were answered, by what was asked and the answer.",
+    ["verb", "outcome"],
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge("perdure_queue_depth", "Runs that wait for a pass.", registry=REGISTRY)

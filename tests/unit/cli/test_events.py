@@ -129,6 +129,10 @@ def test_every_type_of_event_has_a_line_of_its_own() -> None:
             "DeadLetter  pay  NoMoney: broke",
         ),
         ({"eventType": "WorkflowExecutionTerminated", "reason": "enough", "identity": "ada"}, "by ada  enough"),
+        (
+            {"eventType": "WorkflowTaskFailed", "cause": "ResetWorkflow", "reason": "mended", "identity": "ada"},
+            "ResetWorkflow  by ada  mended",
+        ),
     ],
     ids=lambda given: given["eventType"] if isinstance(given, dict) else "",
 )

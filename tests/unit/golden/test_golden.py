@@ -99,12 +99,12 @@ def test_every_example_has_scenarios_that_expect_something() -> None:
         (
             "examples/subscription/left-later",
             lambda spec: spec["blocks"][0]["steps"][0].update(sleep={"duration": "31d"}),
-            ["TimerStarted", "startToFireTimeout: P30D", "startToFireTimeout: P31D"],
+            ["TimerStarted", "startToFireTimeout: 30d", "startToFireTimeout: 31d"],
         ),
         (
             "examples/race/near-wins",
             lambda spec: spec["activities"][0].update(heartbeatTimeout="21s"),
-            ["ActivityTaskScheduled", "heartbeatTimeout: PT20S", "heartbeatTimeout: PT21S"],
+            ["ActivityTaskScheduled", "heartbeatTimeout: 20s", "heartbeatTimeout: 21s"],
         ),
     ],
     ids=["order of steps", "input", "input of a child", "length of a sleep", "a timeout"],

@@ -61,6 +61,6 @@ def command(
 
 async def _read(name: str, namespace: str | None, context: str | None, program: str) -> Run:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.run(name)
+        found = await cluster.with_past(await cluster.run(name))
         seen = await cluster.seen(found)
     return read_run(found, now=clock.now(), seen=seen)

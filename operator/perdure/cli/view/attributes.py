@@ -166,6 +166,10 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "WorkflowExecutionTerminated": _asked,
     "WorkflowExecutionTimedOut": lambda event: [*_text("retryState")(event), *_next(event)],
     "WorkflowExecutionUnpaused": _asked,
+    "WorkflowTaskFailed": lambda event: [
+        *_text("cause")(event),
+        *_asked({**event, "cause": None}),
+    ],
 }
 """What tells most, by the type of event; of a type that is not here, of a newer operator, every attribute is told."""
 TOLD = frozenset(_TELLING)

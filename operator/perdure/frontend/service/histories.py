@@ -44,7 +44,7 @@ class Histories:
         if request.wait_new_event:
             await self._wait_for(entry, first, call)
         view = await self._core.runs.view(entry)
-        events = self._events(view, first, with_virtual=not request.wait_new_event)
+        events = await self._events(view, first, with_virtual=not request.wait_new_event)
         size = min(request.maximum_page_size or PAGE, PAGE)
         page = events[:size]
         following = first + len(page)
@@ -56,8 +56,8 @@ class Histories:
             next_page_token=self._token(entry, following) if more else b"",
         )
 
-    def _events(self, view: View, first: int, *, with_virtual: bool) -> list[ev.AnyEvent]:
-        events = list(view.events_from(first))
+    async def _events(self, view: View, first: int, *, with_virtual: bool) -> list[ev.AnyEvent]:
+        events = list(await self._core.runs.history(view, first))
         if with_virtual and view.state is not None:
             events += [event for event in virtual_events(view.state) if event.event_id >= first]
         return events
@@ -113,7 +113,9 @@ class Histories:
             execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
         entry = self._core.runs.entry(request.namespace, execution)
         view = await self._core.runs.view(entry)
-        events = [event for event in reversed(view.events) if last is None or event.event_id <= last]
+        events = [
+            event for event in reversed(await self._core.runs.history(view)) if last is None or event.event_id <= last
+        ]
         size = min(request.maximum_page_size or PAGE, PAGE)
         page, rest = events[:size], events[size:]
         return GetWorkflowExecutionHistoryReverseResponse(

@@ -115,7 +115,7 @@ class WorkflowTasks:
         if view.state is None or code is None or task is None or task.started_time is None:
             return None
         first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
-        events = [*view.events_from(first), *virtual_events(view.state)]
+        events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
         page, rest = events[:PAGE], events[PAGE:]
         token = _token(entry, task)
         response = PollWorkflowTaskQueueResponse(
@@ -145,7 +145,7 @@ class WorkflowTasks:
         code = view.state.code if view.state is not None else None
         if code is None:
             return None
-        events = [] if sticky else list(view.events)
+        events = [] if sticky else list(await self._core.runs.history(view))
         page, rest = events[:PAGE], events[PAGE:]
         return PollWorkflowTaskQueueResponse(
             task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
@@ -227,7 +227,8 @@ class WorkflowTasks:
 
     async def _end_updates(self, entry: Entry, completed: list[str]) -> None:
         view = await self._core.runs.view(entry)
-        ended = {e.update_id: e for e in view.events if isinstance(e, ev.WorkflowExecutionUpdateCompleted)}
+        events = await self._core.runs.history(view)
+        ended = {e.update_id: e for e in events if isinstance(e, ev.WorkflowExecutionUpdateCompleted)}
         for update_id in completed:
             update, event = self._core.updates.get(entry.uid, update_id), ended.get(update_id)
             if update is not None and event is not None:

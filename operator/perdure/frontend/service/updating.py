@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -79,17 +80,18 @@ class Updating:
         record = view.state.code.updates.get(update_id) if view.state is not None and view.state.code else None
         if record is None:
             return None
-        accepted = next(e for e in view.events if e.event_id == record.accepted_event_id)
+        events = await self._core.runs.history(view)
+        accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
         update = self._core.updates.admit(entry.uid, update_id, _request_of(accepted))
         update.accept()
-        self._recorded(update, view, record.completed_event_id)
+        self._recorded(update, view, events, record.completed_event_id)
         return update
 
-    def _recorded(self, update: Update, view: View, completed_event_id: int) -> None:
+    def _recorded(self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int) -> None:
         """Tell what the history says of the end of an update."""
         if completed_event_id:
-            event = next(e for e in view.events if e.event_id == completed_event_id)
+            event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
             update.end(outcome_of(event))
         elif view.state is not None and view.state.closed:

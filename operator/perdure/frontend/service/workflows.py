@@ -214,7 +214,7 @@ class Workflows:
         response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
         if view.state is None:
             return response
-        _describe_config(response, view)
+        _describe_config(response, (await self._core.runs.history(view))[0])
         _describe_state(response, view.state)
         return response
 
@@ -228,8 +228,7 @@ def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None
     return QueryRejected(status=to_enum(WorkflowExecutionStatus, status)) if unwanted else None
 
 
-def _describe_config(response: DescribeWorkflowExecutionResponse, view: View) -> None:
-    started = view.events_from(1)[0]
+def _describe_config(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent) -> None:
     if not isinstance(started, ev.WorkflowExecutionStarted):
         return
     config = response.execution_config

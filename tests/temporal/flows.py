@@ -126,7 +126,7 @@ class Box:
         if not item:
             raise ValueError("empty")
 
-    @workflow.update
+    @workflow.update(unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def never(self) -> None:
         await workflow.wait_condition(lambda: False)
 

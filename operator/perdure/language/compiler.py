@@ -267,8 +267,6 @@ class _FlowCompiler:
         if step.child_workflow:
             child = step.child_workflow
             self.compiler.check_retry(f"{path}.childWorkflow.retryPolicy", child.retry_policy)
-            if child.workflow.name is None:
-                self.compiler.not_yet(f"{path}.childWorkflow.workflow", "a workflow run by Temporal SDK workers")
         if step.compensate and step.compensate.activity:
             self.compiler.check_call(f"{path}.compensate.activity", step.compensate.activity)
         for where, call in calls_of(step):

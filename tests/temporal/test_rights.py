@@ -1,0 +1,76 @@
+"""Who may do what: ServiceAccount tokens of a real API server, and roles of its own."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from kube import Cluster
+from temporal import flows
+from temporal.server import Operator, serving
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+WORKER = [
+    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns/tasks"], "verbs": ["update"]},
+    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get"]},
+]
+CLIENT = [
+    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get", "list", "create"]},
+    {"apiGroups": ["perdure.dev"], "resources": ["operations"], "verbs": ["create"]},
+]
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    log = tmp_path_factory.mktemp("operator") / "log"
+    with serving(cluster, log, PERDURE_TEMPORAL_AUTHENTICATION="Kubernetes") as running:
+        yield running
+
+
+def account(operator: Operator, name: str, rules: list[Any]) -> str:
+    """A ServiceAccount with these rights; a token of it."""
+    group, meta = "rbac.authorization.k8s.io", {"name": name, "namespace": operator.namespace}
+    operator.cluster.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": meta, "rules": rules},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": operator.namespace}],
+        },
+    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    path = f"/api/v1/namespaces/{operator.namespace}/serviceaccounts/{name}/token"
+    answer = json.loads(operator.cluster("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
+    token: str = answer["status"]["token"]
+    return token
+
+
+async def connect(operator: Operator, token: str | None, namespace: str = "") -> Client:
+    return await Client.connect(operator.address, namespace=namespace or operator.namespace, api_key=token, tls=False)
+
+
+async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(guarded: Operator) -> None:
+    worker = await connect(guarded, account(guarded, "worker", WORKER))
+    client = await connect(guarded, account(guarded, "client", CLIENT))
+    async with Worker(worker, task_queue="guarded", workflows=flows.WORKFLOWS, activities=flows.ACTIVITIES):
+        assert await client.execute_workflow(flows.Greet.run, "you", id="g1", task_queue="guarded") == "Hello, you"
+        with pytest.raises(RPCError, match="may not create workflowruns") as caught:
+            await worker.start_workflow(flows.Greet.run, "you", id="g2", task_queue="guarded")
+    assert caught.value.status is RPCStatusCode.PERMISSION_DENIED
+    with pytest.raises(RPCError) as other:
+        await (await connect(guarded, account(guarded, "client", CLIENT), "default")).count_workflows()
+    assert other.value.status is RPCStatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("token", [None, "not-a-token"])
+async def test_who_is_not_known_is_not_let_in(guarded: Operator, token: str | None) -> None:
+    with pytest.raises((RPCError, RuntimeError), match=r"token"):
+        await (await connect(guarded, token)).count_workflows()

@@ -30,7 +30,8 @@ async def insist(asked: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await asked()
         except RPCError as error:
-            if error.status not in {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED}:
+            away = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
+            if error.status not in away and "transport error" not in str(error):
                 raise
             await asyncio.sleep(0.2)
 

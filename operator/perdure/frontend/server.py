@@ -104,7 +104,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             ("grpc.so_reuseport", 0),
         ]
     )
-    server.add_generic_rpc_handlers(_generic_handlers(frontend.handlers(), guard))
+    server.add_generic_rpc_handlers(_generic_handlers(frontend, guard))
     server.add_generic_rpc_handlers((_health(),))
     secured = _credentials(chosen) if chosen.certificate else None
     port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
@@ -135,28 +135,29 @@ def _credentials(chosen: Settings) -> Any:
     return grpc.dynamic_ssl_server_credentials(read(), read, require_client_authentication=False)
 
 
-def _generic_handlers(handlers: dict[str, Handler], guard: Guard | None) -> tuple[grpc.GenericRpcHandler, ...]:
+def _generic_handlers(frontend: Frontend, guard: Guard | None) -> tuple[grpc.GenericRpcHandler, ...]:
     made = []
     for service, module in _SERVICES.items():
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
-                _served(name, handler, guard),
+                _served(name, handler, frontend.runs.manager, guard),
                 request_deserializer=getattr(module, f"{name}Request").FromString,
                 response_serializer=getattr(module, f"{name}Response").SerializeToString,
             )
-            for name, handler in handlers.items()
+            for name, handler in frontend.handlers().items()
             if hasattr(module, f"{name}Request")
         }
         made.append(grpc.method_handlers_generic_handler(service, methods))
     return tuple(made)
 
 
-def _served(name: str, handler: Handler, guard: Guard | None) -> Callable[[Any, Any], Awaitable[Any]]:
+def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) -> Callable[[Any, Any], Awaitable[Any]]:
     log = structlog.get_logger("perdure.frontend").bind(rpc=name)
 
     async def serve_one(request: Any, context: Any) -> Any:
         call = Call(context.time_remaining(), tuple(context.invocation_metadata() or ()))
         try:
+            await manager.learned()  # before, "not found" would be a guess
             if guard is not None:
                 await guard.admit(name, request, call)
             response = await handler(request, call)

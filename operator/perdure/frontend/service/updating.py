@@ -28,7 +28,7 @@ from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
 from perdure.frontend.errors import RpcError, busy, invalid, not_found, several
 from perdure.frontend.runs import COMPLETED, View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
-from perdure.frontend.service.starting import Starting
+from perdure.frontend.service.starting import Begun, Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
@@ -173,8 +173,9 @@ class Updating:
         start, update = operations[0].start_workflow, operations[1].update_workflow
         if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
             raise several(0, [invalid("the operations do not go together"), None])
+        begun = await self._attached(request.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = await self._starting.begin(start, "Fail")
+            begun = begun or await self._starting.begin(start, "Fail")
         except RpcError as error:
             raise several(0, [error, None]) from error
         try:
@@ -189,6 +190,25 @@ class Updating:
         )
         response.responses.add().update_workflow.CopyFrom(updated)
         return response
+
+    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> Begun | None:
+        """The workflow that has the update already: whatever the policies say, nothing is started then.
+
+        One that has closed counts only if the update has come to its end there.
+        """
+        await self._core.runs.manager.learned()
+        entry = self._core.runs.manager.directory.newest(namespace, workflow_id)
+        if entry is None or not update_id:
+            return None
+        view = await self._core.runs.view(entry)
+        if view.state is None or view.state.code is None:
+            return None
+        record = view.state.code.updates.get(update_id)
+        ended = record is not None and bool(record.completed_event_id)
+        if view.state.closed:
+            return Begun(entry, started=False) if ended else None
+        known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
+        return Begun(entry, started=False) if known else None
 
 
 def _reference(entry: Entry, update_id: str) -> UpdateRef:

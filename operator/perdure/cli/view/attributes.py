@@ -170,6 +170,14 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
         *_text("cause")(event),
         *_asked({**event, "cause": None}),
     ],
+    "WorkflowTaskScheduled": _text("taskQueue"),
+    "WorkflowTaskStarted": _text("identity"),
+    "WorkflowTaskCompleted": _text("identity"),
+    "WorkflowTaskTimedOut": _text("timeoutType"),
+    "WorkflowExecutionUpdateAccepted": lambda event: [*_text("name")(event), *_value("input")(event)],
+    "WorkflowExecutionUpdateCompleted": lambda event: [*_text("updateId")(event), *_value("result")(event)],
+    "UpsertWorkflowSearchAttributes": _value("searchAttributes"),
+    "WorkflowPropertiesModified": _value("upsertedMemo"),
 }
 """What tells most, by the type of event; of a type that is not here, of a newer operator, every attribute is told."""
 TOLD = frozenset(_TELLING)

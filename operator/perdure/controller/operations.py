@@ -113,7 +113,7 @@ class Operations:
         elif done:
             self._queue.wake_at(_key("expiry", obj), _expiry(obj))
             self._have_forgotten(obj, datetime.fromisoformat(done))
-        else:
+        elif uid not in self._asked:  # what a run was handed, its answer takes further
             self._queue.wake(_target(obj))
 
     def _give_up(self, uid: str) -> None:

@@ -350,8 +350,8 @@ class Run:
         parent = parent_of(self._record.object)
         first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
         idle = isinstance(self._decider, Idle)
-        if idle:  # it begins only to end: nothing is waited for
-            first = msgspec.structs.replace(first, first_workflow_task_backoff=None)
+        # One that begins only to end waits for nothing.
+        first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()

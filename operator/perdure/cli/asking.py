@@ -1,10 +1,12 @@
 """Asking for something: an Operation is made, and its answer waited for. Shared by the verbs that do so."""
 
 import asyncio
+import functools
+import inspect
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,10 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.durations import parse_duration
 from perdure.api.labels import API_VERSION
 from perdure.cli.cluster import Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
 from perdure.cli.page import program_of
 from perdure.cli.terminal import Screen
 
@@ -31,17 +33,17 @@ class Output(StrEnum):
     NAME = "name"
 
 
-TargetArgument = Annotated[
+_Target = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or give --workflow-id", show_default=False),
 ]
-WorkflowIdOption = Annotated[
+_WorkflowId = Annotated[
     str | None,
     typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
-WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
-TimeoutOption = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
+_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
+_Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer")]
 StepOption = Annotated[
     str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
@@ -73,6 +75,46 @@ class Asked:
         return {"kind": "WorkflowRun", **which}
 
 
+_OF_WHOM = {"workflow_id": (_WorkflowId, None)}
+_HOW = {
+    "namespace": (NamespaceOption, None),
+    "wait": (_Wait, True),
+    "timeout": (_Timeout, "30s"),
+    "output": (OutputOption, Output.TEXT),
+    "cluster": (ContextOption, None),
+}
+"""The options that every verb that asks has: before its own, and after them."""
+
+
+def asking(verb: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a verb that asks: who calls it gives the options that all of them have, and it gets an `Asked`.
+
+    Args:
+        verb: Takes what typer hands to a verb, an `Asked`, and its own options by keyword.
+
+    Returns:
+        The command.
+    """
+    own = list(inspect.signature(verb, eval_str=True).parameters.values())[2:]
+
+    @functools.wraps(verb)
+    def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
+        shared = {key: options.pop(key) for key in (*_OF_WHOM, *_HOW)}
+        verb(context, Asked(name=name, **shared), **options)
+
+    either, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    first = [
+        inspect.Parameter("context", either, annotation=typer.Context),
+        inspect.Parameter("name", either, annotation=_Target, default=None),
+    ]
+    of_whom, how = (
+        [inspect.Parameter(key, named, annotation=kind, default=default) for key, (kind, default) in options.items()]
+        for options in (_OF_WHOM, _HOW)
+    )
+    command.__signature__ = inspect.Signature([*first, *of_whom, *own, *how])  # type: ignore[attr-defined]
+    return command
+
+
 def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:
     """Make an Operation, wait for its answer and print it.
 
@@ -93,7 +135,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
         "metadata": {"generateName": f"{verb.lower()}-"},
         "spec": {"target": asked.target, verb: said},
     }
-    seconds = length(asked.timeout)
+    seconds = seconds_of(asked.timeout, "--timeout")
     found = asyncio.run(_ask(context, body, asked, seconds))
     _show(found, Screen(), asked.output)
     phase, name = _status(found).get("phase"), found["metadata"]["name"]
@@ -141,18 +183,6 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
 def _status(operation: Object) -> Object:
     status: Object = operation.get("status") or {}
     return status
-
-
-def length(text: str) -> float:
-    """Seconds of a duration that was given as an option.
-
-    Raises:
-        BadParameter: it is none.
-    """
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from error
 
 
 def value(text: str | None, option: str) -> Any:

@@ -63,6 +63,35 @@ class Cluster:
         items: list[Object] = await self._ask(self._client.list_all(url))
         return items
 
+    async def read(self, kind: str, plural: str, name: str) -> Object:
+        """Read an object of ours.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path(plural, name)), name, kind)
+        return found
+
+    async def list(self, plural: str, *, everywhere: bool = False) -> list[Object]:
+        """Read all objects of a kind of ours, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, plural)
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def create(self, kind: str, plural: str, body: Object) -> Object:
+        """Create an object of ours.
+
+        Raises:
+            CliError: it is refused.
+        """
+        url = self._api.path(self._api.PERDURE, self.namespace, plural)
+        made: Object = await self._ask(self._client.create(url, body), None, kind)
+        return made
+
     async def seen(self, run: Object) -> Seen | None:
         """See a run's pods and their Leases, and why pods were refused; None where the user may not look, or nobody can."""
         from perdure.cli.live import refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
@@ -106,7 +135,7 @@ class Cluster:
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))
 
-    async def _ask(self, answer: Any, name: str | None = None) -> Any:
+    async def _ask(self, answer: Any, name: str | None = None, kind: str = "WorkflowRun") -> Any:
         try:
             return await answer
         except self._api.NotFoundError as error:
@@ -115,9 +144,10 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
+            way = f"{self._program} list" if kind == "WorkflowRun" else f"kubectl get {kind.lower()}"
             raise GoneError(
-                f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`; see which ones there are with "
-                f"`{self._program} list -A`, and choose the namespace with -n"
+                f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
+                f"`{way} -A`, and choose the namespace with -n"
             ) from None
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error

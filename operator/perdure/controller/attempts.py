@@ -12,12 +12,15 @@ from perdure.api.names import pod_name
 from perdure.api.workflow import Activity
 from perdure.controller import pods as api_pods
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
+from perdure.controller.policies import ASK_AGAIN, Policies
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, State
 from perdure.engine.step import AttemptOutcome, Transition
 from perdure.kube import client as api
+from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
+from perdure.runtime.circuits import holder
 from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.outcomes import look_again_at, outcome
 from perdure.runtime.waiting import waiting_reason
@@ -37,16 +40,19 @@ class _Blocked:
     tries: int
     until: datetime
     message: str
+    by_circuit: bool = False
+    """A circuit breaker holds it back, and tells when it lets more through."""
 
 
 class Attempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time."""
 
-    def __init__(self, pods: Pods, run: RunRef, refused: Callable[[str, str], None]) -> None:
+    def __init__(self, pods: Pods, policies: Policies, run: RunRef, refused: Callable[[str, str], None]) -> None:
         """`refused` is told, once for each attempt, why its pod cannot be made for now, and the pod's name."""
         self.activities: Mapping[str, Activity] = {}
         """The definitions, by name; known once the run's definition is."""
         self._api = pods
+        self._policies = policies
         self._run = run
         self._tell_refused = refused
         self._pods: dict[PodKey, api.Object | None] = {}  # None: it was there, and has disappeared
@@ -131,7 +137,12 @@ class Attempts:
         reason = waiting_reason(pod, self._definition(activity)) if pod else blocked and _cut(blocked.message)
         if activity.started_time is not None or not reason or reason == activity.waiting_reason:
             return []
-        return [inputs.AttemptWaiting(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=reason)]
+        telling = blocked is not None and blocked.by_circuit
+        return [
+            inputs.AttemptWaiting(
+                scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=reason, worth_telling=telling
+            )
+        ]
 
     async def _read(
         self, activity: PendingActivity, pod: api.Object | None, now: datetime
@@ -200,6 +211,35 @@ class Attempts:
             and _key(activity) not in self._made
             and not ((blocked := self._blocked.get(_key(activity))) and blocked.until > now)
         ]
+
+    async def admitted(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt's circuit breaker, if it has one, lets it start."""
+        key, policy = _key(activity), activity.retry_policy
+        if not policy.circuit_breaker or activity.started_time is not None or key in self._pods:
+            return True
+        who = holder(self._run.name, key.scheduled_event_id, key.attempt)
+        held = await self._policies.admit(self._run.namespace, policy.name, who)
+        if held is None:
+            self._blocked.pop(key, None)
+            return True
+        self._blocked[key] = _Blocked(0, held.until or now + ASK_AGAIN, held.reason, by_circuit=True)
+        return False
+
+    def ask_circuits_again(self) -> bool:
+        """A circuit breaker may let more through; whether any attempt is held back by one."""
+        held = [blocked for blocked in self._blocked.values() if blocked.by_circuit]
+        for blocked in held:
+            blocked.until = min(blocked.until, wall_clock())
+        return bool(held)
+
+    def untold(self, state: State) -> bool:
+        """Whether an attempt is held back by a circuit breaker, and the run does not say so yet."""
+        return any(
+            blocked.by_circuit
+            and (activity := _due(state, key)) is not None
+            and activity.waiting_reason != _cut(blocked.message)
+            for key, blocked in self._blocked.items()
+        )
 
     async def make(self, activity: PendingActivity, now: datetime) -> None:
         """Make the pod of an attempt that is due, and its Lease where it has one."""

@@ -25,7 +25,7 @@ from perdure.observe import metrics
 
 Key = tuple[str, ...]
 """``("run", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
-for a closed run that is removed when its time is over."""
+for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -52,6 +52,7 @@ class Manager:
         self._missed = {"workflowruns": 0, "pods": 0}
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
+        tools.policies.changed = self._policies_changed
 
     # Watch events
 
@@ -72,6 +73,17 @@ class Manager:
         meta = obj["metadata"]
         for run in self._runs.values():
             if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
+                self._queue.wake(("run", run.ref.uid))
+
+    def on_policy(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a RetryPolicy was seen, changed or deleted."""
+        self._tools.policies.observe(obj, deleted=deleted)
+        if not deleted:
+            self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def _policies_changed(self, namespace: str) -> None:
+        for run in self._runs.values():
+            if run.ref.namespace == namespace and run.observe_policies():
                 self._queue.wake(("run", run.ref.uid))
 
     def _take_run(self, obj: api.Object, *, deleted: bool) -> None:
@@ -199,6 +211,8 @@ class Manager:
                 for namespace in self._namespaces:
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
                         self.directory.put(obj)
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+                        self.on_policy(obj, deleted=False)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -214,6 +228,9 @@ class Manager:
             return
         if key[0] == "expiry":
             await self._remove_expired(key)
+            return
+        if key[0] == "policy":
+            await self._tools.policies.reconcile(key[1], key[2])
             return
         run = self._runs.get(key[1])
         if run is None:
@@ -304,6 +321,8 @@ class Manager:
             runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
             selector = labels.RUN_ID_LABEL
             pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
+            for obj in await client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+                self.on_policy(obj, deleted=False)
             there.update(obj["metadata"]["uid"] for obj in (*runs, *pods))
             for kind, found, take in (("workflowruns", runs, self._take_run), ("pods", pods, self._take_pod)):
                 late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
@@ -353,7 +372,7 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
 def _has_chores(run: api.Object) -> bool:
     """Whether a closed run has something left to do: children to close, a successor to make, a signal to give."""
     state = (run.get("status") or {}).get("state") or {}
-    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor"))
+    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
 
 
 def _expiry(run: api.Object) -> datetime | None:

@@ -25,18 +25,21 @@ from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
 from perdure.controller.directory import Taken, Wait, entry_of
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
+from perdure.engine.recording import POLICY_NOT_FOUND, resolved
+from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.state import State, apply
 from perdure.engine.step import Answer, Transition, next_wake, start, step, terminate
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
-from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import continuation_of, parent_of
@@ -55,6 +58,7 @@ class Tools:
     client: api.Client
     pods: Pods
     definitions: Definitions
+    policies: Policies
     recorder: Recorder
 
 
@@ -81,7 +85,8 @@ class Run:
         self._definitions = tools.definitions
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, self.ref)
-        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused)
+        self._policies = tools.policies
+        self._attempts = Attempts(tools.pods, tools.policies, self.ref, self._teller.pod_refused)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
@@ -89,6 +94,8 @@ class Run:
         self._relations = Relations(tools.client, self.ref, peers, wake)
         self._inbox: list[_Asked] = []
         self._forgotten: list[inputs.RequestForgotten] = []
+        self._reported: set[str] = set()
+        self._decide_again = False
         self._conflicts = 0
 
     # Observing
@@ -124,6 +131,14 @@ class Run:
     def observe_pod_gone(self, pod: api.Object) -> None:
         """One of the run's pods has disappeared."""
         self._attempts.observe_gone(pod)
+
+    def observe_policies(self) -> bool:
+        """A RetryPolicy of the namespace is another now, or its circuit lets more through; whether the run has waited for it."""
+        if self._state is None:
+            return True
+        task = self._state.task
+        self._decide_again |= task is not None and task.reason == POLICY_NOT_FOUND
+        return self._attempts.ask_circuits_again() or self._decide_again
 
     def observe_child(self, uid: str) -> None:
         """A run that has this one as its parent has started, closed or gone."""
@@ -188,8 +203,11 @@ class Run:
         await self._attempts.finish_leaving()
         await self._attempts.pass_on_cancellations(state)
         for activity in self._attempts.missing(state, now):
-            await self._record.confirm()
-            await self._attempts.make(activity, now)
+            if await self._attempts.admitted(activity, now):
+                await self._record.confirm()
+                await self._attempts.make(activity, now)
+        if await self._report(state) or self._attempts.untold(state):
+            return now
         if self._relations.has_to_do(state):
             await self._record.confirm()
             await self._relations.follow_up(state, self._record.object, self._record.status)
@@ -199,21 +217,35 @@ class Run:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
         asked, forgotten = list(self._inbox), list(self._forgotten)
         told = await self._relations.gather(state)
+        reported = [key for key in state.reports if key in self._reported]
         observed: list[inputs.RunInput] = [*forgotten, *told]
+        observed += [inputs.ChoreDone(chore=f"report/{key}") for key in reported]
+        if self._decide_again:
+            observed.append(inputs.DecideAgain())
         if not state.closed:
             observed += await self._attempts.gather(state, now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
-        transition = step(state, observed, now, self._decider_now())
+        transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
         if transition.durable:
             transition = await self._commit(transition, now)
         self._state = transition.state
         self._attempts.retire(transition)
         self._relations.taken(len(told))
         del self._forgotten[: len(forgotten)]
+        self._reported.difference_update(reported)
+        self._decide_again = False
         self._answer(asked, transition)
         return transition.state, transition.more
+
+    async def _report(self, state: State) -> bool:
+        """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
+        for key, report in state.reports.items():
+            if key not in self._reported:
+                await self._policies.report(self.ref.namespace, f"{self.ref.name}/{key}", report)
+                self._reported.add(key)
+        return bool(state.reports)
 
     def _answer(self, asked: list[_Asked], transition: Transition) -> None:
         for each in asked:
@@ -282,7 +314,7 @@ class Run:
 
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:
         """Start the run, if it may and can be started; whether it was."""
-        workflow_type, given = self.ref.name, None
+        workflow_type, given, policy = self.ref.name, None, None
         try:
             self._decider = await self._claim(spec)
             if self._decider is None:
@@ -291,6 +323,7 @@ class Run:
                 wrong = definition.program.check_input(given)
                 if wrong:
                     raise InvalidWorkflowError(wrong, INVALID_INPUT)  # noqa: TRY301 (handled as what `find` raises)
+                policy = await self._find_policies(spec, definition)
                 self._decide_by(definition, spec, now)
         except NotReadyError as error:
             if not any(isinstance(each.request, _ENDS) for each in self._inbox):
@@ -301,11 +334,15 @@ class Run:
             self._decider = Refuser(str(error), error.type)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
-        first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
+        first = first_event(
+            self.ref, spec, workflow_type, given, now, policy=policy, parent=parent, continues=continues
+        )
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
-        transition = start(first, self._decider_now(), signals, paused=spec.start_paused and continues is None)
+        paused = spec.start_paused and continues is None
+        policies = self._policies.of(self.ref.namespace)
+        transition = start(first, self._decider_now(), signals, paused=paused, policies=policies)
         asked = list(self._inbox) if isinstance(self._decider, Idle) else []
         if asked:
             ended = step(transition.state, [each.request for each in asked], now, Idle())
@@ -314,6 +351,22 @@ class Run:
         self._state = transition.state
         self._answer(asked, transition)
         return True
+
+    async def _find_policies(self, spec: WorkflowRunSpec, definition: Definition) -> RetryPolicy | None:
+        """Make sure that every RetryPolicy that is meant by name is there; the one of the run itself.
+
+        Raises:
+            NotReadyError: one is missing, or cannot be used.
+        """
+        chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
+        own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
+        namespace = self.ref.namespace
+        missing = await self._policies.missing(namespace, definition.program.retry_policies | own)
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            message = f"there is no RetryPolicy {names} in namespace `{namespace}` that can be used"
+            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts when there is one")
+        return None if chosen is None else resolved(chosen, self._policies.of(namespace))
 
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.

@@ -61,7 +61,8 @@ class Teller:
         for attempt in transition.retired:
             self._retired(attempt, after)
         if after.task and (before is None or before.task is None):
-            self.warn(EventReason.WORKFLOW_TASK_FAILED, after.task.message, "Decide")
+            reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
+            self.warn(reason, after.task.message, "Decide")
 
     def _happened(self, event: ev.AnyEvent) -> None:
         """What somebody has asked for, or has to see to."""

@@ -28,6 +28,8 @@ class AttemptWaiting:
     scheduled_event_id: int
     attempt: int
     reason: str
+    worth_telling: bool = False
+    """Whether it is to be told at once: it may be so for long, and nothing else tells of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +223,19 @@ class ChoreDone:
     chore: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideAgain:
+    """What the decider could not decide without may be there now: it is asked again, whatever it was to wait for."""
+
+
 RunInput: TypeAlias = (
-    AttemptInput | Request | RequestForgotten | ChildStarted | ChildStartFailed | ChildClosed | ExternalDone | ChoreDone
+    AttemptInput
+    | Request
+    | RequestForgotten
+    | ChildStarted
+    | ChildStartFailed
+    | ChildClosed
+    | ExternalDone
+    | ChoreDone
+    | DecideAgain
 )

@@ -18,6 +18,7 @@ from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
 from perdure.handlers import login, watch
 from perdure.handlers.settings import settings
@@ -71,11 +72,13 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
         identity = ActivityIdentity(client, options.activity_identity)
+        recorder = Recorder(client, instance=options.instance)
         tools = Tools(
             client=client,
             pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
             definitions=Definitions(client),
-            recorder=Recorder(client, instance=options.instance),
+            policies=Policies(client, recorder),
+            recorder=recorder,
         )
         manager = Manager(tools, namespaces=options.namespaces)
         registry = kopf.OperatorRegistry()

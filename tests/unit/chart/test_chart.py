@@ -100,10 +100,13 @@ def test_the_operator_writes_no_spec_and_watches_no_lease(render: Render) -> Non
     own = granted(operator, "perdure.dev")
     assert own == {
         "workflows": {"get", "list", "watch"},
-        "workflowruns": {"get", "list", "watch", "delete"},
+        "retrypolicies": {"get", "list", "watch"},
+        "retrypolicies/status": {"patch"},
+        "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
+        "deadletters": {"create"},
         "workflowruns/status": {"patch"},
     }
-    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create"}}
+    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 
 def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:

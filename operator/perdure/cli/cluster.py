@@ -72,7 +72,7 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path(plural, name)), name, kind)
         return found
 
-    async def list(self, plural: str, *, everywhere: bool = False) -> list[Object]:
+    async def every(self, plural: str, *, everywhere: bool = False) -> list[Object]:
         """Read all objects of a kind of ours, of the namespace or of all namespaces.
 
         Raises:

@@ -114,6 +114,27 @@ class ResultSize(StrEnum):
     """Up to 256 KiB, through the Lease of the attempt."""
 
 
+class Retention(StrEnum):
+    """What becomes of a pod whose attempt has ended."""
+
+    DELETE = "Delete"
+    """It is deleted as soon as its outcome is recorded."""
+
+    KEEP = "Keep"
+    """It stays, for its log, until its run is deleted."""
+
+
+class PodRetention(SpecModel):
+    """What becomes of the pods of attempts that have ended."""
+
+    on_success: Retention = Retention.DELETE
+    """Of attempts that succeeded: Delete or Keep. Default Delete."""
+
+    on_failure: Retention = Retention.KEEP
+    """Of attempts that failed, or were lost while their pod is still there: Delete or Keep. Default Keep. Pods that
+    had to be stopped are deleted in any case."""
+
+
 class Activity(SpecModel):
     """One kind of work: what does it, how long it may take, how failures are retried."""
 
@@ -146,6 +167,9 @@ class Activity(SpecModel):
 
     retry_policy: RetryPolicyChoice | None = None
     """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
+
+    pod_retention: PodRetention = PodRetention()
+    """What becomes of the pods of attempts that have ended. Default: those that failed are kept until the run goes."""
 
     result_size: ResultSize = ResultSize.SMALL
     """How large the result of a pod may be. Default Small."""

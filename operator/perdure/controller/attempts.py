@@ -5,8 +5,10 @@ letting them go, comes after the commit, and may be done again after a crash: th
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+import msgspec
 
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity
@@ -22,7 +24,8 @@ from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.circuits import holder
 from perdure.runtime.leases import Pulse, heartbeat
-from perdure.runtime.outcomes import look_again_at, outcome
+from perdure.runtime.outcomes import failed_container, look_again_at, outcome
+from perdure.runtime.pods import is_kept
 from perdure.runtime.waiting import waiting_reason
 
 _FIRST_REFUSAL = timedelta(seconds=1)
@@ -30,7 +33,7 @@ _LONGEST_REFUSAL = timedelta(minutes=1)
 _LONGEST_REASON = 1_024
 """Characters of what is told of a refusal; it rides in the run's status."""
 _WORTH_READING = {AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT, AttemptOutcome.LOST}
-"""Attempts that end so leave their pod until the run goes: somebody will want its log."""
+"""Attempts that end so leave their pod, unless their activity says otherwise: somebody will want its log."""
 
 
 @dataclass(slots=True)
@@ -150,13 +153,26 @@ class Attempts:
         """What a pod tells about its attempt; None: the pod has disappeared."""
         attempt, definition = self._attempt(activity), self._definition(activity)
         told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now))
+        if isinstance(told, inputs.AttemptFailed) and pod is not None:
+            told = await self._with_log(told, pod, definition)
         if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
             return [told] if told is not None else []
         # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
         lease = await self._api.read_lease(self._run, _key(activity))
-        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
+        again = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
+        if isinstance(told, inputs.AttemptFailed) and isinstance(again, inputs.AttemptFailed):
+            again = replace(again, failure=msgspec.structs.replace(again.failure, log=told.failure.log))
+        told = again
         pulse = self._pulse(activity, now).read(attempt, lease, now)
         return [heartbeat(attempt, lease, pulse), *([told] if told is not None else [])]
+
+    async def _with_log(
+        self, told: inputs.AttemptFailed, pod: api.Object, definition: Activity
+    ) -> inputs.AttemptFailed:
+        """The same failure, with what the container said last."""
+        container = failed_container(definition, pod)
+        log = await self._api.read_log(pod, container) if container is not None else None
+        return replace(told, failure=msgspec.structs.replace(told.failure, log=log)) if log else told
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
         """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
@@ -294,7 +310,9 @@ class Attempts:
             self._pulses.pop(key, None)
             self._told_to_stop.discard(key)
             if pod is not None:
-                self._leaving[pod["metadata"]["uid"]] = (pod, attempt.outcome in _WORTH_READING)
+                succeeded = attempt.outcome is AttemptOutcome.COMPLETED
+                worth = succeeded or attempt.outcome in _WORTH_READING
+                self._leaving[pod["metadata"]["uid"]] = (pod, worth and is_kept(pod, succeeded=succeeded))
 
     def sort_out(self, state: State) -> None:
         """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""
@@ -302,7 +320,8 @@ class Attempts:
             self._unread.discard(key)
             pod = self._pods.pop(key)
             if pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod)):
-                self._leaving[pod["metadata"]["uid"]] = (pod, True)
+                keep = is_kept(pod, succeeded=api_pods.has_succeeded(pod))
+                self._leaving[pod["metadata"]["uid"]] = (pod, keep)
 
     def let_all_go(self) -> None:
         """The run is gone: nothing is kept."""

@@ -50,6 +50,8 @@ MAX_BYTES = 50 * 1024 * 1024
 """A run with a larger history is terminated."""
 
 _MAX_FAILURE_MESSAGE = 4_096
+_LOGS_KEPT = 32
+"""Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
 
 
@@ -548,7 +550,9 @@ class _Pass:
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,
-                last_failure=msgspec.structs.replace(failure, cause=None),
+                last_failure=msgspec.structs.replace(
+                    failure, cause=None, log=failure.log if len(self.state.activities) <= _LOGS_KEPT else None
+                ),
             )
         )
         self.durable = True

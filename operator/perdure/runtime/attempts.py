@@ -37,8 +37,13 @@ class Attempt:
     """What an earlier attempt left; None where there is nothing."""
     start_to_close: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
+    schedule_to_start: timedelta | None = None
     large_result: bool = False
     """Whether the result may exceed what a termination message holds."""
+    started: bool = False
+    """Whether it is known to have started."""
+    waiting_reason: str | None = None
+    """What it was last seen to wait for before it started."""
 
     @property
     def needs_lease(self) -> bool:

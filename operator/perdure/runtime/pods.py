@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.workflow import Activity
+from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime import payloads
 from perdure.runtime.attempts import (
     Attempt,
@@ -104,6 +104,22 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def is_kept(pod: KubeObject, *, succeeded: bool) -> bool:
+    """Tell whether a pod whose attempt has ended stays, as its activity's `podRetention` says.
+
+    Args:
+        pod: The Pod; it carries what was asked for where that is not the default.
+        succeeded: Whether the attempt succeeded.
+    """
+    notes = pod["metadata"].get("annotations") or {}
+    asked = str(notes.get(labels.POD_RETENTION_ANNOTATION, _retention(PodRetention()))).partition("/")
+    return (asked[0] if succeeded else asked[2]) == Retention.KEEP
+
+
+def _retention(given: PodRetention) -> str:
+    return f"{given.on_success}/{given.on_failure}"
+
+
 def attempt_labels(run: RunRef, attempt: Attempt) -> dict[str, str]:
     """Give the labels of an attempt's Pod and Lease.
 
@@ -154,6 +170,8 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
         **attempt_annotations(run, attempt),
         **texts,
     }
+    if definition.pod_retention != PodRetention():
+        annotations[labels.POD_RETENTION_ANNOTATION] = _retention(definition.pod_retention)
     total = sum(payloads.size(name) + payloads.size(value) for name, value in annotations.items())
     if total > payloads.ANNOTATIONS_LIMIT:
         sizes = ", ".join(
@@ -313,7 +331,9 @@ def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:
     """When the node stops the pod by itself, for the case that nobody can tell it to."""
     if attempt.start_to_close is None:
         return None
-    seconds = math.ceil((attempt.start_to_close + settings.deadline_margin).total_seconds())
+    # The node's clock starts before the activity's: what schedule-to-start allows must not be taken from start-to-close.
+    waiting = max(settings.deadline_margin, attempt.schedule_to_start or timedelta(0))
+    seconds = math.ceil((attempt.start_to_close + waiting).total_seconds())
     return max(seconds, 1) if seconds <= LONGEST_DEADLINE else None
 
 

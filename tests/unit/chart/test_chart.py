@@ -106,6 +106,7 @@ def test_the_operator_writes_no_spec_and_watches_no_lease(render: Render) -> Non
         "deadletters": {"create"},
         "workflowruns/status": {"patch"},
     }
+    assert granted(operator, "")["pods/log"] == {"get"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 

@@ -62,5 +62,14 @@ RESULT_ANNOTATION: Final = "perdure.dev/result"
 CANCEL_REQUESTED_ANNOTATION: Final = "perdure.dev/cancel-requested"
 """Annotation on Leases, written by the operator: the reason for which the attempt should stop."""
 
+DEAD_LETTER_LABEL: Final = "perdure.dev/dead-letter-id"
+"""Label on runs that re-drive a DeadLetter: its UID."""
+
+DEAD_LETTER_ANNOTATION: Final = "perdure.dev/dead-letter"
+"""Annotation on runs that re-drive a DeadLetter: its name."""
+
+REQUEST_ANNOTATION: Final = "perdure.dev/requested-by"
+"""Annotation on runs that an Operation has asked for: its UID."""
+
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""

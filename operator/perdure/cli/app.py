@@ -13,6 +13,7 @@ import typer
 from perdure.cli.errors import CliError, ExitCode
 
 VERBS = {
+    "deadletters": "perdure.cli.verbs.deadletters",
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
     "list": "perdure.cli.verbs.list_runs",

@@ -92,6 +92,15 @@ class Cluster:
         made: Object = await self._ask(self._client.create(url, body), None, kind)
         return made
 
+    async def delete(self, kind: str, plural: str, name: str) -> None:
+        """Delete an object of ours, and what belongs to it.
+
+        Raises:
+            CliError: there is none, or it must not be deleted.
+        """
+        found = await self.read(kind, plural, name)
+        await self._ask(self._client.delete(self._path(plural, name), uid=found["metadata"]["uid"]), name, kind)
+
     async def seen(self, run: Object) -> Seen | None:
         """See a run's pods and their Leases, and why pods were refused; None where the user may not look, or nobody can."""
         from perdure.cli.live import refusals, see, selector  # noqa: PLC0415 - see the docstring of the module

@@ -13,6 +13,7 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
+from perdure.controller.deadletters import asks_for_redrive, is_answered
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.run import Run, Tools
@@ -22,10 +23,12 @@ from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
+from perdure.runtime.deadletters import letter_of
 
 Key = tuple[str, ...]
 """``("run", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
-for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy."""
+for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
+``("letter", namespace, name)`` for a DeadLetter; ``("redrive", namespace, name)`` for an Operation that asks to re-drive one."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -81,6 +84,11 @@ class Manager:
         if not deleted:
             self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
+    def on_operation(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: an Operation was seen or changed. Those on DeadLetters are answered here."""
+        if not deleted and asks_for_redrive(obj) and not is_answered(obj):
+            self._queue.wake(("redrive", obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
     def _policies_changed(self, namespace: str) -> None:
         for run in self._runs.values():
             if run.ref.namespace == namespace and run.observe_policies():
@@ -119,6 +127,13 @@ class Manager:
             before, after = self.directory.drop(obj["metadata"]["uid"]), None
         else:
             before, after = self.directory.put(obj)
+        letter = letter_of(obj)
+        if (
+            letter is not None
+            and not deleted
+            and (before is None or before.standing is not getattr(after, "standing", None))
+        ):
+            self._queue.wake(("letter", obj["metadata"]["namespace"], letter))
         known = before or after
         if known is None or (
             before and after and (before.standing, before.successor) == (after.standing, after.successor)
@@ -228,6 +243,12 @@ class Manager:
             return
         if key[0] == "expiry":
             await self._remove_expired(key)
+            return
+        if key[0] == "redrive":
+            await self._tools.letters.answer(key[1], key[2])
+            return
+        if key[0] == "letter":
+            await self._tools.letters.reconcile(key[1], key[2])
             return
         if key[0] == "policy":
             await self._tools.policies.reconcile(key[1], key[2])

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from perdure.api.labels import API_VERSION
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
@@ -25,8 +24,10 @@ from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild, PendingExternal, State
 from perdure.engine.step import Answer
 from perdure.kube import client as api
+from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import child_run, is_child, is_successor, successor_run
+from perdure.runtime.deadletters import dead_letter
 
 _OUTCOMES = {
     "Completed": ChildOutcome.COMPLETED,
@@ -191,7 +192,7 @@ class Relations:
         for key, external in state.externals.items():
             self._reach(key, external, state)
         for key, marker in state.markers.items():
-            await self._set_aside(key, marker)
+            await self._set_aside(key, marker, run, status)
         if state.start_successor and "successor" not in self._made:
             await self._make_successor(state, run, status)
 
@@ -308,15 +309,30 @@ class Relations:
         self._made.add("successor")
         self._tell(inputs.ChoreDone(chore="successor"))
 
-    async def _set_aside(self, key: str, marker: ev.MarkerRecorded) -> None:
+    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, run: api.Object, status: Status) -> None:
         """Write the DeadLetter that a marker asks for."""
         if f"marker/{key}" in self._made:
             return
+        definition = status.get("definition") or run["spec"].get("inline") or {}
+        body = dead_letter(self._run, marker, await self._scheduled(marker, status), definition.get("activities") or ())
         with suppress(api.AlreadyExistsError):
-            body = _dead_letter(self._run, key, marker)
             await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
+            metrics.DEAD_LETTERS.inc()
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
+
+    async def _scheduled(self, marker: ev.MarkerRecorded, status: Status) -> ev.ActivityTaskScheduled | None:
+        """The event that scheduled the activity of a marker: in the status, or sealed already."""
+        number = (marker.details or {}).get("scheduledEventId", 0)
+        events = (status.get("history") or {}).get("events") or []
+        found = [event for event in events if event["eventId"] == number]
+        if not found and (status.get("history") or {}).get("segments"):
+            of_run = f"spec.workflowRun.runId={self._run.uid}"
+            url = api.path(api.PERDURE, self._run.namespace, "historysegments")
+            for segment in await self._client.list_all(url, fieldSelector=of_run):
+                found += [event for event in segment["spec"]["events"] if event["eventId"] == number]
+        event = history.decode_events(found[:1])[0] if found else None
+        return event if isinstance(event, ev.ActivityTaskScheduled) else None
 
     def _once(self, key: str, do: Callable[[], None]) -> None:
         if key not in self._asked:
@@ -355,23 +371,3 @@ def _has_successor(status: dict[str, Any]) -> bool:
     """Whether the run goes on in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
     return bool(events[-1].get("newWorkflowRun"))
-
-
-def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded) -> api.Object:
-    details = marker.details if isinstance(marker.details, dict) else {}
-    failure = details.get("failure") or {}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "DeadLetter",
-        "metadata": {"name": f"{run.name}-{key}"[:253], "namespace": run.namespace},
-        "spec": {
-            "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
-            "step": details.get("step", ""),
-            "activity": details.get("activity", ""),
-            "input": details.get("input"),
-            "failure": failure,
-            "attempts": failure.get("attempt", 1),
-            "retryState": failure.get("retryState"),
-            "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        },
-    }

@@ -22,6 +22,7 @@ from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts
 from perdure.controller.beginning import Idle, Pointer, first_event
 from perdure.controller.commit import Record
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
 from perdure.controller.directory import Taken, Wait, entry_of
 from perdure.controller.pods import Pods
@@ -59,6 +60,7 @@ class Tools:
     pods: Pods
     definitions: Definitions
     policies: Policies
+    letters: DeadLetters
     recorder: Recorder
 
 

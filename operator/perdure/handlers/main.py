@@ -14,6 +14,7 @@ import kopf
 import structlog
 
 from perdure import __version__
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
@@ -78,6 +79,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
             definitions=Definitions(client),
             policies=Policies(client, recorder),
+            letters=DeadLetters(client, recorder),
             recorder=recorder,
         )
         manager = Manager(tools, namespaces=options.namespaces)

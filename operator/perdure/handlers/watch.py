@@ -26,6 +26,10 @@ def register(registry: kopf.OperatorRegistry, manager: Manager) -> None:
     async def policy_seen(event: kopf.RawEvent, **_: Any) -> None:
         manager.on_policy(dict(event["object"]), deleted=event["type"] == _DELETED)
 
+    @kopf.on.event(GROUP, VERSION, "operations", registry=registry)
+    async def operation_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_operation(dict(event["object"]), deleted=event["type"] == _DELETED)
+
     @kopf.on.event("", "v1", "pods", labels={RUN_ID_LABEL: kopf.PRESENT}, registry=registry)
     async def pod_seen(event: kopf.RawEvent, **_: Any) -> None:
         manager.on_pod(dict(event["object"]), deleted=event["type"] == _DELETED)

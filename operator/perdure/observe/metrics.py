@@ -27,6 +27,8 @@ WATCH_LAG = Counter(
     "perdure_watch_missed", "Objects that a sweep found changed though no watch event had told.", registry=REGISTRY
 )
 
+DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were set aside as DeadLetters.", registry=REGISTRY)
+REDRIVES = Counter("perdure_dead_letter_redrives", "DeadLetters that were run again.", registry=REGISTRY)
 CIRCUITS = Gauge(
     "perdure_circuit_state",
     "State of the circuit breakers of RetryPolicies: 1 for the state that one is in, 0 for the others.",

@@ -104,7 +104,11 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "retrypolicies/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
-        "deadletters": {"create"},
+        "deadletters": {"get", "create"},
+        "deadletters/status": {"patch"},
+        "operations": {"get", "list", "watch"},
+        "operations/status": {"patch"},
+        "historysegments": {"list"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}

@@ -109,7 +109,20 @@ ENDINGS = {
         ["none"],
     ),
     "a volume that is not there": Ending(
-        template({"activeDeadlineSeconds": 15, "volumes": [{"name": "v", "configMap": {"name": "none"}}]}),
+        template(
+            {
+                "activeDeadlineSeconds": 15,
+                "volumes": [{"name": "v", "configMap": {"name": "none"}}],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": IMAGE,
+                        "command": ["true"],
+                        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    }
+                ],
+            }
+        ),
         "NotStarted",
     ),
     "a user that is root": Ending(

@@ -125,23 +125,6 @@ ENDINGS = {
         ),
         "NotStarted",
     ),
-    "a user that is root": Ending(
-        template(
-            {
-                "activeDeadlineSeconds": 15,
-                "securityContext": {"runAsNonRoot": True},
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": IMAGE,
-                        "command": ["true"],
-                        "securityContext": {"runAsUser": 0, "runAsNonRoot": True},
-                    }
-                ],
-            }
-        ),
-        "CreateContainerConfigError",
-    ),
     "an init container that fails": Ending(
         template(
             {"initContainers": [{"name": "fetch", "image": IMAGE, "command": ["sh", "-c", "echo none there; exit 7"]}]}

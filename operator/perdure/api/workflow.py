@@ -23,7 +23,7 @@ from perdure.api.fields import (
     set_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import at_least_one_of, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 
 MAX_ACTIVITIES = 200
@@ -135,6 +135,22 @@ class PodRetention(SpecModel):
     had to be stopped are deleted in any case."""
 
 
+class Sidecar(SpecModel):
+    """A container beside the activity's that heartbeats, hands the result over and passes on cancellation, through files.
+
+    So any image can do what otherwise takes a library and a token: the activity's own container has neither.
+    """
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """An image with Python and `perdure.activity`. Default: the operator's own."""
+
+    auto_heartbeat: Flag = False
+    """Whether it heartbeats for as long as the activity's container runs, without being asked to. Default false."""
+
+    resources: JsonObject | None = None
+    """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
+
+
 class Activity(SpecModel):
     """One kind of work: what does it, how long it may take, how failures are retried."""
 
@@ -145,6 +161,11 @@ class Activity(SpecModel):
             "schedule_to_close_timeout",
             message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: without, a lost attempt would be "
             "waited for without end",
+        ),
+        Rule(
+            "`sidecar` must be used with `container` or `podTemplate`: a worker has no pod of its own",
+            "!has(self.sidecar) || !has(self.worker)",
+            lambda activity: activity.sidecar is None or activity.worker is None,
         ),
     )
 
@@ -179,6 +200,9 @@ class Activity(SpecModel):
 
     pod_template: PodTemplate | None = None
     """A whole pod that does the work, one for each attempt; its first container is the activity."""
+
+    sidecar: Sidecar | None = None
+    """Gives any image heartbeats, large results and cancellation through files. Default: none."""
 
     worker: Worker | None = None
     """A long-running Temporal SDK worker that does the work."""

@@ -96,6 +96,7 @@ def attempt_of(activity: PendingActivity, definition: Activity) -> Attempt:
         started=activity.started_time is not None,
         waiting_reason=activity.waiting_reason,
         large_result=definition.result_size is ResultSize.LARGE,
+        sidecar=definition.sidecar is not None,
     )
 
 

@@ -45,6 +45,8 @@ class Options:
     log_level: str = "info"
     activity_identity: str = "perdure-activity"
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
+    sidecar_image: str = "localhost/perdure:0.1.0"
+    """Image of the sidecars of activities that name none: the operator's own."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
 
@@ -60,6 +62,7 @@ class Options:
             port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
+            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
             instance=environment.get("POD_NAME") or socket.gethostname(),
         )
 
@@ -76,7 +79,11 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
         recorder = Recorder(client, instance=options.instance)
         tools = Tools(
             client=client,
-            pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
+            pods=Pods(
+                client,
+                identity,
+                PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image),
+            ),
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),

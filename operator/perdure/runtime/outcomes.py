@@ -24,6 +24,7 @@ from perdure.runtime.attempts import Attempt, KubeObject, payload_too_large
 from perdure.runtime.leases import annotation, heartbeat_details
 from perdure.runtime.ownership import is_attempt, owns_lease
 from perdure.runtime.pods import main_container_name
+from perdure.runtime.sidecars import NAME as SIDECAR
 from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.times import read_time
 from perdure.runtime.waiting import remedy, waiting_reason, waiting_word, waits_in_vain
@@ -72,6 +73,8 @@ class _Facts:
     lease: KubeObject | None
     now: datetime
     main: EndedContainer | None
+    sidecar: EndedContainer | None
+    """Our sidecar, where there is one."""
     failed: EndedContainer | None
     """The container whose failure counts: the activity's own, or an init container that kept it from starting."""
     disrupted_since: datetime | None
@@ -82,6 +85,11 @@ class _Facts:
 
     def of_another_attempt(self) -> bool:
         return self.pod is not None and not is_attempt(self.pod, self.attempt)
+
+    def about_to_hand_over(self) -> bool:
+        """The activity's container has ended, and our sidecar has yet to say what it has left in files."""
+        over = self.status.phase in {"Succeeded", "Failed", "Unknown"} or self.node_silent()
+        return self.attempt.sidecar and self.main is not None and self.sidecar is None and not over
 
     def succeeded(self) -> bool:
         return self.main is not None and self.main.exit_code == 0
@@ -178,6 +186,7 @@ def outcome(
         lease=lease if lease is not None and owns_lease(lease, attempt, status.uid) else None,
         now=now,
         main=main,
+        sidecar=status.ended_sidecar(SIDECAR),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
         disrupted_since=read_time(marked.get("lastTransitionTime")),
     )
@@ -238,12 +247,16 @@ def _started(facts: _Facts) -> Outcome:
 def _completed(facts: _Facts) -> Outcome:
     """Success is proven; what is left is the result, which is taken whole or not at all."""
     assert facts.main is not None, "the row asked"
-    message = facts.main.message
-    if facts.attempt.large_result:
+    message, sidecar = facts.main.message, facts.sidecar
+    if sidecar is not None and sidecar.exit_code != 0:
+        return _failed(facts, _error_document(sidecar, facts.definition) or _sidecar_failure(sidecar))
+    if sidecar is not None and sidecar.message.strip():
+        message = sidecar.message
+    if facts.attempt.large_result or facts.attempt.sidecar:
         text = None if facts.lease is None else annotation(facts.lease, labels.RESULT_ANNOTATION)
         if text is not None:
             return _with_result(facts, payloads.decode(text)[0])
-        if not message.strip():
+        if facts.attempt.large_result and not message.strip() and not facts.attempt.sidecar:
             return _failed(
                 facts,
                 Failure(
@@ -341,6 +354,8 @@ _TABLE: Final[tuple[tuple[Callable[[_Facts], bool], Callable[[_Facts], Outcome]]
     (_Facts.gone, _lost("PodGone", "pod {pod} is gone, and nothing proves that it succeeded")),
     # Evidence of another attempt proves nothing about this one.
     (_Facts.of_another_attempt, _nothing),
+    # Kubernetes stops it now; the last heartbeat and the result come with its end.
+    (_Facts.about_to_hand_over, _nothing),
     # The one proof of success. Whatever happened to the pod besides (deletion, eviction, a failed sidecar), the work is
     # done and must not be done again.
     (_Facts.succeeded, _completed),
@@ -493,6 +508,16 @@ def _init_failure(ended: EndedContainer) -> Failure:
         kind=FailureKind.APPLICATION,
         type="InitContainerFailed",
         message=_shortened("init " + _how_it_ended(ended)),
+        details=_exit_details(ended),
+    )
+
+
+def _sidecar_failure(ended: EndedContainer) -> Failure:
+    """The work is done, but nobody knows with which result."""
+    return Failure(
+        kind=FailureKind.APPLICATION,
+        type="ResultMissing",
+        message=_shortened("the activity succeeded, but its result was not handed over: " + _how_it_ended(ended)),
         details=_exit_details(ended),
     )
 

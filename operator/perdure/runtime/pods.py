@@ -17,6 +17,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
+from perdure.runtime.sidecars import FILES_PATH, give_files, sidecar_container
 
 MOUNT_PATH: Final = "/perdure"
 """Where the activity's container finds its files."""
@@ -85,11 +86,16 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     main.pop("restartPolicy", None)
     main.pop("restartPolicyRules", None)
 
+    if definition.sidecar is not None:
+        spec["initContainers"] = [*_sequence(spec, "initContainers"), sidecar_container(definition.sidecar, settings)]
     texts = _payload_texts(attempt)
     metadata = _metadata(run, attempt, definition, main["name"], texts)
     init_containers = _sequence(spec, "initContainers")
     _give_payloads(spec, main, texts)
     ours = _environment(run, attempt, main, texts, len(containers) + len(init_containers))
+    if definition.sidecar is not None:
+        give_files(spec, main, init_containers[-1], ours, definition.sidecar)
+        ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
     own_names = {variable["name"] for variable in ours}
     # Ours first: Kubernetes lets a variable refer to those before it, so that users can write $(PERDURE_RUN) in theirs.
     main["env"] = ours + [variable for variable in _sequence(main, "env") if variable.get("name") not in own_names]
@@ -324,7 +330,8 @@ def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) ->
         return
     if attempt.needs_lease:
         spec["serviceAccountName"] = settings.service_account
-    spec.setdefault("automountServiceAccountToken", attempt.needs_lease)
+    # A sidecar has a token of its own.
+    spec.setdefault("automountServiceAccountToken", attempt.needs_lease and not attempt.sidecar)
 
 
 def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:

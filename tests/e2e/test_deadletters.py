@@ -30,7 +30,7 @@ def perdure(namespace: Cluster, *arguments: str) -> str:
 def set_aside(namespace: Cluster, name: str, code: str = FAILS_FIRST) -> str:
     """A run that leaves a DeadLetter, and goes on as its `catch` says; the name of the letter."""
     spec = one_step(
-        python(code, retryPolicy={"exponential": {"maximumAttempts": 2, "initialInterval": "1s"}}), input={"n": 7}
+        python(code, retryPolicy={"exponential": {"maximumAttempts": 2, "initialInterval": "1s"}}), input={"count": 7}
     )
     spec["inline"]["steps"][0] |= {"deadLetter": True, "catch": [{"call": {"block": "later"}}]}
     spec["inline"]["blocks"] = [{"name": "later", "steps": [{"name": "note", "return": {"output": "set aside"}}]}]
@@ -51,7 +51,7 @@ def test_what_was_set_aside_is_done_again_with_the_same_input(namespace: Cluster
     name = set_aside(namespace, "order")
     letter = namespace.get("deadletter", name)
     assert letter is not None
-    assert letter["spec"]["input"] == {"n": 7}
+    assert letter["spec"]["input"] == {"count": 7}
     assert letter["spec"]["attempts"] == 2
     assert letter["spec"]["retryState"] == "MaximumAttemptsReached"
     assert name in perdure(namespace, "deadletters", "list")
@@ -59,7 +59,7 @@ def test_what_was_set_aside_is_done_again_with_the_same_input(namespace: Cluster
 
     perdure(namespace, "deadletters", "redrive", name)
     status = namespace.wait("the re-drive to end", lambda: redriven(namespace, name))
-    assert (status["redrives"], status["output"]) == (1, {"booked": {"n": 7}})
+    assert (status["redrives"], status["output"]) == (1, {"booked": {"count": 7}})
     (operation,) = namespace.list("operations")
     assert operation["status"]["result"] == {"workflowRun": f"{name}-redrive-1"}
 

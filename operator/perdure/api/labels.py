@@ -26,6 +26,9 @@ PARENT_ANNOTATION: Final = "perdure.dev/parent"
 CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 """Annotation on runs that continue or retry another, written by the operator: what they take over from it, JSON."""
 
+RESET_ANNOTATION: Final = "perdure.dev/reset"
+"""Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
+
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (cut with a hash where it exceeds 63 characters)."""
 

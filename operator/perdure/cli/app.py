@@ -16,6 +16,7 @@ VERBS = {
     "deadletters": "perdure.cli.verbs.deadletters",
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
+    "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
     "replay": "perdure.cli.verbs.replay",
     "retry": "perdure.cli.verbs.retry",

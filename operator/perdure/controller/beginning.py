@@ -11,8 +11,10 @@ from perdure.engine import events as ev
 from perdure.engine.decider import Decision
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference
+from perdure.kube import client as api
+from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Continuation, Parent
+from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ class Pointer:
         """Say which run it is."""
         result = {"workflowRun": self.name, "runId": self.run_id}
         return Decision((cmd.CompleteWorkflowExecution(result=result),), memory)
+
+
+def scope_of(run: api.Object) -> RunScope:
+    """What expressions know as `run`. A reset changes nothing about it: what was decided by it is decided by it again."""
+    meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
+    return RunScope(
+        name=reset.original.name if reset else meta["name"],
+        namespace=meta["namespace"],
+        workflow_id=run["spec"].get("workflowId") or meta["name"],
+        run_id=reset.original.run_id if reset else meta["uid"],
+        attempt=continues.attempt if continues else 1,
+    )
 
 
 def first_event(

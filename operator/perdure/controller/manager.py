@@ -16,6 +16,7 @@ from perdure.controller import pods as attempts
 from perdure.controller.deadletters import asks_for_redrive, is_answered
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
+from perdure.controller.readiness import Readiness
 from perdure.controller.run import Run, Tools
 from perdure.engine import inputs
 from perdure.engine.starts import ParentClosePolicy
@@ -26,7 +27,8 @@ from perdure.observe import metrics
 from perdure.runtime.deadletters import letter_of
 
 Key = tuple[str, ...]
-"""``("run", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
+"""``("run", uid)``; ``("workflow", namespace, name)``;
+``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
 for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
 ``("letter", namespace, name)`` for a DeadLetter; ``("redrive", namespace, name)`` for an Operation that asks to re-drive one."""
 
@@ -44,6 +46,7 @@ class Manager:
     def __init__(self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32) -> None:
         self.directory = Directory()
         self._tools = tools
+        self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
@@ -51,6 +54,7 @@ class Manager:
         self._orphans: dict[Key, api.Object] = {}
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._versions: dict[str, str] = {}
+        self._checked: dict[str, int | None] = {}
         self._lagging: set[tuple[str, str]] = set()
         self._missed = {"workflowruns": 0, "pods": 0}
         self._swept = False
@@ -70,10 +74,17 @@ class Manager:
         self._take_pod(obj, deleted=deleted)
 
     def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
-        """A watch tells: a Workflow was seen or changed. Runs may have waited for it."""
-        if deleted:
-            return
+        """A watch tells: a Workflow was seen or changed. Runs may have waited for it, and its condition tells of it."""
         meta = obj["metadata"]
+        key = ("workflow", meta["namespace"], meta["name"])
+        if deleted:
+            self._checked.pop(meta["uid"], None)
+            self._queue.forget(key)
+            return
+        # Its own status written is no news.
+        if self._checked.get(meta["uid"]) != meta.get("generation"):
+            self._checked[meta["uid"]] = meta.get("generation")
+            self._queue.wake(key)
         for run in self._runs.values():
             if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
                 self._queue.wake(("run", run.ref.uid))
@@ -238,28 +249,30 @@ class Manager:
     async def _work(self, key: Key) -> None:
         await self._learned.wait()
         metrics.QUEUE_DEPTH.set(self._queue.depth)
-        if key[0] == "pod":
-            await self._release_orphan(key)
-            return
-        if key[0] == "expiry":
-            await self._remove_expired(key)
-            return
-        if key[0] == "redrive":
-            await self._tools.letters.answer(key[1], key[2])
-            return
-        if key[0] == "letter":
-            await self._tools.letters.reconcile(key[1], key[2])
-            return
-        if key[0] == "policy":
-            await self._tools.policies.reconcile(key[1], key[2])
-            return
-        run = self._runs.get(key[1])
+        match key:
+            case ("run", uid):
+                await self._advance(key, uid)
+            case ("pod", *_):
+                await self._release_orphan(key)
+            case ("expiry", *_):
+                await self._remove_expired(key)
+            case ("workflow", namespace, name):
+                self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
+            case ("policy", namespace, name):
+                await self._tools.policies.reconcile(namespace, name)
+            case ("letter", namespace, name):
+                await self._tools.letters.reconcile(namespace, name)
+            case ("redrive", namespace, name):
+                await self._tools.letters.answer(namespace, name)
+
+    async def _advance(self, key: Key, uid: str) -> None:
+        run = self._runs.get(uid)
         if run is None:
             return
         with metrics.PASSES.time():
             wake = await run.advance()
         if run.done:
-            self._runs.pop(key[1], None)
+            self._runs.pop(uid, None)
             self._queue.forget(key)
         else:
             self._queue.wake_at(key, wake)

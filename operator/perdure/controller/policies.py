@@ -17,7 +17,6 @@ import structlog
 from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import EventReason
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec
-from perdure.controller.commit import is_older
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as api
@@ -114,7 +113,7 @@ class Policies:
                 self._forget(namespace, name)
             return
         same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
-        if known is not None and same and not is_older(known.version, meta["resourceVersion"]):
+        if known is not None and same and not api.older(known.version, meta["resourceVersion"]):
             return
         self._keep(_Known.read(obj))
 

@@ -4,7 +4,7 @@ All of it comes after the commit: the committed state says what is to be there. 
 whatever is done again after a crash is found done. What comes of it returns as inputs of the next pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ import structlog
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
+from perdure.controller.segments import past_of
 from perdure.controller.status import Status
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
@@ -26,7 +27,16 @@ from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import child_run, is_child, is_successor, successor_run
+from perdure.runtime.chains import (
+    Ancestor,
+    Reset,
+    adopted,
+    child_run,
+    is_child,
+    is_successor,
+    parent_of,
+    successor_run,
+)
 from perdure.runtime.deadletters import dead_letter
 
 _OUTCOMES = {
@@ -67,10 +77,13 @@ class _Told:
 class Relations:
     """The relations of one run. The ``observe…`` methods may be called at any time."""
 
-    def __init__(self, client: api.Client, run: RunRef, peers: Peers, wake: Callable[[], None]) -> None:
-        """`wake` asks for another pass of the run."""
+    def __init__(
+        self, client: api.Client, run: RunRef, reset: Reset | None, peers: Peers, wake: Callable[[], None]
+    ) -> None:
+        """`reset` is what the run begins with of another one; `wake` asks for another pass of it."""
         self._client = client
         self._run = run
+        self._reset = reset
         self._peers = peers
         self._wake = wake
         self._news: set[str] = set()
@@ -198,7 +211,9 @@ class Relations:
 
     async def _make_child(self, child: PendingChild) -> None:
         key = f"child/{child.initiated_event_id}"
-        if key in self._made:
+        taken_over = (e.initiated_event_id for e in self._peers.directory.children_of(self._run.uid) if self._reset)
+        if key in self._made or child.initiated_event_id in taken_over:
+            self._made.add(key)
             return
         body = child_run(self._run, child)
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
@@ -244,6 +259,31 @@ class Relations:
             )
         self._once(f"close/{key}", lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
 
+    async def take_over(self, base: Ancestor, children: Iterable[PendingChild]) -> None:
+        """Make the children of a run that is closed, and goes on as this one, children of this one.
+
+        Args:
+            base: The run that was reset.
+            children: Those that count.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        known = self._peers.directory.children_of(base.run_id)
+        for child in children:
+            number = child.initiated_event_id
+            names = {entry.name for entry in known if entry.initiated_event_id == number}
+            for name in sorted(names or {child_name(base.name, number)}):
+                url = api.path(api.PERDURE, self._run.namespace, "workflowruns", name)
+                try:
+                    found = await self._client.get(url)
+                except api.NotFoundError:
+                    continue
+                tie = parent_of(found)
+                if tie is not None and (tie.run_id, tie.initiated_event_id) == (base.run_id, number):
+                    answer = await self._client.merge(url, adopted(found, self._run))
+                    self._peers.directory.put({**found, "metadata": answer["metadata"]})
+
     async def _unseen(self, child: PendingChild) -> Entry | None:
         """A child that was made and that no watch has shown yet."""
         name = child_name(self._run.name, child.initiated_event_id)
@@ -265,7 +305,8 @@ class Relations:
             failed = inputs.ExternalDone(initiated_event_id=number, failure=_application(NOT_FOUND, message))
             self._once(f"external/{key}", lambda: self._tell(done if closed else failed))
             return
-        request_id = f"{self._run.uid}/{key}"
+        # What was begun before a reset may have been asked for by the run before: it is the same request.
+        request_id = f"{(self._reset and self._reset.origin(number)) or self._run.uid}/{key}"
         request: inputs.Request
         if external.signal_id is None:
             request = inputs.CancelRequested(request_id=request_id, reason=external.reason, identity=self._run.name)
@@ -314,23 +355,20 @@ class Relations:
         if f"marker/{key}" in self._made:
             return
         definition = status.get("definition") or run["spec"].get("inline") or {}
-        body = dead_letter(self._run, marker, await self._scheduled(marker, status), definition.get("activities") or ())
+        scheduled = await self._scheduled(marker, {**run, "status": status})
+        body = dead_letter(self._run, marker, scheduled, definition.get("activities") or ())
         with suppress(api.AlreadyExistsError):
             await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
             metrics.DEAD_LETTERS.inc()
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
 
-    async def _scheduled(self, marker: ev.MarkerRecorded, status: Status) -> ev.ActivityTaskScheduled | None:
+    async def _scheduled(self, marker: ev.MarkerRecorded, run: api.Object) -> ev.ActivityTaskScheduled | None:
         """The event that scheduled the activity of a marker: in the status, or sealed already."""
         number = (marker.details or {}).get("scheduledEventId", 0)
-        events = (status.get("history") or {}).get("events") or []
-        found = [event for event in events if event["eventId"] == number]
-        if not found and (status.get("history") or {}).get("segments"):
-            of_run = f"spec.workflowRun.runId={self._run.uid}"
-            url = api.path(api.PERDURE, self._run.namespace, "historysegments")
-            for segment in await self._client.list_all(url, fieldSelector=of_run):
-                found += [event for event in segment["spec"]["events"] if event["eventId"] == number]
+        found = [event for event in run["status"]["history"]["events"] if event["eventId"] == number]
+        if not found:
+            found = [event for event in (await past_of(self._client, run)).events if event["eventId"] == number]
         event = history.decode_events(found[:1])[0] if found else None
         return event if isinstance(event, ev.ActivityTaskScheduled) else None
 
@@ -370,4 +408,4 @@ def _failure(status: dict[str, Any]) -> Failure | None:
 def _has_successor(status: dict[str, Any]) -> bool:
     """Whether the run goes on in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
-    return bool(events[-1].get("newWorkflowRun"))
+    return bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))

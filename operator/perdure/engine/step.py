@@ -393,7 +393,12 @@ class _Pass:
             case inp.TerminateRequested():
                 self.close(
                     ev.WorkflowExecutionTerminated(
-                        reason=request.reason, details=request.details, identity=request.identity, **self.here
+                        reason=request.reason,
+                        details=request.details,
+                        identity=request.identity,
+                        reset_run=request.reset_run,
+                        reset_event_id=request.reset_event_id,
+                        **self.here,
                     )
                 )
             case inp.PauseRequested() | inp.UnpauseRequested():
@@ -447,7 +452,10 @@ class _Pass:
             case inp.AttemptStarted():
                 self.started(activity, item.time)
             case inp.AttemptWaiting():
-                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason)
+                # The first that is stuck is told in the run's condition, and so is that none is any more.
+                self.durable |= item.stuck and not any(self.state.stuck())
+                stuck = activity.stuck or item.stuck
+                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
                 self.state = self.state.with_activity(waiting)
                 self.durable |= item.worth_telling
             case inp.HeartbeatRead():
@@ -468,8 +476,10 @@ class _Pass:
         """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
         if activity.started_time is None and time is not None:
             time = max(activity.scheduled_time, min(time, self.now))
-            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None)
+            was_stuck = activity.stuck
+            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
             self.state = self.state.with_activity(activity)
+            self.durable |= was_stuck and not any(self.state.stuck())
         return activity
 
     def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
@@ -513,8 +523,8 @@ class _Pass:
         if activity.cancel_requested:
             self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
         elif activity.expiration is not None and self.now + delay >= activity.expiration:
-            late = msgspec.structs.replace(activity, last_failure=failure)
-            self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
+            late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
+            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
         else:
             self.again(activity, failure, delay, losses=activity.losses + 1)
 
@@ -550,6 +560,7 @@ class _Pass:
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,
+                stuck=False,
                 last_failure=msgspec.structs.replace(
                     failure, cause=None, log=failure.log if len(self.state.activities) <= _LOGS_KEPT else None
                 ),
@@ -590,6 +601,7 @@ class _Pass:
                 started_event_id=started_event_id,
                 activity_id=activity.activity_id,
                 attempt=activity.attempt,
+                losses=activity.losses,
                 **attributes,
                 **self.here,
             ),

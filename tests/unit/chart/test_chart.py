@@ -108,7 +108,8 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "deadletters/status": {"patch"},
         "operations": {"get", "list", "watch"},
         "operations/status": {"patch"},
-        "historysegments": {"list"},
+        "historysegments": {"get", "create"},
+        "workflows/status": {"patch"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}

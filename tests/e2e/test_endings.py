@@ -78,8 +78,8 @@ ENDINGS = {
         "OOMKilled",
         ["memory", "resources.limits.memory"],
     ),
-    "a signal": Ending(shell("kill -SEGV $$"), "SIGSEGV", ["SIGSEGV"]),
-    "killed": Ending(shell("sh -c 'kill -KILL $$'"), "SIGKILL", ["SIGKILL"]),
+    "a signal": Ending(shell("exec python -c 'import os; os.abort()'"), "SIGABRT", ["SIGABRT"]),
+    "killed": Ending(shell("python -c 'import os; os.kill(os.getpid(), 9)'"), "SIGKILL", ["SIGKILL"]),
     "no such command": Ending(
         {**shell(""), "container": {"image": IMAGE, "command": ["/no/such/command"]}}, "StartError", ["`command`"]
     ),

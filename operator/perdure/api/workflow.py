@@ -189,7 +189,7 @@ class Activity(SpecModel):
     retry_policy: RetryPolicyChoice | None = None
     """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
 
-    pod_retention: PodRetention = PodRetention()
+    pod_retention: PodRetention | None = None
     """What becomes of the pods of attempts that have ended. Default: those that failed are kept until the run goes."""
 
     result_size: ResultSize = ResultSize.SMALL

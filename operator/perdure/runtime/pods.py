@@ -207,7 +207,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
         **attempt_annotations(run, attempt),
         **texts,
     }
-    if definition.pod_retention != PodRetention():
+    if definition.pod_retention is not None:
         annotations[labels.POD_RETENTION_ANNOTATION] = _retention(definition.pod_retention)
     total = sum(payloads.size(name) + payloads.size(value) for name, value in annotations.items())
     if total > payloads.ANNOTATIONS_LIMIT:

@@ -130,7 +130,8 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     named(manifests, "ClusterRole", "beat")
     operator = named(manifests, "ClusterRole", "perdure")
     assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {"beat"}
-    assert operator_container(manifests)["env"][-1] == {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
+    account = {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
+    assert account in operator_container(manifests)["env"]
 
 
 def test_activities_may_only_renew_leases(render: Render) -> None:
@@ -193,6 +194,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_LOG_LEVEL": "debug",
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
+        "PERDURE_SIDECAR_IMAGE": container["image"],
     }
     probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}

@@ -26,6 +26,9 @@ PARENT_ANNOTATION: Final = "perdure.dev/parent"
 CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 """Annotation on runs that continue or retry another, written by the operator: what they take over from it, JSON."""
 
+START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
+"""Annotation on runs that a `signalWithStart` Operation has started, written by the operator: the signal, JSON."""
+
 RESET_ANNOTATION: Final = "perdure.dev/reset"
 """Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
 

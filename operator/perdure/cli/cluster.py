@@ -65,6 +65,22 @@ class Cluster:
         items: list[Object] = await self._ask(self._client.list_all(url, **asked))
         return items
 
+    async def operations(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all Operations, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        return await self.every("operations", everywhere=everywhere)
+
+    async def operation(self, name: str) -> Object:
+        """Read an Operation.
+
+        Raises:
+            CliError: it is gone, or cannot be read.
+        """
+        return await self.read("Operation", "operations", name)
+
     async def read(self, kind: str, plural: str, name: str) -> Object:
         """Read an object of ours.
 
@@ -84,16 +100,6 @@ class Cluster:
         items: list[Object] = await self._ask(self._client.list_all(url))
         return items
 
-    async def create(self, kind: str, plural: str, body: Object) -> Object:
-        """Create an object of ours.
-
-        Raises:
-            CliError: it is refused.
-        """
-        url = self._api.path(self._api.PERDURE, self.namespace, plural)
-        made: Object = await self._ask(self._client.create(url, body), None, kind)
-        return made
-
     async def delete(self, kind: str, plural: str, name: str) -> None:
         """Delete an object of ours, and what belongs to it.
 
@@ -102,6 +108,17 @@ class Cluster:
         """
         found = await self.read(kind, plural, name)
         await self._ask(self._client.delete(self._path(plural, name), uid=found["metadata"]["uid"]), name, kind)
+
+    async def create(self, plural: str, body: Object) -> Object:
+        """Create an object in the namespace; as the API server has it then.
+
+        Raises:
+            CliError: it was refused.
+        """
+        made: Object = await self._ask(
+            self._client.create(self._api.path(self._api.PERDURE, self.namespace, plural), body)
+        )
+        return made
 
     async def seen(self, run: Object) -> Seen | None:
         """See a run's pods with their Leases, why pods were refused, and its children.
@@ -167,6 +184,8 @@ class Cluster:
         try:
             return await answer
         except self._api.NotFoundError as error:
+            if error.message.startswith("namespaces "):
+                raise CliError(f"there is no namespace `{self.namespace}`; choose another one with -n") from None
             if name is None or name not in error.message:
                 raise CliError(
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
@@ -187,7 +206,8 @@ class Cluster:
             return CliError(f"the API server does not know who you are ({message}); log in again, or use --context")
         if status == 403:  # noqa: PLR2004
             return CliError(
-                f"{message}; ask who runs the cluster for the role `view` in namespace `{self.namespace}`, or choose "
+                f"{message}; ask who runs the cluster for the role `view` (to look), `perdure-on-call` (to ask for something) "
+                f"or `edit` in namespace `{self.namespace}`, or choose "
                 "another namespace with -n"
             )
         if status == 429 or status >= 500:  # noqa: PLR2004

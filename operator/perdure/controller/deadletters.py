@@ -50,6 +50,7 @@ class DeadLetters:
         conditions = set_condition([], kind, True, reason, message, now=time, observed_generation=generation)
         status: dict[str, Any] = {
             "observedGeneration": generation,
+            "phase": kind.value,
             "conditions": [condition.dump() for condition in conditions],
             "completionTime": format_time(time),
         }

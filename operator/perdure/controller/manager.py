@@ -13,7 +13,6 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
-from perdure.controller.deadletters import asks_for_redrive, is_answered
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
@@ -68,6 +67,10 @@ class Manager:
         self._missed["workflowruns"] = 0
         self._take_run(obj, deleted=deleted)
 
+    def see(self, obj: api.Object) -> None:
+        """Take a run that was read as one that a watch tells of."""
+        self._take_run(obj, deleted=False)
+
     def on_pod(self, obj: api.Object, *, deleted: bool) -> None:
         """A watch tells: a pod of some run was seen, changed or deleted."""
         self._missed["pods"] = 0
@@ -95,10 +98,9 @@ class Manager:
         if not deleted:
             self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
-    def on_operation(self, obj: api.Object, *, deleted: bool) -> None:
-        """A watch tells: an Operation was seen or changed. Those on DeadLetters are answered here."""
-        if not deleted and asks_for_redrive(obj) and not is_answered(obj):
-            self._queue.wake(("redrive", obj["metadata"]["namespace"], obj["metadata"]["name"]))
+    def redrive(self, operation: api.Object) -> None:
+        """An Operation asks to re-drive a DeadLetter: do that, and answer it."""
+        self._queue.wake(("redrive", operation["metadata"]["namespace"], operation["metadata"]["name"]))
 
     def _policies_changed(self, namespace: str) -> None:
         for run in self._runs.values():
@@ -179,12 +181,19 @@ class Manager:
 
     async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         try:
-            run = self._runs.get(entry.uid) or await self._fetch(entry)
+            await self.hand(entry, request, then)
         except (api.ApiError, *api.TRANSIENT) as error:
             self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
             self.ask(entry, request, then)
-            return
+
+    async def hand(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Give a run a request, as `ask`, and return when it has it: what is handed one after the other stays in order.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be given.
+        """
+        run = self._runs.get(entry.uid) or await self._fetch(entry)
         if run is None:
             then(Answer(ok=False, reason="TargetNotFound", message=f"WorkflowRun `{entry.name}` was deleted"))
             return
@@ -201,6 +210,12 @@ class Manager:
         if obj["metadata"]["uid"] != entry.uid:
             return None
         return self._runs.get(entry.uid) or self._add(obj)
+
+    def withdraw(self, run_id: str, request_id: str) -> None:
+        """Take a request back; what the run has recorded stays done."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.withdraw(request_id)
 
     def answered(self, entry: Entry, request_id: str) -> None:
         """Tell a run that its answer to a request was recorded by whoever asked."""
@@ -230,6 +245,10 @@ class Manager:
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
 
+    async def learned(self) -> None:
+        """Wait until every run that there was at the beginning is known."""
+        await self._learned.wait()
+
     async def _learn(self) -> None:
         """Know every run that there is before anything is decided about one of them."""
         while True:
@@ -247,7 +266,7 @@ class Manager:
                 return
 
     async def _work(self, key: Key) -> None:
-        await self._learned.wait()
+        await self.learned()
         metrics.QUEUE_DEPTH.set(self._queue.depth)
         match key:
             case ("run", uid):

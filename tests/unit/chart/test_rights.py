@@ -15,7 +15,7 @@ def told() -> dict[str, set[str]]:
     section = text.split("## What the operator may do\n")[1].split("\n## ")[0].split("### ")[0]
     found: dict[str, set[str]] = {}
     for names, verbs in re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE):
-        resources = [name for name in re.findall(r"`([^`]+)`", names) if name not in {"perdure-activity"}]
+        resources = [name for name in re.findall(r"`([^`]+)`", names) if name != "perdure-activity"]
         each = [set(part.split(", ")) for part in verbs.split("; ")]
         for index, resource in enumerate(resources):
             found[resource] = each[index if len(each) > 1 else 0]

@@ -166,7 +166,7 @@ async def _ask(cluster: Cluster, name: str) -> str:
         "metadata": {"generateName": "redrive-", "namespace": cluster.namespace},
         "spec": {"target": {"kind": KIND, "name": name}, "redrive": {}},
     }
-    made = await cluster.create("Operation", "operations", body)
+    made = await cluster.create("operations", body)
     return str(made["metadata"]["name"])
 
 

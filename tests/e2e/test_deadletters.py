@@ -80,7 +80,7 @@ def test_what_was_set_aside_is_done_again_with_the_same_input(namespace: Cluster
 
 
 def test_many_operations_at_once_start_one_run(namespace: Cluster) -> None:
-    name = set_aside(namespace, "order", "raise activity.ApplicationError('never', type='Never')")
+    name = set_aside(namespace, "order", "activity.fail('never', type='Never')")
     manifest = {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "Operation",

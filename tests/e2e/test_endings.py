@@ -78,8 +78,8 @@ ENDINGS = {
         "OOMKilled",
         ["memory", "resources.limits.memory"],
     ),
-    "a signal": Ending(shell("exec python -c 'import os; os.abort()'"), "SIGABRT", ["SIGABRT"]),
-    "killed": Ending(shell("python -c 'import os; os.kill(os.getpid(), 9)'"), "SIGKILL", ["SIGKILL"]),
+    "a signal": Ending(shell("python -c 'import os; os.abort()'; exit $?"), "SIGABRT", ["SIGABRT"]),
+    "killed": Ending(shell("python -c 'import os; os.kill(os.getpid(), 9)'; exit $?"), "SIGKILL", ["SIGKILL"]),
     "no such command": Ending(
         {**shell(""), "container": {"image": IMAGE, "command": ["/no/such/command"]}}, "StartError", ["`command`"]
     ),
@@ -89,7 +89,7 @@ ENDINGS = {
     "an image that is not there": Ending(
         template(
             {
-                "activeDeadlineSeconds": 20,
+                "activeDeadlineSeconds": 45,
                 "containers": [{"name": "main", "image": "localhost/none:1", "imagePullPolicy": "Always"}],
             }
         ),
@@ -99,7 +99,7 @@ ENDINGS = {
     "a ConfigMap that is not there": Ending(
         template(
             {
-                "activeDeadlineSeconds": 15,
+                "activeDeadlineSeconds": 45,
                 "containers": [
                     {"name": "main", "image": IMAGE, "envFrom": [{"configMapRef": {"name": "none"}}]},
                 ],
@@ -111,7 +111,7 @@ ENDINGS = {
     "a volume that is not there": Ending(
         template(
             {
-                "activeDeadlineSeconds": 15,
+                "activeDeadlineSeconds": 45,
                 "volumes": [{"name": "v", "configMap": {"name": "none"}}],
                 "containers": [
                     {

@@ -46,7 +46,7 @@ def test_a_large_result_needs_no_more_than_a_file(namespace: Cluster) -> None:
 
 def test_a_silent_activity_times_out_and_one_that_beats_by_itself_does_not(namespace: Cluster) -> None:
     namespace.start("silent", one_step(work("sleep 300", heartbeatTimeout="5s")))
-    beats = work("sleep 15", heartbeatTimeout="5s", sidecar={"autoHeartbeat": True})
+    beats = work("sleep 30", heartbeatTimeout="20s", sidecar={"autoHeartbeat": True})
     namespace.start("beating", one_step(beats))
     assert namespace.closed("silent")["failure"]["cause"]["timeoutType"] == "Heartbeat"
     assert namespace.closed("beating")["phase"] == "Completed"
@@ -57,7 +57,7 @@ def test_a_cancelled_activity_finds_a_file(namespace: Cluster) -> None:
         "while [ ! -e $PERDURE_FILES/cancelled ]; do touch $PERDURE_FILES/heartbeat; sleep 0.5; done\n"
         'echo \'{"error": {"cancelled": true, "details": "tidied up"}}\' > /dev/termination-log; exit 1'
     )
-    activity = work(script, heartbeatTimeout="10s")
+    activity = work(script, heartbeatTimeout="60s")
     call = {"name": "work", "cancellationType": "WaitCancellationCompleted"}
     spec = {
         "inline": {

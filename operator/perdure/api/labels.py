@@ -56,6 +56,9 @@ INPUT_ANNOTATION: Final = "perdure.dev/input"
 LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the heartbeat details an earlier attempt left, JSON; absent where there are none."""
 
+POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
+"""Annotation on pods: what becomes of them after success and failure, as `Delete/Keep`; absent where that is the default."""
+
 HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/heartbeat-details"
 """Annotation on Leases, written by the pod: details of the last heartbeat, JSON."""
 
@@ -64,6 +67,15 @@ RESULT_ANNOTATION: Final = "perdure.dev/result"
 
 CANCEL_REQUESTED_ANNOTATION: Final = "perdure.dev/cancel-requested"
 """Annotation on Leases, written by the operator: the reason for which the attempt should stop."""
+
+DEAD_LETTER_LABEL: Final = "perdure.dev/dead-letter-id"
+"""Label on runs that re-drive a DeadLetter: its UID."""
+
+DEAD_LETTER_ANNOTATION: Final = "perdure.dev/dead-letter"
+"""Annotation on runs that re-drive a DeadLetter: its name."""
+
+REQUEST_ANNOTATION: Final = "perdure.dev/requested-by"
+"""Annotation on runs that an Operation has asked for: its UID."""
 
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""

@@ -333,6 +333,9 @@ class EventReason(StrEnum):
     CIRCUIT_OPENED = "CircuitOpened"
     """Too many attempts failed in a row; a circuit breaker holds further ones back."""
 
+    CIRCUIT_HALF_OPENED = "CircuitHalfOpened"
+    """A circuit breaker lets one attempt at a time through, to see whether it succeeds."""
+
     CIRCUIT_CLOSED = "CircuitClosed"
     """A circuit breaker lets attempts through again."""
 

@@ -71,9 +71,7 @@ class Cluster:
         Raises:
             CliError: they cannot be read.
         """
-        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "operations")
-        items: list[Object] = await self._ask(self._client.list_all(url))
-        return items
+        return await self.every("operations", everywhere=everywhere)
 
     async def operation(self, name: str) -> Object:
         """Read an Operation.
@@ -81,8 +79,35 @@ class Cluster:
         Raises:
             CliError: it is gone, or cannot be read.
         """
-        found: Object = await self._ask(self._client.get(self._path("operations", name)), name, "Operation")
+        return await self.read("Operation", "operations", name)
+
+    async def read(self, kind: str, plural: str, name: str) -> Object:
+        """Read an object of ours.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path(plural, name)), name, kind)
         return found
+
+    async def every(self, plural: str, *, everywhere: bool = False) -> list[Object]:
+        """Read all objects of a kind of ours, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, plural)
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def delete(self, kind: str, plural: str, name: str) -> None:
+        """Delete an object of ours, and what belongs to it.
+
+        Raises:
+            CliError: there is none, or it must not be deleted.
+        """
+        found = await self.read(kind, plural, name)
+        await self._ask(self._client.delete(self._path(plural, name), uid=found["metadata"]["uid"]), name, kind)
 
     async def create(self, plural: str, body: Object) -> Object:
         """Create an object in the namespace; as the API server has it then.
@@ -166,9 +191,10 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
+            way = f"{self._program} list" if kind == "WorkflowRun" else f"kubectl get {kind.lower()}"
             raise GoneError(
                 f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
-                f"`{self._program} list -A`, and choose the namespace with -n"
+                f"`{way} -A`, and choose the namespace with -n"
             ) from None
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error

@@ -9,10 +9,10 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decision
+from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference
 from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
-from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
 
@@ -71,6 +71,7 @@ def first_event(
     given: Any,
     now: datetime,
     *,
+    policy: RetryPolicy | None,
     parent: Parent | None,
     continues: Continuation | None,
 ) -> ev.WorkflowExecutionStarted:
@@ -82,6 +83,7 @@ def first_event(
         workflow_type: What it runs.
         given: Its input, defaults included.
         now: When it begins.
+        policy: How it is retried.
         parent: The run it is a child of.
         continues: The run that it continues or retries; the execution timeout goes on from there.
     """
@@ -99,12 +101,13 @@ def first_event(
         workflow_task_timeout=spec.task_timeout,
         workflow_execution_expiration_time=expiration,
         first_workflow_task_backoff=(continues.backoff if continues else spec.start_delay) or None,
-        retry_policy=retry_policy(spec.retry_policy) if spec.retry_policy else None,
+        retry_policy=policy,
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
         continued_execution_run_id=continues.run_id if continues else None,
         continued_failure=continues.failure if continues else None,
         attempt=continues.attempt if continues else 1,
+        retries_since=continues.retries_since if continues else None,
         parent=ParentReference(
             name=parent.name,
             workflow_id=parent.workflow_id,

@@ -172,8 +172,6 @@ def _check_options(spec: WorkflowRunSpec) -> None:
     findings = []
     if spec.workflow is not None and spec.workflow.type is not None:
         findings.append(Finding("spec.workflow.type", message))
-    if spec.retry_policy is not None and spec.retry_policy.exponential is None:
-        findings.append(Finding("spec.retryPolicy", f"only `exponential`, written in place: anything else {message}"))
     findings += [
         Finding(f"spec.searchAttributes.{name}", "must be 1 to 63 letters, digits, `-`, `_` or `.`: it becomes a label")
         for name in misnamed(spec.search_attributes)

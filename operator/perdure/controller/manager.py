@@ -23,11 +23,13 @@ from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
+from perdure.runtime.deadletters import letter_of
 
 Key = tuple[str, ...]
 """``("run", uid)``; ``("workflow", namespace, name)``;
 ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
-for a closed run that is removed when its time is over."""
+for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
+``("letter", namespace, name)`` for a DeadLetter; ``("redrive", namespace, name)`` for an Operation that asks to re-drive one."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -56,6 +58,7 @@ class Manager:
         self._missed = {"workflowruns": 0, "pods": 0}
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
+        tools.policies.changed = self._policies_changed
 
     # Watch events
 
@@ -87,6 +90,21 @@ class Manager:
             self._queue.wake(key)
         for run in self._runs.values():
             if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
+                self._queue.wake(("run", run.ref.uid))
+
+    def on_policy(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a RetryPolicy was seen, changed or deleted."""
+        self._tools.policies.observe(obj, deleted=deleted)
+        if not deleted:
+            self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def redrive(self, operation: api.Object) -> None:
+        """An Operation asks to re-drive a DeadLetter: do that, and answer it."""
+        self._queue.wake(("redrive", operation["metadata"]["namespace"], operation["metadata"]["name"]))
+
+    def _policies_changed(self, namespace: str) -> None:
+        for run in self._runs.values():
+            if run.ref.namespace == namespace and run.observe_policies():
                 self._queue.wake(("run", run.ref.uid))
 
     def _take_run(self, obj: api.Object, *, deleted: bool) -> None:
@@ -122,6 +140,13 @@ class Manager:
             before, after = self.directory.drop(obj["metadata"]["uid"]), None
         else:
             before, after = self.directory.put(obj)
+        letter = letter_of(obj)
+        if (
+            letter is not None
+            and not deleted
+            and (before is None or before.standing is not getattr(after, "standing", None))
+        ):
+            self._queue.wake(("letter", obj["metadata"]["namespace"], letter))
         known = before or after
         if known is None or (
             before and after and (before.standing, before.successor) == (after.standing, after.successor)
@@ -231,6 +256,8 @@ class Manager:
                 for namespace in self._namespaces:
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
                         self.directory.put(obj)
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+                        self.on_policy(obj, deleted=False)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -241,23 +268,30 @@ class Manager:
     async def _work(self, key: Key) -> None:
         await self.learned()
         metrics.QUEUE_DEPTH.set(self._queue.depth)
-        if key[0] == "pod":
-            await self._release_orphan(key)
-            return
-        if key[0] == "workflow":
-            _, namespace, name = key
-            self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
-            return
-        if key[0] == "expiry":
-            await self._remove_expired(key)
-            return
-        run = self._runs.get(key[1])
+        match key:
+            case ("run", uid):
+                await self._advance(key, uid)
+            case ("pod", *_):
+                await self._release_orphan(key)
+            case ("expiry", *_):
+                await self._remove_expired(key)
+            case ("workflow", namespace, name):
+                self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
+            case ("policy", namespace, name):
+                await self._tools.policies.reconcile(namespace, name)
+            case ("letter", namespace, name):
+                await self._tools.letters.reconcile(namespace, name)
+            case ("redrive", namespace, name):
+                await self._tools.letters.answer(namespace, name)
+
+    async def _advance(self, key: Key, uid: str) -> None:
+        run = self._runs.get(uid)
         if run is None:
             return
         with metrics.PASSES.time():
             wake = await run.advance()
         if run.done:
-            self._runs.pop(key[1], None)
+            self._runs.pop(uid, None)
             self._queue.forget(key)
         else:
             self._queue.wake_at(key, wake)
@@ -340,6 +374,8 @@ class Manager:
             runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
             selector = labels.RUN_ID_LABEL
             pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
+            for obj in await client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+                self.on_policy(obj, deleted=False)
             there.update(obj["metadata"]["uid"] for obj in (*runs, *pods))
             for kind, found, take in (("workflowruns", runs, self._take_run), ("pods", pods, self._take_pod)):
                 late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
@@ -389,7 +425,7 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
 def _has_chores(run: api.Object) -> bool:
     """Whether a closed run has something left to do: children to close, a successor to make, a signal to give."""
     state = (run.get("status") or {}).get("state") or {}
-    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor"))
+    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
 
 
 def _expiry(run: api.Object) -> datetime | None:

@@ -24,6 +24,7 @@ from perdure.api.common import mistakes
 from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset
 from perdure.api.reasons import ConditionReason
 from perdure.controller.answers import Answers, arrival, identity
+from perdure.controller.deadletters import asks_for_redrive
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Entry
 from perdure.controller.queue import KeyedQueue
@@ -113,6 +114,8 @@ class Operations:
         elif done:
             self._queue.wake_at(_key("expiry", obj), _expiry(obj))
             self._have_forgotten(obj, datetime.fromisoformat(done))
+        elif asks_for_redrive(obj):
+            self._runs.redrive(obj)
         elif uid not in self._asked:  # what a run was handed, its answer takes further
             self._queue.wake(_target(obj))
 

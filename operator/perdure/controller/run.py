@@ -25,9 +25,11 @@ from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts
 from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
 from perdure.controller.commit import Record
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
 from perdure.controller.directory import Entry, Taken, Wait, entry_of
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
 from perdure.controller.resetting import ResetRefusedError, fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
@@ -35,14 +37,16 @@ from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
+from perdure.engine.recording import POLICY_NOT_FOUND, resolved
 from perdure.engine.resetting import begin
+from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.state import State, apply
 from perdure.engine.step import Answer, Transition, next_wake, start, step, terminate
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.interpreter import Interpreter, Refuser, load_memory, progress
-from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
@@ -64,6 +68,8 @@ class Tools:
     client: api.Client
     pods: Pods
     definitions: Definitions
+    policies: Policies
+    letters: DeadLetters
     recorder: Recorder
 
 
@@ -102,7 +108,10 @@ class Run:
         self._definitions = tools.definitions
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, self.ref)
-        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused, self._teller.pod_waits)
+        self._policies = tools.policies
+        self._attempts = Attempts(
+            tools.pods, tools.policies, self.ref, self._teller.pod_refused, self._teller.pod_waits
+        )
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
@@ -113,6 +122,8 @@ class Run:
         self._segments = Segments(tools.client, self.ref)
         self._inbox: list[_Asked] = []
         self._forgotten: list[inputs.RequestForgotten] = []
+        self._reported: set[str] = set()
+        self._decide_again = False
         self._conflicts = 0
 
     # Observing
@@ -148,6 +159,14 @@ class Run:
     def observe_pod_gone(self, pod: api.Object) -> None:
         """One of the run's pods has disappeared."""
         self._attempts.observe_gone(pod)
+
+    def observe_policies(self) -> bool:
+        """A RetryPolicy of the namespace is another now, or its circuit lets more through; whether the run has waited for it."""
+        if self._state is None:
+            return True
+        task = self._state.task
+        self._decide_again |= task is not None and task.reason == POLICY_NOT_FOUND
+        return self._attempts.ask_circuits_again() or self._decide_again
 
     def observe_child(self, uid: str) -> None:
         """A run that has this one as its parent has started, closed or gone."""
@@ -216,8 +235,11 @@ class Run:
         await self._attempts.finish_leaving()
         await self._attempts.pass_on_cancellations(state)
         for activity in self._attempts.missing(state, now):
-            await self._record.confirm()
-            await self._attempts.make(activity, now)
+            if await self._attempts.admitted(activity, now):
+                await self._record.confirm()
+                await self._attempts.make(activity, now)
+        if await self._report(state) or self._attempts.untold(state):
+            return now
         if self._relations.has_to_do(state):
             await self._record.confirm()
             await self._relations.follow_up(state, self._record.object, self._record.status)
@@ -227,13 +249,17 @@ class Run:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
         asked, forgotten = list(self._inbox), list(self._forgotten)
         told = await self._relations.gather(state)
+        reported = [key for key in state.reports if key in self._reported]
         observed: list[inputs.RunInput] = [*forgotten, *told]
+        observed += [inputs.ChoreDone(chore=f"report/{key}") for key in reported]
+        if self._decide_again:
+            observed.append(inputs.DecideAgain())
         if not state.closed:
             observed += await self._attempts.gather(state, now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
-        transition = step(state, observed, now, self._decider_now())
+        transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
         if transition.durable:
             try:
                 transition = await self._commit(transition, now, asked=asked)
@@ -243,8 +269,18 @@ class Run:
         self._attempts.retire(transition)
         self._relations.taken(len(told))
         del self._forgotten[: len(forgotten)]
+        self._reported.difference_update(reported)
+        self._decide_again = False
         self._answer(asked, transition)
         return transition.state, transition.more
+
+    async def _report(self, state: State) -> bool:
+        """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
+        for key, report in state.reports.items():
+            if key not in self._reported:
+                await self._policies.report(self.ref.namespace, f"{self.ref.name}/{key}", report)
+                self._reported.add(key)
+        return bool(state.reports)
 
     def _answer(self, asked: list[_Asked], transition: Transition) -> None:
         for each in asked:
@@ -324,7 +360,7 @@ class Run:
 
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:
         """Start the run, if it may and can be started; whether it was."""
-        workflow_type, given = self.ref.name, None
+        workflow_type, given, policy = self.ref.name, None, None
         try:
             if self._reset is not None:
                 await self._begin_from(self._reset, spec, now)
@@ -336,6 +372,7 @@ class Run:
                 wrong = definition.program.check_input(given)
                 if wrong:
                     raise InvalidWorkflowError(wrong, INVALID_INPUT)  # noqa: TRY301 (handled as what `find` raises)
+                policy = await self._find_policies(spec, definition)
                 self._decide_by(definition, spec, now)
         except NotReadyError as error:
             if not any(isinstance(each.request, _ENDS) for each in self._inbox):
@@ -348,7 +385,9 @@ class Run:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
-        first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
+        first = first_event(
+            self.ref, spec, workflow_type, given, now, policy=policy, parent=parent, continues=continues
+        )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.
         first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
@@ -364,6 +403,7 @@ class Run:
             signals,
             requests=() if began_for is None or refused else (began_for.request,),
             paused=spec.start_paused and continues is None and not idle,
+            policies=self._policies.of(self.ref.namespace),
         )
         asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
         if asked:
@@ -373,6 +413,22 @@ class Run:
         self._state = transition.state
         self._answer(asked, transition)
         return True
+
+    async def _find_policies(self, spec: WorkflowRunSpec, definition: Definition) -> RetryPolicy | None:
+        """Make sure that every RetryPolicy that is meant by name is there; the one of the run itself.
+
+        Raises:
+            NotReadyError: one is missing, or cannot be used.
+        """
+        chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
+        own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
+        namespace = self.ref.namespace
+        missing = await self._policies.missing(namespace, definition.program.retry_policies | own)
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            message = f"there is no RetryPolicy {names} in namespace `{namespace}` that can be used"
+            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts when there is one")
+        return None if chosen is None else resolved(chosen, self._policies.of(namespace))
 
     async def _begin_from(self, reset: Reset, spec: WorkflowRunSpec, now: datetime) -> None:
         """Begin with the history of another run, up to a point of it.
@@ -403,7 +459,8 @@ class Run:
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         event = fork.event(self.ref, reset, now)
-        transition = begin(fork.state, event, told, self._decider_now(), fork.requests)
+        policies = self._policies.of(self.ref.namespace)
+        transition = begin(fork.state, event, told, self._decider_now(), fork.requests, policies=policies)
         before = {**self._record.status, "history": past}
         self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
         self._relations.look_again()

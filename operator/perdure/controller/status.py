@@ -245,7 +245,7 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.task:
-        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
+        reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
     verdicts = [_Verdict(succeeded, reason, message)]
     if state.cancel_requested:
         verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))

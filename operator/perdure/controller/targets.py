@@ -28,6 +28,10 @@ class Runs(Peers, Protocol):
         """Take a request back; what the run has recorded stays done."""
         ...
 
+    def redrive(self, operation: api.Object) -> None:
+        """Re-drive the DeadLetter that an Operation is about, and answer it."""
+        ...
+
     def see(self, obj: api.Object) -> None:
         """Take a run that was read as one that a watch tells of."""
         ...

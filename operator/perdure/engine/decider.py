@@ -25,6 +25,11 @@ class UndecidableError(Exception):
     The run stays open; the decider is asked again, with backoff, until someone has mended the reason.
     """
 
+    def __init__(self, message: str, reason: str = "") -> None:
+        """`reason`: one CamelCase word for programs, where there is a better one than that nothing could be decided."""
+        super().__init__(message)
+        self.reason = reason
+
 
 class Decider(Protocol):
     """Decides what a run does next. Deterministic: the same memory and event give the same decision, always and everywhere."""

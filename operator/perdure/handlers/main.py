@@ -14,11 +14,13 @@ import kopf
 import structlog
 
 from perdure import __version__
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
 from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
 from perdure.handlers import login, watch
 from perdure.handlers.settings import settings
@@ -44,6 +46,8 @@ class Options:
     log_level: str = "info"
     activity_identity: str = "perdure-activity"
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
+    sidecar_image: str = "localhost/perdure:0.1.0"
+    """Image of the sidecars of activities that name none: the operator's own."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
 
@@ -59,6 +63,7 @@ class Options:
             port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
+            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
             instance=environment.get("POD_NAME") or socket.gethostname(),
         )
 
@@ -72,11 +77,18 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
         identity = ActivityIdentity(client, options.activity_identity)
+        recorder = Recorder(client, instance=options.instance)
         tools = Tools(
             client=client,
-            pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
+            pods=Pods(
+                client,
+                identity,
+                PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image),
+            ),
             definitions=Definitions(client),
-            recorder=Recorder(client, instance=options.instance),
+            policies=Policies(client, recorder),
+            letters=DeadLetters(client, recorder),
+            recorder=recorder,
         )
         manager = Manager(tools, namespaces=options.namespaces)
         operations = Operations(client, manager, tools.definitions, tools.recorder, namespaces=options.namespaces)

@@ -1,4 +1,6 @@
-"""Metrics, for Prometheus. Labels are namespaces and outcomes, never single runs."""
+"""Metrics, for Prometheus. Labels are namespaces, outcomes and RetryPolicies, never single runs."""
+
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -31,6 +33,40 @@ RUNS_KNOWN = Gauge("perdure_runs_known", "Runs this operator holds in memory.", 
 WATCH_LAG = Counter(
     "perdure_watch_missed", "Objects that a sweep found changed though no watch event had told.", registry=REGISTRY
 )
+
+DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were set aside as DeadLetters.", registry=REGISTRY)
+REDRIVES = Counter("perdure_dead_letter_redrives", "DeadLetters that were run again.", registry=REGISTRY)
+CIRCUITS = Gauge(
+    "perdure_circuit_state",
+    "State of the circuit breakers of RetryPolicies: 1 for the state that one is in, 0 for the others.",
+    ["namespace", "retry_policy", "state"],
+    registry=REGISTRY,
+)
+CIRCUIT_CHANGES = Counter(
+    "perdure_circuit_changes", "Changes of circuit breakers, by the state they went to.", ["state"], registry=REGISTRY
+)
+CIRCUIT_CONFLICTS = Counter(
+    "perdure_circuit_conflicts",
+    "Writes to RetryPolicies that found them changed and were done again.",
+    registry=REGISTRY,
+)
+CIRCUIT_STATES = ("Closed", "Open", "HalfOpen")
+
+
+def show_circuit(namespace: str, policy: str, state: str | None) -> None:
+    """Show the state of a RetryPolicy's circuit breaker; None: it has none."""
+    if state is None:
+        forget_circuit(namespace, policy)
+        return
+    for each in CIRCUIT_STATES:
+        CIRCUITS.labels(namespace=namespace, retry_policy=policy, state=each).set(each == state)
+
+
+def forget_circuit(namespace: str, policy: str) -> None:
+    """Show nothing of a RetryPolicy any more."""
+    for state in CIRCUIT_STATES:
+        with suppress(KeyError):
+            CIRCUITS.remove(namespace, policy, state)
 
 
 def render() -> bytes:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from perdure.api import labels
-from perdure.api.durations import format_duration
+from perdure.api.durations import format_decimal_duration, format_duration
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
@@ -40,6 +40,8 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     run_id: str
     first_run_id: str
     attempt: int = 1
+    retries_since: datetime | None = None
+    """When the first of the runs that retry each other has started."""
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     backoff: timedelta | None = None
@@ -151,6 +153,8 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         name=meta["name"], run_id=meta["uid"], first_run_id=first_run_id(run), expiration=state.expiration
     )
     spec = _same_spec(run)
+    if state.retry_policy is not None:
+        spec["retryPolicy"] = retry_policy_json(state.retry_policy)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         # A run that continues at once, again and again, is slowed down, as by Temporal's server.
         left = SHORTEST_RUN - (closing.event_time - state.start_time)
@@ -161,7 +165,11 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     else:
         assert isinstance(closing, ev.WorkflowExecutionFailed | ev.WorkflowExecutionTimedOut)
         tie = msgspec.structs.replace(
-            tie, attempt=state.attempt + 1, failure=ev.failure_of(closing), backoff=closing.new_run_backoff
+            tie,
+            attempt=state.attempt + 1,
+            retries_since=state.retries_since or state.start_time,
+            failure=ev.failure_of(closing),
+            backoff=closing.new_run_backoff,
         )
     return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run))
 
@@ -286,7 +294,18 @@ def _spec(start: WorkflowStart) -> dict[str, Any]:
 
 
 def retry_policy_json(policy: RetryPolicy) -> dict[str, Any]:
-    """A policy as it is written in place."""
+    """A policy as it is written in place: a run keeps to what was recorded, whatever becomes of the RetryPolicy since."""
+    google = policy.cloud_scheduler
+    if google is not None:
+        return {
+            "cloudScheduler": {
+                "retryCount": google.retry_count,
+                "maxRetryDuration": format_decimal_duration(google.max_retry_duration),
+                "minBackoffDuration": format_decimal_duration(google.min_backoff_duration),
+                "maxBackoffDuration": format_decimal_duration(google.max_backoff_duration),
+                "maxDoublings": google.max_doublings,
+            }
+        }
     written: dict[str, Any] = {
         "initialInterval": format_duration(policy.initial_interval),
         "backoffCoefficient": f"{policy.backoff_coefficient:g}",

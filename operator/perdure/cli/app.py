@@ -17,12 +17,14 @@ VERBS = {
     "history": "perdure.cli.verbs.history",
     "list": "perdure.cli.verbs.list_runs",
     "replay": "perdure.cli.verbs.replay",
+    "schedule": "perdure.cli.verbs.schedule",
     "simulate": "perdure.cli.verbs.simulate",
     "test": "perdure.cli.verbs.test",
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
 }
-"""The module of each verb, in the order of the help: it has `command`, a function for typer, and `HELP`."""
+"""The module of each verb, in the order of the help: it has `HELP`, and `command`, a function for typer. One with verbs of
+its own has `COMMANDS` instead: a function and its help for each."""
 
 _HELP = """Durable workflows on Kubernetes: see and follow what runs.
 
@@ -63,7 +65,14 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     for name in verbs:
         module = importlib.import_module(VERBS[name])
         text = module.HELP.format(program=program)
-        app.command(name, help=text, context_settings=settings)(_told(module.command))
+        if not hasattr(module, "COMMANDS"):
+            app.command(name, help=text, context_settings=settings)(_told(module.command))
+            continue
+        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
+        group.callback()(_root)
+        for verb, (command, told) in module.COMMANDS.items():
+            group.command(verb, help=told.format(program=program), context_settings=settings)(_told(command))
+        app.add_typer(group, name=name, help=text)
     return app
 
 

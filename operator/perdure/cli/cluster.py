@@ -52,6 +52,15 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path("workflowruns", name)), name)
         return found
 
+    async def schedule(self, name: str) -> Object:
+        """Read a Schedule.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, kind="Schedule")
+        return found
+
     async def runs(self, *, everywhere: bool = False) -> list[Object]:
         """Read all WorkflowRuns, of the namespace or of all namespaces.
 
@@ -106,7 +115,7 @@ class Cluster:
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))
 
-    async def _ask(self, answer: Any, name: str | None = None) -> Any:
+    async def _ask(self, answer: Any, name: str | None = None, *, kind: str = "WorkflowRun") -> Any:
         try:
             return await answer
         except self._api.NotFoundError as error:
@@ -115,9 +124,10 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
+            verb = "list" if kind == "WorkflowRun" else f"{kind.lower()} list"
             raise GoneError(
-                f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`; see which ones there are with "
-                f"`{self._program} list -A`, and choose the namespace with -n"
+                f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
+                f"`{self._program} {verb} -A`, and choose the namespace with -n"
             ) from None
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error

@@ -15,22 +15,22 @@ from perdure.schedule.times import Times
 from schedule.oracle import brute_force, spec, utc, walk
 
 CASES = 1_500 if os.environ.get("PERDURE_LONG") else 150
-DAYS = 2
+DAYS = 1
 ODD = {
-    "Lord Howe, half an hour back": ("Australia/Lord_Howe", utc(2026, 4, 3, 12)),
-    "Lord Howe, half an hour forward": ("Australia/Lord_Howe", utc(2026, 10, 2, 12)),
-    "Apia, a day left out": ("Pacific/Apia", utc(2011, 12, 29)),
-    "Casablanca, before Ramadan": ("Africa/Casablanca", utc(2026, 2, 14)),
-    "Casablanca, after Ramadan": ("Africa/Casablanca", utc(2026, 3, 21)),
-    "Troll, two hours forward": ("Antarctica/Troll", utc(2026, 3, 28)),
-    "Troll, two hours back": ("Antarctica/Troll", utc(2026, 10, 24)),
-    "Sao Paulo, no midnight": ("America/Sao_Paulo", utc(2017, 10, 14)),
-    "Sao Paulo, two midnights": ("America/Sao_Paulo", utc(2018, 2, 16, 12)),
-    "Dublin, where winter is the exception": ("Europe/Dublin", utc(2026, 10, 24)),
-    "Berlin forward": ("Europe/Berlin", utc(2026, 3, 28)),
-    "New York back": ("America/New_York", utc(2026, 10, 31)),
-    "Kiritimati, a day left out at New Year": ("Pacific/Kiritimati", utc(2009, 12, 30)),
-    "UTC": ("UTC", utc(2027, 12, 30)),
+    "Lord Howe, half an hour back": ("Australia/Lord_Howe", utc(2026, 4, 4, 3)),
+    "Lord Howe, half an hour forward": ("Australia/Lord_Howe", utc(2026, 10, 3, 3)),
+    "Apia, a day left out": ("Pacific/Apia", utc(2011, 12, 29, 20)),
+    "Casablanca, before Ramadan": ("Africa/Casablanca", utc(2026, 2, 14, 14)),
+    "Casablanca, after Ramadan": ("Africa/Casablanca", utc(2026, 3, 21, 14)),
+    "Troll, two hours forward": ("Antarctica/Troll", utc(2026, 3, 28, 12)),
+    "Troll, two hours back": ("Antarctica/Troll", utc(2026, 10, 24, 12)),
+    "Sao Paulo, no midnight": ("America/Sao_Paulo", utc(2017, 10, 14, 16)),
+    "Sao Paulo, two midnights": ("America/Sao_Paulo", utc(2018, 2, 17, 14)),
+    "Dublin, where winter is the exception": ("Europe/Dublin", utc(2026, 10, 24, 12)),
+    "Berlin forward": ("Europe/Berlin", utc(2026, 3, 28, 12)),
+    "New York back": ("America/New_York", utc(2026, 10, 31, 18)),
+    "Pyongyang, half an hour forward": ("Asia/Pyongyang", utc(2018, 5, 4, 3)),
+    "UTC": ("UTC", utc(2027, 12, 31, 12)),
 }
 
 
@@ -38,6 +38,7 @@ ODD = {
 def test_times_around_an_odd_change_of_clocks_are_those_of_brute_force(name: str) -> None:
     zone, start = ODD[name]
     minutes = walk(zone, start, DAYS)
+    assert zone == "UTC" or any(wall.again or wall.skipped for wall in minutes)
     end = start + timedelta(days=DAYS)
     chance = random.Random(name)
     some = 0

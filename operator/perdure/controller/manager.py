@@ -16,20 +16,24 @@ from perdure.controller import pods as attempts
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.run import Run, Tools
+from perdure.controller.schedule import Schedule
 from perdure.engine import inputs
 from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
+from perdure.schedule.inputs import Answer as ScheduleAnswer
+from perdure.schedule.inputs import Request as ScheduleRequest
 
 Key = tuple[str, ...]
-"""``("run", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
-for a closed run that is removed when its time is over."""
+"""``("run", uid)``; ``("schedule", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known;
+``("expiry", namespace, name, uid)`` for a closed run that is removed when its time is over."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
 _ASK_AGAIN_SECONDS = 1.0
+_CLOCK_JUMP_SECONDS = 1.0
 _OPEN = "Running"
 _DEFAULT_TTL = 86_400
 """Seconds; the API server fills it in, so only an object from before that knows it not."""
@@ -45,11 +49,12 @@ class Manager:
         self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._orphans: dict[Key, api.Object] = {}
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._versions: dict[str, str] = {}
         self._lagging: set[tuple[str, str]] = set()
-        self._missed = {"workflowruns": 0, "pods": 0}
+        self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
 
@@ -73,6 +78,25 @@ class Manager:
         for run in self._runs.values():
             if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
                 self._queue.wake(("run", run.ref.uid))
+
+    def on_schedule(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a Schedule was seen, changed or deleted."""
+        self._missed["schedules"] = 0
+        self._take_schedule(obj, deleted=deleted)
+
+    def _take_schedule(self, obj: api.Object, *, deleted: bool = False) -> None:
+        uid = obj["metadata"]["uid"]
+        self._seen(obj, deleted=deleted)
+        schedule = self._schedules.get(uid)
+        if deleted or obj["metadata"].get("deletionTimestamp"):
+            if schedule is not None:
+                schedule.observe_gone()
+                self._queue.wake(("schedule", uid))
+        elif schedule is None:
+            self._schedules[uid] = Schedule(self._tools.client, self._tools.recorder, self, obj)
+            self._queue.wake(("schedule", uid))
+        elif schedule.observe(obj):
+            self._queue.wake(("schedule", uid))
 
     def _take_run(self, obj: api.Object, *, deleted: bool) -> None:
         uid = obj["metadata"]["uid"]
@@ -112,6 +136,8 @@ class Manager:
             before and after and (before.standing, before.successor) == (after.standing, after.successor)
         ):
             return
+        if known.schedule_uid in self._schedules:
+            self._queue.wake(("schedule", known.schedule_uid))
         parent = self._runs.get(known.parent_uid)
         if parent is not None:
             parent.observe_child(known.uid)
@@ -170,6 +196,32 @@ class Manager:
         if run is not None:
             run.forget(request_id)
 
+    def ask_schedule(
+        self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[ScheduleAnswer], None]
+    ) -> None:
+        """Give a Schedule a request; `then` is called with its answer, once that is recorded.
+
+        A request is dealt with once, by its id: whoever does not know the answer any more may ask again.
+        """
+        schedule = self._schedule(namespace, name)
+        if schedule is None:
+            message = f"there is no Schedule `{name}` in namespace `{namespace}`"
+            then(ScheduleAnswer(ok=False, reason="TargetNotFound", message=message))
+            return
+        schedule.ask(request, then)
+        self._queue.wake(("schedule", schedule.uid))
+
+    def schedule_answered(self, namespace: str, name: str, request_id: str) -> None:
+        """Tell a Schedule that its answer to a request was recorded by whoever asked."""
+        schedule = self._schedule(namespace, name)
+        if schedule is not None:
+            schedule.forget(request_id)
+
+    def _schedule(self, namespace: str, name: str) -> Schedule | None:
+        return next(
+            (s for s in self._schedules.values() if (s.namespace, s.name) == (namespace, name) and not s.gone), None
+        )
+
     def _take_pod(self, obj: api.Object, *, deleted: bool) -> None:
         self._seen(obj, deleted=deleted)
         meta = obj["metadata"]
@@ -199,6 +251,9 @@ class Manager:
                 for namespace in self._namespaces:
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
                         self.directory.put(obj)
+                    # Their closed runs are theirs to remove.
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "schedules")):
+                        self._take_schedule(obj)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -215,6 +270,9 @@ class Manager:
         if key[0] == "expiry":
             await self._remove_expired(key)
             return
+        if key[0] == "schedule":
+            await self._advance_schedule(key)
+            return
         run = self._runs.get(key[1])
         if run is None:
             return
@@ -228,9 +286,27 @@ class Manager:
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._runs))
 
+    async def _advance_schedule(self, key: Key) -> None:
+        schedule = self._schedules.get(key[1])
+        if schedule is None:
+            return
+        wake = await schedule.advance()
+        if schedule.gone:
+            self._schedules.pop(key[1], None)
+            self._queue.forget(key)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.SCHEDULES_KNOWN.set(len(self._schedules))
+
     async def _remove_expired(self, key: Key) -> None:
-        """Remove a closed run whose time to be kept is over; its spec may have been given more time since."""
+        """Remove a closed run whose time to be kept is over; its spec may have been given more time since.
+
+        The runs of a Schedule are kept as long as its history limits say.
+        """
         _, namespace, name, uid = key
+        entry = self.directory.get(uid)
+        if entry is not None and entry.schedule_uid in self._schedules:
+            return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
         try:
             obj = await self._tools.client.get(url)
@@ -284,8 +360,14 @@ class Manager:
             self._versions[meta["uid"]] = meta["resourceVersion"]
 
     async def _sweep_for_ever(self) -> None:
+        ahead = _ahead()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            ahead, before = _ahead(), ahead
+            if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
+                self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
+                for uid in self._schedules:
+                    self._queue.wake(("schedule", uid))
             try:
                 await self.sweep()
             except (api.ApiError, *api.TRANSIENT) as error:
@@ -304,8 +386,13 @@ class Manager:
             runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
             selector = labels.RUN_ID_LABEL
             pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
-            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods))
-            for kind, found, take in (("workflowruns", runs, self._take_run), ("pods", pods, self._take_pod)):
+            schedules = await client.list_all(api.path(api.PERDURE, namespace, "schedules"))
+            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods, *schedules))
+            for kind, found, take in (
+                ("workflowruns", runs, self._take_run),
+                ("pods", pods, self._take_pod),
+                ("schedules", schedules, self._take_schedule),
+            ):
                 late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
                 lagging.update(map(_mark, late))
                 missed = [obj for obj in late if _mark(obj) in self._lagging]
@@ -318,8 +405,36 @@ class Manager:
         for uid, run in list(self._runs.items()):
             if uid not in there and self._swept and uid in self._versions:
                 await self._drop_if_gone(uid, run)
+        for uid, schedule in list(self._schedules.items()):
+            if uid not in there and self._swept and uid in self._versions:
+                await self._drop_schedule_if_gone(uid, schedule)
+        if self._swept:
+            await self._drop_runs_that_are_gone(there)
         self._lagging = lagging
         self._swept = True
+
+    async def _drop_schedule_if_gone(self, uid: str, schedule: Schedule) -> None:
+        try:
+            found = await self._tools.client.get(api.path(api.PERDURE, schedule.namespace, "schedules", schedule.name))
+        except api.NotFoundError:
+            found = None
+        if found is None or found["metadata"]["uid"] != uid:
+            schedule.observe_gone()
+            self._queue.wake(("schedule", uid))
+
+    async def _drop_runs_that_are_gone(self, there: set[str]) -> None:
+        """A schedule waits for its runs: those that were deleted unseen must not stay known for ever."""
+        for entry in self.directory.all():
+            if entry.uid in there or entry.schedule_uid not in self._schedules:
+                continue
+            url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+            try:
+                found = await self._tools.client.get(url)
+            except api.NotFoundError:
+                found = None
+            if found is None or found["metadata"]["uid"] != entry.uid:
+                self.directory.drop(entry.uid)
+                self._queue.wake(("schedule", entry.schedule_uid))
 
     async def _drop_if_gone(self, uid: str, run: Run) -> None:
         url = api.path(api.PERDURE, run.ref.namespace, "workflowruns", run.ref.name)
@@ -339,6 +454,11 @@ class Manager:
             if sweeps >= _DEAD_AFTER_SWEEPS:
                 return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
         return None
+
+
+def _ahead() -> float:
+    """Seconds that the wall clock is ahead of one that is never set."""
+    return now().timestamp() - asyncio.get_running_loop().time()
 
 
 def _owning_run(pod: api.Object) -> tuple[str, str] | None:

@@ -41,6 +41,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.runtime.searching import search_marks
+from perdure.schedule.runs import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
@@ -350,13 +351,14 @@ class Run:
     def _decide_by(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> None:
         self._definition = definition
         self._attempts.activities = definition.program.activities
-        continues = continuation_of(self._record.object)
+        continues, tie = continuation_of(self._record.object), scheduled_by(self._record.object)
         scope = RunScope(
             name=self.ref.name,
             namespace=self.ref.namespace,
             workflow_id=self.ref.workflow_id,
             run_id=self.ref.uid,
             attempt=continues.attempt if continues else 1,
+            schedule=tie.scope() if tie else {},
         )
         given = with_defaults(definition.program, spec.input)
         self._decider = Interpreter(definition.program, scope, input=given, start_time=start_time)

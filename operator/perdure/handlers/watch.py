@@ -12,7 +12,7 @@ _DELETED = "DELETED"
 
 
 def register(registry: kopf.OperatorRegistry, manager: Manager) -> None:
-    """Have kopf tell the manager of runs, of Workflows, and of the pods of runs."""
+    """Have kopf tell the manager of runs, of Workflows, of Schedules, and of the pods of runs."""
 
     @kopf.on.event(GROUP, VERSION, "workflowruns", registry=registry)
     async def run_seen(event: kopf.RawEvent, **_: Any) -> None:
@@ -21,6 +21,10 @@ def register(registry: kopf.OperatorRegistry, manager: Manager) -> None:
     @kopf.on.event(GROUP, VERSION, "workflows", registry=registry)
     async def workflow_seen(event: kopf.RawEvent, **_: Any) -> None:
         manager.on_workflow(dict(event["object"]), deleted=event["type"] == _DELETED)
+
+    @kopf.on.event(GROUP, VERSION, "schedules", registry=registry)
+    async def schedule_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_schedule(dict(event["object"]), deleted=event["type"] == _DELETED)
 
     @kopf.on.event("", "v1", "pods", labels={RUN_ID_LABEL: kopf.PRESENT}, registry=registry)
     async def pod_seen(event: kopf.RawEvent, **_: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.retrypolicy import RetryRules
 from perdure.api.steps import Step
 from perdure.api.workflow import Activity, Handler, WorkflowSpec
 from perdure.engine.retry import RetryPolicy
@@ -94,7 +94,7 @@ def with_defaults(program: Program, given: Any) -> Any:
     return program.input.complete(given)
 
 
-def retry_policy(choice: RetryPolicyChoice | None) -> RetryPolicy:
+def retry_policy(choice: RetryRules | None) -> RetryPolicy:
     """The engine's form of a policy that is written in place; None is Temporal's default."""
     if choice is None or choice.exponential is None:
         return RetryPolicy()

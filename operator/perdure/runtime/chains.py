@@ -112,7 +112,20 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
             tie, attempt=state.attempt + 1, failure=ev.failure_of(closing), backoff=closing.new_run_backoff
         )
     kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != labels.PARENT_RUN_ID_LABEL}
-    return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, kept)
+    successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, kept)
+    return _as_scheduled(successor, run)
+
+
+def _as_scheduled(successor: KubeObject, run: KubeObject) -> KubeObject:
+    """Let a run belong to the Schedule that the one before belongs to."""
+    meta, new = run["metadata"], successor["metadata"]
+    scheduled_by = (meta.get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
+    if scheduled_by:
+        new["annotations"][labels.SCHEDULED_BY_ANNOTATION] = scheduled_by
+    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") == "Schedule"]
+    if owners:
+        new["ownerReferences"] = [*(new.get("ownerReferences") or ()), *owners]
+    return successor
 
 
 def is_child(obj: KubeObject, parent: RunRef, child: PendingChild) -> bool:

@@ -16,11 +16,7 @@ from perdure.api.schedule import OverlapPolicy, PausedBy
 NAME_FORM = "%Y%m%dt%H%M%Sz"
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Base of what is stored."""
-
-
-class Start(_Record):
+class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Something that is to be started, or was."""
 
     nominal: datetime
@@ -52,7 +48,7 @@ class Start(_Record):
         return f"{schedule}-{self.nominal.astimezone(UTC).strftime(NAME_FORM)}{ending}"
 
 
-class Running(_Record):
+class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A run that is open, or about to be made."""
 
     name: str
@@ -70,7 +66,7 @@ class Running(_Record):
     """It is to be terminated."""
 
 
-class Retry(_Record):
+class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A run that has failed and is started again."""
 
     start: Start
@@ -79,7 +75,7 @@ class Retry(_Record):
     first_started: datetime
 
 
-class Backfilling(_Record):
+class Backfilling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A backfill that is not through yet."""
 
     request: str
@@ -89,7 +85,7 @@ class Backfilling(_Record):
     policy: OverlapPolicy
 
 
-class Recent(_Record):
+class Recent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One of the last actions."""
 
     name: str
@@ -99,7 +95,7 @@ class Recent(_Record):
     status: str = "Running"
 
 
-class Paused(_Record):
+class Paused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """That the schedule was paused without its spec saying so."""
 
     by: PausedBy
@@ -107,7 +103,7 @@ class Paused(_Record):
     reason: str = ""
 
 
-class Counts(_Record):
+class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What happened since the schedule was created."""
 
     actions: int = 0
@@ -116,7 +112,7 @@ class Counts(_Record):
     buffer_dropped: int = 0
 
 
-class Answered(_Record):
+class Answered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A request that was dealt with."""
 
     request: str
@@ -126,14 +122,14 @@ class Answered(_Record):
     result: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Handled(_Record):
+class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Times that were dealt with while the clock was ahead."""
 
     after: datetime
     until: datetime
 
 
-class State(_Record):
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a schedule remembers."""
 
     cursor: datetime

@@ -19,6 +19,7 @@ from perdure.engine.events import AnyEvent, WorkflowExecutionStarted
 from perdure.engine.state import State, beside_history_removed
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
+from perdure.schedule.runs import scheduled_by
 
 Json = dict[str, Any]
 
@@ -182,6 +183,7 @@ def check_history(run: Json) -> State:
         workflow_id=first.workflow_id,
         run_id=run["metadata"]["uid"],
         attempt=1,
+        schedule=tie.scope() if (tie := scheduled_by(run)) else {},
     )
     interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
     folded = history.replay(events, interpreter)

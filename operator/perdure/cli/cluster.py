@@ -61,6 +61,48 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, kind="Schedule")
         return found
 
+    async def schedules(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all Schedules, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "schedules")
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def create(self, plural: str, body: Object) -> Object:
+        """Create an object of ours in the namespace.
+
+        Raises:
+            CliError: it is refused.
+        """
+        url = self._api.path(self._api.PERDURE, self.namespace, plural)
+        body = {**body, "metadata": {**body["metadata"], "namespace": self.namespace}}
+        made: Object = await self._ask(self._client.create(url, body))
+        return made
+
+    async def delete_schedule(self, name: str, *, orphan: bool) -> None:
+        """Delete a Schedule, with its runs unless they are to stay.
+
+        Raises:
+            CliError: there is none, or it may not be deleted.
+        """
+        found = await self.schedule(name)
+        how = "Orphan" if orphan else "Background"
+        await self._ask(
+            self._client.delete(self._path("schedules", name), uid=found["metadata"]["uid"], propagation=how), name
+        )
+
+    async def operation(self, name: str) -> Object:
+        """Read an Operation.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("operations", name)), name, kind="Operation")
+        return found
+
     async def runs(self, *, everywhere: bool = False) -> list[Object]:
         """Read all WorkflowRuns, of the namespace or of all namespaces.
 

@@ -12,6 +12,8 @@ from perdure.api.common import mistakes
 from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
 from perdure.cli.errors import CliError
+from perdure.cli.scenarios import read_documents
+from perdure.simulation.cast import BadFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,22 @@ _OVERLAP = {
 }
 _NUMBERED = ("", *_OVERLAP)
 _YEAR = 365 * 86_400
+
+
+def read_foreign(file: str) -> list[Object]:
+    """The manifests of a file; those in a List each.
+
+    Raises:
+        CliError: It cannot be read, or has none.
+    """
+    try:
+        found = read_documents(file)
+    except BadFileError as error:
+        raise CliError(str(error)) from error
+    manifests = [item for each in found if isinstance(each, dict) for item in each.get("items") or [each]]
+    if not manifests:
+        raise CliError(f"{file}: has no manifests")
+    return manifests
 
 
 def convert(manifest: Object, source: str) -> list[Object]:

@@ -1,5 +1,6 @@
 """When a schedule fires: of a manifest, without a cluster, or of an object in one."""
 
+import json
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -77,3 +78,35 @@ def moment(text: str) -> datetime:
             f"`{text}` is no time: write it as in 2026-03-29T00:00:00Z, or 2026-03-29 for its midnight in UTC"
         ) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def read_json(option: str, text: str) -> Any:
+    """Read a value that a user gave as JSON.
+
+    Raises:
+        CliError: It is none.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CliError(f"{option}: `{text}` is no JSON: {error}") from None
+
+
+def new_schedule(name: str, spec: Object) -> Object:
+    """The manifest of a Schedule; what is not given is left out.
+
+    Raises:
+        CliError: It would be refused.
+    """
+    given = {key: value for key, value in spec.items() if value not in (None, [])}
+    manifest = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": name},
+        "spec": given,
+    }
+    try:
+        Schedule.parse(manifest)
+    except ValidationError as error:
+        raise CliError("; ".join(mistakes(error))) from error
+    return manifest

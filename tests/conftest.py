@@ -13,6 +13,18 @@ settings.register_profile("perdure", deadline=None)
 settings.load_profile("perdure")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record", action="store_true", help="write the golden histories anew; see tests/golden/README.md"
+    )
+
+
+@pytest.fixture(scope="session")
+def record(request: pytest.FixtureRequest) -> bool:
+    """Whether golden histories are written anew."""
+    return bool(request.config.getoption("--record"))
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
     """A real cluster. That there is none is a failure: skipping would hide that nothing was tested."""

@@ -11,15 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.engine import history
-from perdure.engine.events import AnyEvent, WorkflowExecutionStarted
+from perdure.engine.events import (
+    AnyEvent,
+    WorkflowExecutionStarted,
+    WorkflowExecutionTerminated,
+    WorkflowExecutionTimedOut,
+)
 from perdure.engine.state import State, beside_history_removed
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.schedule.runs import scheduled_by
+from perdure.runtime.chains import reset_of
+from perdure.runtime.segments import gather
 
 Json = dict[str, Any]
 
@@ -63,6 +71,20 @@ class Cluster:
     def get(self, kind: str, name: str) -> Json | None:
         found = self("get", kind, name, "--ignore-not-found", "-o", "json")
         return json.loads(found) if found else None
+
+    def whole(self, name: str) -> Json:
+        """A WorkflowRun with its whole history in its status: nothing of it may be missing, or other than it was sealed."""
+        run = self.get("workflowrun", name)
+        assert run is not None
+        past = gather(run, self.segments(run))
+        assert past.damage == ()
+        run["status"]["history"]["events"] = past.events
+        return run
+
+    def segments(self, run: Json) -> list[Json]:
+        """The HistorySegments of a run, in their order."""
+        found = self.list("historysegments", f"--field-selector=spec.workflowRun.runId={run['metadata']['uid']}")
+        return sorted(found, key=lambda segment: segment["spec"]["index"])
 
     def list(self, kind: str, *selectors: str) -> list[Json]:
         items: list[Json] = json.loads(self("get", kind, *selectors, "-o", "json"))["items"]
@@ -177,18 +199,22 @@ def check_history(run: Json) -> State:
     first = events[0]
     assert isinstance(first, WorkflowExecutionStarted)
     program = compile_program(WorkflowSpec.parse(run["spec"].get("inline") or run["status"]["definition"]))
+    reset = reset_of(run)
     scope = RunScope(
-        name=run["metadata"]["name"],
+        name=reset.original.name if reset else run["metadata"]["name"],
         namespace=run["metadata"]["namespace"],
         workflow_id=first.workflow_id,
-        run_id=run["metadata"]["uid"],
-        attempt=1,
+        run_id=first.original_execution_run_id,
+        attempt=first.attempt,
         schedule=tie.scope() if (tie := scheduled_by(run)) else {},
     )
     interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
     folded = history.replay(events, interpreter)
-    stored = history.decode_state(run["status"]["state"])
-    stored = beside_history_removed(stored)
+    stored = beside_history_removed(history.decode_state(run["status"]["state"]))
+    folded = beside_history_removed(folded)
+    if isinstance(events[-1], WorkflowExecutionTerminated | WorkflowExecutionTimedOut):
+        # What came in just before the end was decided or not: no event tells, and nobody asks any more.
+        folded, stored = (msgspec.structs.replace(state, memory=None) for state in (folded, stored))
     assert history.encode(folded) == history.encode(stored)
     assert load_memory(folded.memory) == load_memory(stored.memory)
     return folded

@@ -44,7 +44,11 @@ class Block:
 
 
 def pages() -> list[Path]:
-    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("**/*.md"))]
+    return [
+        REPOSITORY / "README.md",
+        REPOSITORY / "examples" / "README.md",
+        *sorted((REPOSITORY / "docs").glob("**/*.md")),
+    ]
 
 
 def blocks_in(page: Path, text: str) -> Iterator[Block]:
@@ -71,4 +75,5 @@ def example_folders() -> list[Path]:
 
 def example_files() -> list[Path]:
     """Files that `kubectl apply -f` takes."""
-    return [file for file in sorted((REPOSITORY / "examples").rglob("*.yaml")) if file.name != "kustomization.yaml"]
+    files = sorted((REPOSITORY / "examples").rglob("*.yaml"))
+    return [file for file in files if file.name != "kustomization.yaml" and file.parent.name != "scenarios"]

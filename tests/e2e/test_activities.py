@@ -301,3 +301,17 @@ def test_describe_shows_why_a_pod_cannot_be_made(namespace: Cluster) -> None:
     namespace.wait("the refusal to be shown", lambda: "exceeded quota: none" in described())
     namespace("delete", "quota", "none")
     assert namespace.closed("refused")["output"] == "done"
+
+
+def test_a_run_tells_once_that_there_is_no_such_image(namespace: Cluster) -> None:
+    work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "localhost/there-is-no-such-image:1"}}
+    namespace.start("missing", one_step(work))
+    condition = namespace.condition("workflowrun", "missing", "AttemptNotStarting")
+    assert "attempt 1 does not start: container" in condition["message"]
+
+    def told() -> list[str]:
+        events = json.loads(namespace("get", "events", "-o", "json"))["items"]
+        return [e["reason"] for e in events if e["involvedObject"]["name"] == "missing"]
+
+    namespace.wait("the Event", lambda: "AttemptNotStarting" in told())
+    assert told().count("AttemptNotStarting") == 1

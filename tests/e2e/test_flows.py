@@ -1,5 +1,7 @@
 """How steps hang together, on a real cluster: the manifests of docs/flows.md, and what runs are to each other."""
 
+from datetime import datetime, timedelta
+
 import pytest
 import yaml
 
@@ -173,10 +175,14 @@ def test_a_signal_reaches_the_other_run_once_and_none_fails_the_step(namespace: 
 def test_a_delayed_run_begins_later_and_a_paused_one_waits(namespace: Cluster) -> None:
     rest = {"name": "rest", "return": {"output": "rested"}}
     namespace.start("delayed", {**inline(rest), "startDelay": "3s"})
+    namespace.start("later", {**inline(rest), "startDelay": "1h"})
     namespace.start("paused", {**inline(rest), "startPaused": True})
-    assert namespace.condition("workflowrun", "delayed", "StartDelayed")["status"] == "Unknown"
+    assert namespace.condition("workflowrun", "later", "StartDelayed")["status"] == "Unknown"
     assert namespace.condition("workflowrun", "paused", "Paused")["status"] in {"True", "Unknown"}
-    assert namespace.closed("delayed")["output"] == "rested"
+    delayed = namespace.closed("delayed")
+    assert delayed["output"] == "rested"
+    created = (namespace.get("workflowrun", "delayed") or {})["metadata"]["creationTimestamp"]
+    assert datetime.fromisoformat(delayed["completionTime"]) - datetime.fromisoformat(created) >= timedelta(seconds=3)
     assert (namespace.get("workflowrun", "paused") or {})["status"]["phase"] == "Paused"
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kube import REPOSITORY, Cluster, check_history, python, recorded
+from kube import Cluster, check_history, python, recorded
 from perdure.engine import events as ev
 
 pytestmark = pytest.mark.cluster
@@ -14,29 +14,6 @@ HELLO = {"steps": [{"name": "hello", "return": {"output": "hello ${input.name}"}
 
 def workflow(name: str, spec: dict[str, object]) -> dict[str, object]:
     return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
-
-
-def test_the_order_flow_survives_the_loss_of_its_pod_half_way(namespace: Cluster) -> None:
-    namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))
-    namespace("apply", "-f", str(REPOSITORY / "examples" / "order-flow" / "run.yaml"))
-
-    def picked_two() -> bool:
-        lease = namespace.get("lease", "order-1001-2-1") or {"metadata": {}}
-        return '"table"' in lease["metadata"].get("annotations", {}).get("perdure.dev/heartbeat-details", "")
-
-    namespace.wait("the heartbeat to tell of two items", picked_two)
-    namespace("delete", "pod", "order-1001-2-1", "--grace-period=1", "--wait=false")
-    status = namespace.closed("order-1001")
-    assert status["phase"] == "Completed"
-    assert status["output"]["charged"] == 349
-    assert status["output"]["message"] == "6 items are on their way with Snail Express"
-    assert status["progress"] == "4/4"
-    run = namespace.get("workflowrun", "order-1001")
-    assert run is not None
-    check_history(run)
-    closed = [e for e in recorded(run) if isinstance(e, ev.ActivityTaskCompleted)]
-    assert [e.attempt for e in closed] == [2, 3, 1]
-    assert closed[0].result["resumedAt"] >= 2
 
 
 def test_steps_see_input_outputs_variables_the_run_and_the_time_of_the_event(namespace: Cluster) -> None:

@@ -16,6 +16,7 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.resetting import begin, reset_event, since
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
 from perdure.engine.state import DEAD_LETTER, State, apply, beside_history_removed
@@ -301,7 +302,7 @@ class World:
             case "beat":
                 return [inp.HeartbeatRead(time=self.now - seconds(3 * variant), details=[1], **which)]
             case "waiting":
-                return [inp.AttemptWaiting(reason="no node", **which)]
+                return [inp.AttemptWaiting(reason="no node", stuck=variant == 1, **which)]
             case "child started":
                 return [inp.ChildStarted(initiated_event_id=child, run_id="c")] * (1 + variant % 2)
             case "child not started":
@@ -430,7 +431,13 @@ class World:
         other = World(self.program)
         other.history = list(self.history[:point])
         other.offset = max((event.event_time - T0).total_seconds() for event in other.history)
-        other.take(step(state, (), other.now, other.decider))
+        first = self.history[0]
+        assert isinstance(first, ev.WorkflowExecutionStarted)
+        told = reset_event(first, point + 1, other.now, base_run_id="r", new_run_id="s", successor="next")
+        again = list(since(state, self.history[point:], "r", signals=True))
+        other.take(begin(state, told, again, other.decider, self.state.requests))
+        assert other.history[point] == told
+        assert other.state.requests == self.state.requests
         other.check_replay()
 
 

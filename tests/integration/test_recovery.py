@@ -27,7 +27,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
     run = RunRef(namespace=namespace.namespace, name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-        found = Attempts(pods, run, lambda _note, _pod: None)
+        found = Attempts(pods, run, lambda _note, _pod: None, lambda _note, _pod: None)
         found.activities = {"work": Activity.parse(python("pass"))}
         yield found
 

@@ -274,8 +274,20 @@ def mistakes(error: ValidationError) -> list[str]:
     Returns:
         Sentences such as ``spec.jitter: must be a duration: …``, in the order of the fields.
     """
+    return [f"{path}: {sentence}".removeprefix(": ") for path, sentence in mistakes_by_path(error)]
+
+
+def mistakes_by_path(error: ValidationError) -> list[tuple[str, str]]:
+    """Tell what is wrong with a manifest: the place of each mistake, and its sentence.
+
+    Args:
+        error: What reading the manifest raised.
+
+    Returns:
+        Pairs such as ``("spec.jitter", "must be a duration: …")``, in the order of the fields.
+    """
     return [
-        f"{field_path(detail['loc'])}: {_sentence(detail)}".removeprefix(": ")
+        (field_path(detail["loc"]), _sentence(detail))
         for detail in error.errors(include_url=False, include_input=False)
     ]
 

@@ -117,6 +117,18 @@ def format_duration(value: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+def show_duration(value: timedelta) -> str:
+    """Write any duration for people, as manifests do; out of range it is the nearest one that can be written.
+
+    Args:
+        value: The duration.
+
+    Returns:
+        For instance `10s`.
+    """
+    return format_duration(min(max(value, timedelta(0)), LONGEST))
+
+
 def format_decimal_duration(value: timedelta) -> str:
     """Write a duration as `format_duration` does, or as decimal seconds where that would lose microseconds.
 

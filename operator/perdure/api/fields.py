@@ -20,6 +20,7 @@ from perdure.api.durations import (
     format_duration,
     parse_duration,
 )
+from perdure.api.names import MAX_WORKFLOW_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +33,6 @@ MAX_NAME = 63
 
 MAX_RESOURCE_NAME = 253
 """Characters of the name of a Kubernetes object."""
-
-MAX_WORKFLOW_ID = 1000
-"""Characters of a workflow id, as in Temporal."""
 
 MAX_EXPRESSION = 4096
 """Characters of an expression."""

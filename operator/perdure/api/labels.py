@@ -32,6 +32,9 @@ SCHEDULE_LABEL: Final = "perdure.dev/schedule"
 SCHEDULED_BY_ANNOTATION: Final = "perdure.dev/scheduled-by"
 """Annotation on runs that a Schedule has started: what they know of it, JSON; `schedule` in expressions."""
 
+RESET_ANNOTATION: Final = "perdure.dev/reset"
+"""Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
+
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (cut with a hash where it exceeds 63 characters)."""
 

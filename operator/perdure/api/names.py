@@ -19,10 +19,10 @@ _HASHED: Final = re.compile("h[a-z2-7]{5}")
 _NOT_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")
 
 
-def _digest(text: str) -> str:
-    """Ten characters of a hash, 50 bits, of which the first is a letter."""
+def _digest(text: str, length: int = 10) -> str:
+    """A letter and so many characters of a hash, of five bits each."""
     words = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()
-    return "h" + words[:10]
+    return "h" + words[:length]
 
 
 def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
@@ -52,6 +52,9 @@ def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
     return f"{readable or 'run'}{ending}"
 
 
+MAX_WORKFLOW_ID: Final = 1000
+"""Characters of a workflow id, as in Temporal."""
+
 MAX_RUN_NAME: Final = 253
 """Characters of a WorkflowRun's name."""
 
@@ -59,6 +62,30 @@ MAX_RUN_NAME: Final = 253
 def child_name(parent: str, initiated_event_id: int) -> str:
     """Name the run of a child: ``<parent>-<event>``, with a hash where the parent's name leaves no room."""
     return _numbered(parent, f"-{initiated_event_id}")
+
+
+_WORKFLOW_ID_HEAD: Final = 200
+"""Characters that a workflow id begins with where it has to be shortened: enough to see where a child comes from."""
+
+
+def child_workflow_id(parent: str, run_id: str, step: str) -> str:
+    """Make the workflow id of a child that is given none: ``<parent>/<run id>/<step>``.
+
+    The ids of children of children grow with each level. One that would be too long becomes ``<its beginning>/<hash of it>``,
+    from which the next levels grow anew.
+
+    Args:
+        parent: Workflow id of the parent.
+        run_id: Of the parent's run: each run of a chain has children of its own.
+        step: Path of the step, unique in that run.
+
+    Returns:
+        At most 1,000 characters, always the same for the same arguments.
+    """
+    whole = f"{parent}/{run_id}/{step}"
+    if len(whole) <= MAX_WORKFLOW_ID:
+        return whole
+    return f"{whole[:_WORKFLOW_ID_HEAD]}/{_digest(whole, 20)}"
 
 
 def successor_name(name: str, uid: str) -> str:
@@ -73,6 +100,33 @@ def successor_name(name: str, uid: str) -> str:
     chained = stem and _HASHED.fullmatch(ending) and number.isdecimal()
     root, count = (stem, int(number) + 1) if chained else (name, 2)
     return _numbered(root, f"-{count}-{_digest(uid)[:6]}")
+
+
+def segment_name(run: str, uid: str, index: int) -> str:
+    """Name the HistorySegment of a run: ``<run>-<hash>-<index>``.
+
+    The hash is of the run's UID: a run that was deleted and made anew under its name does not meet the segments of the one
+    before, which are removed only after a while.
+
+    Args:
+        run: Name of the WorkflowRun.
+        uid: Its UID.
+        index: Number of the segment, from 0.
+    """
+    return _numbered(run, f"-{_digest(uid)}-{index:04}")
+
+
+def reset_name(name: str, operation_uid: str) -> str:
+    """Name the run that a reset makes of another: ``<name>-reset-<hash>``.
+
+    Args:
+        name: Name of the run that is reset; what an earlier reset has added to it is left out.
+        operation_uid: UID of the Operation that asks for it.
+    """
+    base, _, ending = name.rpartition("-")
+    stem, _, word = base.rpartition("-")
+    root = stem if stem and word == "reset" and _HASHED.fullmatch(ending) else name
+    return _numbered(root, f"-reset-{_digest(operation_uid)[:6]}")
 
 
 def _numbered(name: str, ending: str) -> str:

@@ -165,8 +165,8 @@ class Reset(SpecModel):
     rules = (exactly_one_of("event_id", "to"),)
 
     event_id: Positive | None = None
-    """Id of the event up to which the history is kept: a WorkflowTaskStarted, WorkflowTaskCompleted,
-    WorkflowTaskTimedOut or WorkflowTaskFailed event."""
+    """Id of the event up to which the history is kept: one at which the workflow has decided something. Of another
+    one the answer names the next."""
 
     to: ResetPoint | None = None
     """Instead of `eventId`: FirstWorkflowTask or LastWorkflowTask."""

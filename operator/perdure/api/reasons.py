@@ -49,6 +49,10 @@ class ConditionReason(StrEnum):
     PAUSED = "Paused"
     """The run is open, and starts nothing new until it is unpaused."""
 
+    ATTEMPT_NOT_STARTING = "AttemptNotStarting"
+    """The run is open, and something is in the way of a pod of its: no such image, no node with room, a quota. The
+    message says what; the run goes on by itself when that is mended."""
+
     START_DELAYED = "StartDelayed"
     """The run waits for its `startDelay` to pass."""
 
@@ -288,6 +292,9 @@ class EventReason(StrEnum):
 
     POD_REFUSED = "PodRefused"
     """The API server does not take the pod of an attempt for now; it is tried again until schedule-to-start ends."""
+
+    ATTEMPT_NOT_STARTING = "AttemptNotStarting"
+    """The pod of an attempt waits for something that may not come by itself: an image, a node with room."""
 
     DEAD_LETTERED = "DeadLettered"
     """An activity that failed for good was set aside as a DeadLetter."""

@@ -15,6 +15,7 @@ from perdure.cli.errors import CliError, ExitCode
 VERBS = {
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
+    "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
     "replay": "perdure.cli.verbs.replay",
     "schedule": "perdure.cli.verbs.schedule",

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import ModuleType
 
-    from perdure.cli.view.facts import Seen
+    from perdure.cli.view.openings import Seen
     from perdure.kube.access import Access
     from perdure.kube.client import Client
+    from perdure.runtime.segments import Past
 
 Object = dict[str, Any]
 
@@ -103,20 +104,25 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path("operations", name)), name, kind="Operation")
         return found
 
-    async def runs(self, *, everywhere: bool = False) -> list[Object]:
-        """Read all WorkflowRuns, of the namespace or of all namespaces.
+    async def runs(self, *, everywhere: bool = False, phase: str | None = None) -> list[Object]:
+        """Read all WorkflowRuns, of the namespace or of all namespaces, or those of one phase.
 
         Raises:
             CliError: they cannot be read.
         """
         namespace = None if everywhere else self.namespace
         url = self._api.path(self._api.PERDURE, namespace, "workflowruns")
-        items: list[Object] = await self._ask(self._client.list_all(url))
+        asked = {"fieldSelector": f"status.phase={phase}"} if phase else {}
+        items: list[Object] = await self._ask(self._client.list_all(url, **asked))
         return items
 
     async def seen(self, run: Object) -> Seen | None:
-        """See a run's pods and their Leases, and why pods were refused; None where the user may not look, or nobody can."""
-        from perdure.cli.live import refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
+        """See a run's pods with their Leases, why pods were refused, and its children.
+
+        Returns:
+            What there is to see; None where the user may not look, or nobody can.
+        """
+        from perdure.cli.live import children_selector, refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
 
         namespace = run["metadata"]["namespace"]
         found: list[list[Object]] = []
@@ -124,7 +130,10 @@ class Cluster:
             (self._api.CORE, "pods", {"labelSelector": selector(run)}),
             (self._api.COORDINATION, "leases", {"labelSelector": selector(run)}),
             (self._api.CORE, "events", {"fieldSelector": refusals(run)}),
+            (self._api.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
         ):
+            if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
+                continue
             try:
                 url = self._api.path(group, namespace, plural)
                 found.append(await self._client.list_all(url, **asked))
@@ -136,23 +145,33 @@ class Cluster:
                 return None
         return see(run, *found)
 
-    async def events(self, run: Object) -> list[Object]:
-        """The whole history of a run, sealed segments included.
+    async def past(self, run: Object) -> Past:
+        """The whole history of a run, sealed segments included, and what is wrong with it.
 
         Raises:
             CliError: the segments cannot be read.
         """
-        history = (run.get("status") or {}).get("history") or {}
-        events: dict[int, Object] = {}
-        if history.get("segments"):
+        from perdure.runtime.segments import gather  # noqa: PLC0415 - see the docstring of the module
+
+        found: list[Object] = []
+        if ((run.get("status") or {}).get("history") or {}).get("segments"):
             url = self._api.path(self._api.PERDURE, run["metadata"]["namespace"], "historysegments")
             of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
-            segments = await self._ask(self._client.list_all(url, fieldSelector=of_run))
-            for segment in segments:
-                events |= {event["eventId"]: event for event in segment["spec"]["events"]}
-        # A segment is sealed before its events leave the status: between the two an event stands in both.
-        events |= {event["eventId"]: event for event in history.get("events") or []}
-        return [events[number] for number in sorted(events)]
+            found = await self._ask(self._client.list_all(url, fieldSelector=of_run))
+        return gather(run, found)
+
+    async def with_past(self, run: Object) -> Object:
+        """The run with all that is left of its history in its status.
+
+        Raises:
+            CliError: the segments cannot be read.
+        """
+        status = run.get("status") or {}
+        history = status.get("history") or {}
+        if not history.get("segments"):
+            return run
+        past = await self.past(run)
+        return {**run, "status": {**status, "history": {**history, "events": past.events}}}
 
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))

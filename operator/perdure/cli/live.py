@@ -1,4 +1,4 @@
-"""From the pods, Leases and Events of a run to what is known of its attempts just now. Pure.
+"""From the pods, Leases, Events and children of a run to what is known of its attempts just now. Pure.
 
 The status of a run hears of a started pod or a heartbeat only with the next commit; who looks wants to know now.
 """
@@ -8,10 +8,11 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.labels import RUN_ID_LABEL
+from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
 from perdure.api.reasons import EventReason
 from perdure.api.workflow import Activity
-from perdure.cli.view.facts import Seen, Sight
+from perdure.cli.view.openings import ChildSight, Seen, Sight
+from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import PodStatus
@@ -31,14 +32,26 @@ def refusals(run: Object) -> str:
     return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
 
 
-def see(run: Object, pods: Iterable[Object], leases: Iterable[Object], events: Iterable[Object] = ()) -> Seen:
-    """Read what the cluster shows of a run's attempts.
+def children_selector(run: Object) -> str:
+    """The label selector of a run's children."""
+    return f"{PARENT_RUN_ID_LABEL}={run['metadata']['uid']}"
+
+
+def see(
+    run: Object,
+    pods: Iterable[Object],
+    leases: Iterable[Object],
+    events: Iterable[Object] = (),
+    children: Iterable[Object] = (),
+) -> Seen:
+    """Read what the cluster shows of a run's attempts and children.
 
     Args:
         run: The WorkflowRun.
         pods: Its pods.
         leases: Its Leases; none where they may not be read.
         events: The Events that tell of refused pods; none where they may not be read.
+        children: Its children, with the later runs of their chains.
 
     Returns:
         What is known just now.
@@ -54,7 +67,32 @@ def see(run: Object, pods: Iterable[Object], leases: Iterable[Object], events: I
             sights[name] = _sight(by_name[name], beats.get(name, {}), definitions.get(entry.get("activity")))
         elif name in refused:
             sights[name] = Sight(waits_for=refused[name])
-    return Seen(pods=frozenset(by_name), sights=sights)
+    return Seen(pods=frozenset(by_name), sights=sights, children=_children(run, children))
+
+
+def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
+    """The newest run of each child's chain."""
+    found: dict[int, ChildSight] = {}
+    for child in sorted(children, key=_age):
+        tie = parent_of(dict(child))
+        if tie is not None and tie.run_id == run["metadata"]["uid"]:
+            status = child.get("status") or {}
+            found[tie.initiated_event_id] = ChildSight(
+                name=child["metadata"]["name"],
+                phase=str(status.get("phase") or "Pending"),
+                progress=str(status.get("progress") or ""),
+            )
+    return found
+
+
+def _age(run: Object) -> tuple[str, bool, str]:
+    """Of two runs made in the same second the one that is open is the newer one."""
+    status = run.get("status") or {}
+    return (
+        str(run["metadata"].get("creationTimestamp")),
+        not status.get("completionTime"),
+        str(status.get("startTime")),
+    )
 
 
 def _sight(pod: dict[str, Any], lease: dict[str, Any], definition: Activity | None) -> Sight:

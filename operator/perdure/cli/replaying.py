@@ -9,15 +9,16 @@ import pydantic
 import yaml
 
 from perdure.api.common import mistakes
+from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import WorkflowSpec
 from perdure.cli.errors import CliError
 from perdure.cli.view.difference import Difference
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import UndecidableError
+from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
-from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.schedule.runs import scheduled_by
 
@@ -122,8 +123,14 @@ def replay(
         attempt=first.attempt,
         schedule=tie.scope() if tie else {},
     )
+    wrong = program.check_input(first.input)
+    decider: Decider = (
+        Refuser("; ".join(map(str, wrong)), ConditionReason.INVALID_INPUT.value)
+        if wrong
+        else Interpreter(program, scope, input=first.input, start_time=first.event_time)
+    )
     try:
-        history.replay(events, Interpreter(program, scope, input=first.input, start_time=first.event_time))
+        history.replay(events, decider)
     except history.NondeterminismError as error:
         return Difference(error.number, error.event, error.command)
     except UndecidableError as error:
@@ -134,7 +141,6 @@ def replay(
 
 
 def _compile(definition: dict[str, Any] | None) -> Program | str:
-
     try:
         return compile_program(WorkflowSpec.parse(definition))
     except pydantic.ValidationError as error:

@@ -7,22 +7,11 @@ from typing import Any
 
 import yaml
 
+from perdure.cli.documents import STDIN, Loader
 from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
 from perdure.simulation.world import EndlessError, World
-
-STDIN = "-"
-
-
-class _Loader(yaml.SafeLoader):
-    """Times stay the text that they are, as kubectl reads them."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 Result = tuple[Scenario, Report]
 
@@ -108,7 +97,7 @@ def read_documents(file: str) -> list[Any]:
     """
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
-        return [data for data in yaml.load_all(text, Loader=_Loader) if data is not None]
+        return [data for data in yaml.load_all(text, Loader=Loader) if data is not None]
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise BadFileError(

@@ -15,17 +15,21 @@ from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError,
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, State
-from perdure.engine.step import Transition
+from perdure.engine.step import AttemptOutcome, Transition
 from perdure.kube import client as api
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.outcomes import look_again_at, outcome
-from perdure.runtime.waiting import waiting_reason
+from perdure.runtime.waiting import hinders, waiting_reason
 
 _FIRST_REFUSAL = timedelta(seconds=1)
 _LONGEST_REFUSAL = timedelta(minutes=1)
+_PATIENCE = timedelta(seconds=5)
+"""How long something may be in the way of an attempt before it is told: much of it passes by itself."""
 _LONGEST_REASON = 1_024
 """Characters of what is told of a refusal; it rides in the run's status."""
+_WORTH_READING = {AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT, AttemptOutcome.LOST}
+"""Attempts that end so leave their pod until the run goes: somebody will want its log."""
 
 
 @dataclass(slots=True)
@@ -40,13 +44,23 @@ class _Blocked:
 class Attempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time."""
 
-    def __init__(self, pods: Pods, run: RunRef, refused: Callable[[str, str], None]) -> None:
-        """`refused` is told, once for each attempt, why its pod cannot be made for now, and the pod's name."""
+    def __init__(
+        self, pods: Pods, run: RunRef, refused: Callable[[str, str], None], hindered: Callable[[str, str], None]
+    ) -> None:
+        """Begin to look after a run's attempts.
+
+        Args:
+            pods: Where pods are made and read.
+            run: The run.
+            refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
+            hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
+        """
         self.activities: Mapping[str, Activity] = {}
         """The definitions, by name; known once the run's definition is."""
         self._api = pods
         self._run = run
         self._tell_refused = refused
+        self._tell_hindered = hindered
         self._pods: dict[PodKey, api.Object | None] = {}  # None: it was there, and has disappeared
         self._made: set[PodKey] = set()  # attempts whose pod, and Lease if they have one, are known to have been made
         self._unread: set[PodKey] = set()
@@ -55,6 +69,8 @@ class Attempts:
         self._leaving: dict[str, tuple[api.Object, bool]] = {}
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
         self._blocked: dict[PodKey, _Blocked] = {}
+        self._hindered: dict[PodKey, datetime] = {}  # since when something is in the way of an attempt
+        self._told_of: PodKey | None = None  # the one that was told of: one tells for all
         self._impossible: list[inputs.AttemptFailed] = []
 
     @property
@@ -119,17 +135,27 @@ class Attempts:
                 observed += await self._read(activity, self._pods[key], now)
         for activity in state.activities.values():
             observed += await self._look_up_if_due(activity, now)
-            observed += self._waiting(activity)
+            observed += self._waiting(activity, state, now)
         return observed
 
-    def _waiting(self, activity: PendingActivity) -> list[inputs.AttemptInput]:
-        """Why an attempt has not started, for the next commit and for the message of a timeout."""
+    def _waiting(self, activity: PendingActivity, state: State, now: datetime) -> list[inputs.AttemptInput]:
+        """Why an attempt has not started; once something has been in its way for a while, it is told."""
         key = _key(activity)
         pod, blocked = self._pods.get(key), self._blocked.get(key)
         reason = waiting_reason(pod, self._definition(activity)) if pod else blocked and _cut(blocked.message)
-        if activity.started_time is not None or not reason or reason == activity.waiting_reason:
+        if activity.started_time is not None or not reason or not hinders(reason):
+            self._hindered.pop(key, None)
+        if activity.started_time is not None or not reason:
             return []
-        return [inputs.AttemptWaiting(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, reason=reason)]
+        stuck = hinders(reason) and now - self._hindered.setdefault(key, now) >= _PATIENCE
+        if stuck and pod and not any(state.stuck()) and self._told_of not in self._hindered:
+            self._told_of = key
+            note = f"Step {activity.activity_id}: attempt {activity.attempt} does not start: {reason}"
+            self._tell_hindered(note, pod["metadata"]["name"])
+        if reason == activity.waiting_reason and (activity.stuck or not stuck):
+            return []
+        told = {"scheduled_event_id": key.scheduled_event_id, "attempt": key.attempt}
+        return [inputs.AttemptWaiting(**told, reason=reason, stuck=stuck)]
 
     async def _read(
         self, activity: PendingActivity, pod: api.Object | None, now: datetime
@@ -252,7 +278,7 @@ class Attempts:
             self._pulses.pop(key, None)
             self._told_to_stop.discard(key)
             if pod is not None:
-                self._leaving[pod["metadata"]["uid"]] = (pod, not attempt.succeeded)
+                self._leaving[pod["metadata"]["uid"]] = (pod, attempt.outcome in _WORTH_READING)
 
     def sort_out(self, state: State) -> None:
         """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""
@@ -286,7 +312,9 @@ class Attempts:
         self._blocked = {
             key: blocked for key, blocked in self._blocked.items() if _due(state, key) and key not in self._made
         }
+        self._hindered = {key: since for key, since in self._hindered.items() if _due(state, key)}
         times = [blocked.until for blocked in self._blocked.values()]
+        times += [since + _PATIENCE for since in self._hindered.values()]
         times += [
             self._pulse(activity, now).look_at(activity.heartbeat_timeout)
             for activity in state.activities.values()

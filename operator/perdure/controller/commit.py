@@ -32,7 +32,7 @@ class Record:
     @property
     def outdated(self) -> bool:
         """Whether a watch has shown something newer than what is known here."""
-        return self._newest != self._version and not _older(self._newest, self._version)
+        return self._newest != self._version and not api.older(self._newest, self._version)
 
     def observe(self, obj: api.Object) -> bool:
         """A watch shows the run; whether that is news: our own writes come back too, some before their answers."""
@@ -122,8 +122,3 @@ class Record:
     @property
     def _unchanged(self) -> Operation:
         return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
-
-
-def _older(version: str, than: str) -> bool:
-    """Whether a resourceVersion comes before another; they are numbers that grow (KEP-5504)."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -13,8 +13,8 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import WorkflowSpec
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.kube import client as api
-from perdure.language.compiler import compile_program
-from perdure.language.program import Finding, InvalidWorkflowError, Program
+from perdure.language.checks import check
+from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
 from perdure.runtime.searching import misnamed
 
 MAX_INPUT = 256 * 1024
@@ -43,12 +43,24 @@ class Definition:
     """The definition as JSON where it came from a Workflow: kept with the run, so that later edits do not reach it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What is known of a definition."""
+
+    program: Program | None
+    """None where it cannot be interpreted at all."""
+    broken: tuple[Finding, ...]
+    """Why that is so."""
+    findings: tuple[Finding, ...]
+    """Everything that was found, warnings included."""
+
+
 class Definitions:
     """Finds and compiles definitions; equal ones are compiled once, and so are those that cannot be run."""
 
     def __init__(self, client: api.Client) -> None:
         self._client = client
-        self._compiled: OrderedDict[bytes, Program | list[Finding]] = OrderedDict()
+        self._compiled: OrderedDict[bytes, _Compiled] = OrderedDict()
         self._cached = 0
         self._compiling = asyncio.Lock()
 
@@ -85,18 +97,43 @@ class Definitions:
         if snapshot is None:
             if spec.inline is None:
                 raise InvalidWorkflowError([Finding("status.definition", "is missing")])
-            return Definition(await self.compile(spec.inline.dump()), name, None)
+            return Definition(await self.compile(spec.inline.dump(), pinned=True), name, None)
         workflow = spec.workflow.name if spec.workflow else None
-        return Definition(await self.compile(snapshot), workflow or name, snapshot)
+        return Definition(await self.compile(snapshot, pinned=True), workflow or name, snapshot)
 
-    async def compile(self, spec: dict[str, Any]) -> Program:
+    async def compile(self, spec: dict[str, Any], *, pinned: bool = False) -> Program:
         """Compile a definition, or find it compiled.
+
+        Args:
+            spec: The definition.
+            pinned: For a run that has started already: that it will fail is no reason to stop it.
+
+        Raises:
+            InvalidWorkflowError: it cannot be run.
+        """
+        compiled = await self._look(spec)
+        errors = [finding for finding in compiled.findings if finding.severity is Severity.ERROR]
+        if errors and not pinned:
+            raise InvalidWorkflowError(errors)
+        if compiled.program is None:
+            raise InvalidWorkflowError(list(compiled.broken))
+        return compiled.program
+
+    async def findings(self, spec: dict[str, Any]) -> tuple[Finding, ...]:
+        """Everything that static checks find in a definition, the errors first."""
+        try:
+            return (await self._look(spec)).findings
+        except InvalidWorkflowError as error:
+            return tuple(error.findings)
+
+    async def _look(self, spec: dict[str, Any]) -> _Compiled:
+        """Compile and check a definition, or find it done.
 
         A large one takes seconds. It is compiled in a thread, so that everything else goes on meanwhile, and one at a time, so
         that the threads do not take the interpreter away from it.
 
         Raises:
-            InvalidWorkflowError: it cannot be run.
+            InvalidWorkflowError: it is no JSON that could be kept.
         """
         try:
             key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
@@ -108,12 +145,9 @@ class Definitions:
                 if key not in self._compiled:
                     self._keep(key, await asyncio.to_thread(_compile, spec))
         self._compiled.move_to_end(key)
-        compiled = self._compiled[key]
-        if isinstance(compiled, Program):
-            return compiled
-        raise InvalidWorkflowError(compiled)
+        return self._compiled[key]
 
-    def _keep(self, key: bytes, compiled: Program | list[Finding]) -> None:
+    def _keep(self, key: bytes, compiled: _Compiled) -> None:
         self._compiled[key] = compiled
         self._cached += len(key)
         while self._cached > _CACHED_BYTES and len(self._compiled) > 1:
@@ -121,14 +155,15 @@ class Definitions:
             self._cached -= len(oldest)
 
 
-def _compile(spec: dict[str, Any]) -> Program | list[Finding]:
-    """The program, or everything that is wrong with it."""
+def _compile(given: dict[str, Any]) -> _Compiled:
+    """The program, and everything that was found."""
     try:
-        return compile_program(WorkflowSpec.parse(spec))
+        spec = WorkflowSpec.parse(given)
     except pydantic.ValidationError as error:
-        return [Finding("spec", sentence) for sentence in mistakes(error)]
-    except InvalidWorkflowError as error:
-        return error.findings
+        wrong = tuple(Finding("spec", sentence) for sentence in mistakes(error))
+        return _Compiled(None, wrong, wrong)
+    checked = check(spec)
+    return _Compiled(None if checked.broken else checked.program, checked.broken, checked.findings)
 
 
 def _check_options(spec: WorkflowRunSpec) -> None:

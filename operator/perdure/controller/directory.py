@@ -17,7 +17,7 @@ from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
-from perdure.runtime.chains import continuation_of, parent_of
+from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
@@ -37,6 +37,8 @@ class Entry:
     namespace: str
     name: str
     uid: str
+    version: str
+    """Its resourceVersion."""
     workflow_id: str
     created: str
     """RFC 3339, of the object."""
@@ -103,6 +105,10 @@ class Directory:
         """A run was seen: what was known of it, and what is now."""
         entry = entry_of(obj)
         before = self._by_uid.get(entry.uid)
+        if before is not None and api.older(entry.version, before.version):
+            return before, before  # a watch lags behind what was read
+        if before is not None and before.parent_uid != entry.parent_uid:
+            _discard(self._by_parent, before.parent_uid, entry.uid)
         self._by_uid[entry.uid] = entry
         self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
         if entry.parent_uid:
@@ -200,6 +206,7 @@ def entry_of(obj: api.Object) -> Entry:
         namespace=meta["namespace"],
         name=meta["name"],
         uid=meta["uid"],
+        version=meta.get("resourceVersion", ""),
         workflow_id=obj["spec"].get("workflowId") or meta["name"],
         created=meta.get("creationTimestamp", ""),
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
@@ -207,7 +214,7 @@ def entry_of(obj: api.Object) -> Entry:
         closed=closed,
         refused=(status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
         successor=state.get("successor", "") if closed and state.get("startSuccessor") else "",
-        first_uid=before.first_run_id if before else meta["uid"],
+        first_uid=first_run_id(obj),
         parent_uid=parent.run_id if parent else "",
         initiated_event_id=parent.initiated_event_id if parent else 0,
         parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,

@@ -15,6 +15,7 @@ from perdure.api import labels
 from perdure.controller import pods as attempts
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
+from perdure.controller.readiness import Readiness
 from perdure.controller.run import Run, Tools
 from perdure.controller.schedule import Schedule
 from perdure.engine import inputs
@@ -27,8 +28,9 @@ from perdure.schedule.inputs import Answer as ScheduleAnswer
 from perdure.schedule.inputs import Request as ScheduleRequest
 
 Key = tuple[str, ...]
-"""``("run", uid)``; ``("schedule", uid)``; ``("pod", namespace, name, uid)`` for a pod whose run is not known;
-``("expiry", namespace, name, uid)`` for a closed run that is removed when its time is over."""
+"""``("run", uid)``; ``("workflow", namespace, name)``; ``("schedule", uid)``;
+``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
+for a closed run that is removed when its time is over."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -45,6 +47,7 @@ class Manager:
     def __init__(self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32) -> None:
         self.directory = Directory()
         self._tools = tools
+        self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
@@ -53,6 +56,7 @@ class Manager:
         self._orphans: dict[Key, api.Object] = {}
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._versions: dict[str, str] = {}
+        self._checked: dict[str, int | None] = {}
         self._lagging: set[tuple[str, str]] = set()
         self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
         self._swept = False
@@ -71,10 +75,17 @@ class Manager:
         self._take_pod(obj, deleted=deleted)
 
     def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
-        """A watch tells: a Workflow was seen or changed. Runs may have waited for it."""
-        if deleted:
-            return
+        """A watch tells: a Workflow was seen or changed. Runs may have waited for it, and its condition tells of it."""
         meta = obj["metadata"]
+        key = ("workflow", meta["namespace"], meta["name"])
+        if deleted:
+            self._checked.pop(meta["uid"], None)
+            self._queue.forget(key)
+            return
+        # Its own status written is no news.
+        if self._checked.get(meta["uid"]) != meta.get("generation"):
+            self._checked[meta["uid"]] = meta.get("generation")
+            self._queue.wake(key)
         for run in self._runs.values():
             if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
                 self._queue.wake(("run", run.ref.uid))
@@ -266,6 +277,10 @@ class Manager:
         metrics.QUEUE_DEPTH.set(self._queue.depth)
         if key[0] == "pod":
             await self._release_orphan(key)
+            return
+        if key[0] == "workflow":
+            _, namespace, name = key
+            self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
             return
         if key[0] == "expiry":
             await self._remove_expired(key)

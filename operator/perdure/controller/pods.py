@@ -10,10 +10,10 @@ from perdure.controller.identity import ActivityIdentity
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
-from perdure.runtime.attempts import Attempt, PodSettings, RunRef
+from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
-from perdure.runtime.pods import build_pod
+from perdure.runtime.pods import build_pod, build_trial
 from perdure.runtime.statuses import PodStatus
 
 
@@ -25,6 +25,9 @@ class PodKey:
     attempt: int
 
 
+_REFUSED = frozenset({400, 403, 422})
+_NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
+"""What the API server says where it refuses a trial for now, or cannot try at all."""
 _LOOKS = 3
 """How often a pod is looked at again when its finalizers have moved."""
 
@@ -139,6 +142,33 @@ class Pods:
                 self._identity.forget(run.namespace)
                 raise AttemptBlockedError(error.message) from error
             raise
+
+    async def refusal(self, namespace: str, definition: Activity) -> str | None:
+        """Why the API server would not take the pods of an activity: its own words. None where it would, or cannot say.
+
+        Nothing is made: it is a dry-run. What only stands in the way for now, such as a quota that is used up, is no refusal.
+
+        Raises:
+            ApiError, OSError: the API server cannot be asked.
+        """
+        if definition.worker is not None:
+            return None
+        try:
+            body = build_trial(namespace, definition, self._settings)
+        except AttemptRefusedError as error:
+            return error.failure.message
+        url = api.path(api.CORE, namespace, "pods")
+        try:
+            await self._client.create(f"{url}?dryRun=All&fieldValidation=Strict", body)
+        except (api.AlreadyExistsError, api.NotFoundError):
+            return None
+        except api.ApiError as error:
+            if error.status not in _REFUSED or any(words in error.message for words in _NO_REFUSAL):
+                if error.status in _REFUSED:
+                    return None
+                raise
+            return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
+        return None
 
     async def ensure_lease(self, run: RunRef, attempt: Attempt, pod: api.Object) -> None:
         """Create the Lease of an attempt, unless it is there.

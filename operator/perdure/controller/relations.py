@@ -4,7 +4,7 @@ All of it comes after the commit: the committed state says what is to be there. 
 whatever is done again after a crash is found done. What comes of it returns as inputs of the next pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,7 +26,16 @@ from perdure.engine.state import PendingChild, PendingExternal, State
 from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import child_run, is_child, is_successor, successor_run
+from perdure.runtime.chains import (
+    Ancestor,
+    Reset,
+    adopted,
+    child_run,
+    is_child,
+    is_successor,
+    parent_of,
+    successor_run,
+)
 
 _OUTCOMES = {
     "Completed": ChildOutcome.COMPLETED,
@@ -66,10 +75,13 @@ class _Told:
 class Relations:
     """The relations of one run. The ``observe…`` methods may be called at any time."""
 
-    def __init__(self, client: api.Client, run: RunRef, peers: Peers, wake: Callable[[], None]) -> None:
-        """`wake` asks for another pass of the run."""
+    def __init__(
+        self, client: api.Client, run: RunRef, reset: Reset | None, peers: Peers, wake: Callable[[], None]
+    ) -> None:
+        """`reset` is what the run begins with of another one; `wake` asks for another pass of it."""
         self._client = client
         self._run = run
+        self._reset = reset
         self._peers = peers
         self._wake = wake
         self._news: set[str] = set()
@@ -191,13 +203,15 @@ class Relations:
         for key, external in state.externals.items():
             self._reach(key, external, state)
         for key, marker in state.markers.items():
-            await self._set_aside(key, marker)
+            await self._set_aside(key, marker, status)
         if state.start_successor and "successor" not in self._made:
             await self._make_successor(state, run, status)
 
     async def _make_child(self, child: PendingChild) -> None:
         key = f"child/{child.initiated_event_id}"
-        if key in self._made:
+        taken_over = (e.initiated_event_id for e in self._peers.directory.children_of(self._run.uid) if self._reset)
+        if key in self._made or child.initiated_event_id in taken_over:
+            self._made.add(key)
             return
         body = child_run(self._run, child)
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
@@ -243,6 +257,31 @@ class Relations:
             )
         self._once(f"close/{key}", lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
 
+    async def take_over(self, base: Ancestor, children: Iterable[PendingChild]) -> None:
+        """Make the children of a run that is closed, and goes on as this one, children of this one.
+
+        Args:
+            base: The run that was reset.
+            children: Those that count.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        known = self._peers.directory.children_of(base.run_id)
+        for child in children:
+            number = child.initiated_event_id
+            names = {entry.name for entry in known if entry.initiated_event_id == number}
+            for name in sorted(names or {child_name(base.name, number)}):
+                url = api.path(api.PERDURE, self._run.namespace, "workflowruns", name)
+                try:
+                    found = await self._client.get(url)
+                except api.NotFoundError:
+                    continue
+                tie = parent_of(found)
+                if tie is not None and (tie.run_id, tie.initiated_event_id) == (base.run_id, number):
+                    answer = await self._client.merge(url, adopted(found, self._run))
+                    self._peers.directory.put({**found, "metadata": answer["metadata"]})
+
     async def _unseen(self, child: PendingChild) -> Entry | None:
         """A child that was made and that no watch has shown yet."""
         name = child_name(self._run.name, child.initiated_event_id)
@@ -264,7 +303,8 @@ class Relations:
             failed = inputs.ExternalDone(initiated_event_id=number, failure=_application(NOT_FOUND, message))
             self._once(f"external/{key}", lambda: self._tell(done if closed else failed))
             return
-        request_id = f"{self._run.uid}/{key}"
+        # What was begun before a reset may have been asked for by the run before: it is the same request.
+        request_id = f"{(self._reset and self._reset.origin(number)) or self._run.uid}/{key}"
         request: inputs.Request
         if external.signal_id is None:
             request = inputs.CancelRequested(request_id=request_id, reason=external.reason, identity=self._run.name)
@@ -308,12 +348,12 @@ class Relations:
         self._made.add("successor")
         self._tell(inputs.ChoreDone(chore="successor"))
 
-    async def _set_aside(self, key: str, marker: ev.MarkerRecorded) -> None:
+    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, status: Status) -> None:
         """Write the DeadLetter that a marker asks for."""
         if f"marker/{key}" in self._made:
             return
         with suppress(api.AlreadyExistsError):
-            body = _dead_letter(self._run, key, marker)
+            body = _dead_letter(self._run, key, marker, status)
             await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
@@ -354,24 +394,31 @@ def failure_in(status: dict[str, Any]) -> Failure | None:
 def has_successor(status: dict[str, Any]) -> bool:
     """Whether the run goes on in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
-    return bool(events[-1].get("newWorkflowRun"))
+    return bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))
 
 
-def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded) -> api.Object:
+def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, status: Status) -> api.Object:
+    """The DeadLetter that a marker asks for; the activity's input stands in the event that scheduled it."""
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
+    events = (status.get("history") or {}).get("events") or []
+    scheduled: dict[str, Any] = next(
+        (event for event in events if event["eventId"] == details.get("scheduledEventId")), {}
+    )
+    spec = {
+        "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
+        "step": details.get("step", ""),
+        "activity": details.get("activity", ""),
+        "input": scheduled.get("input"),
+        "failure": failure,
+        "attempts": failure.get("attempt", 1),
+        "retryState": failure.get("retryState"),
+        "scheduledTime": scheduled.get("eventTime"),
+        "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
     return {
         "apiVersion": API_VERSION,
         "kind": "DeadLetter",
         "metadata": {"name": f"{run.name}-{key}"[:253], "namespace": run.namespace},
-        "spec": {
-            "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
-            "step": details.get("step", ""),
-            "activity": details.get("activity", ""),
-            "input": details.get("input"),
-            "failure": failure,
-            "attempts": failure.get("attempt", 1),
-            "retryState": failure.get("retryState"),
-            "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        },
+        "spec": {field: value for field, value in spec.items() if value is not None},
     }

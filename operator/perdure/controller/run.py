@@ -17,31 +17,35 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.steps import WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
 from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts
-from perdure.controller.beginning import Idle, Pointer, first_event
+from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
-from perdure.controller.directory import Taken, Wait, entry_of
+from perdure.controller.directory import Entry, Taken, Wait, entry_of
 from perdure.controller.pods import Pods
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
+from perdure.controller.resetting import ResetRefusedError, fork_of, since_fork, still_open
+from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
+from perdure.engine.resetting import begin
 from perdure.engine.state import State, apply
 from perdure.engine.step import Answer, Transition, next_wake, start, step, terminate
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
-from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
+from perdure.language.interpreter import Interpreter, Refuser, load_memory, progress
 from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.observe import metrics
+from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import continuation_of, parent_of
+from perdure.runtime.chains import Reset, continuation_of, first_run_id, parent_of, reset_of
 from perdure.runtime.searching import search_marks
-from perdure.schedule.runs import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
@@ -67,6 +71,14 @@ class _Asked:
     then: Callable[[Answer], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a run stands before its first commit, if it begins with another one's history."""
+
+    status: run_status.Status
+    state: State
+
+
 class Run:
     """A WorkflowRun in this process. `advance` is called by one task at a time; everything else at any time."""
 
@@ -82,12 +94,15 @@ class Run:
         self._definitions = tools.definitions
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, self.ref)
-        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused)
+        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused, self._teller.pod_waits)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
         self._peers = peers
-        self._relations = Relations(tools.client, self.ref, peers, wake)
+        self._reset = reset_of(obj)
+        self._relations = Relations(tools.client, self.ref, self._reset, peers, wake)
+        self._client = tools.client
+        self._segments = Segments(tools.client, self.ref)
         self._inbox: list[_Asked] = []
         self._forgotten: list[inputs.RequestForgotten] = []
         self._conflicts = 0
@@ -285,6 +300,9 @@ class Run:
         """Start the run, if it may and can be started; whether it was."""
         workflow_type, given = self.ref.name, None
         try:
+            if self._reset is not None:
+                await self._begin_from(self._reset, spec, now)
+                return True
             self._decider = await self._claim(spec)
             if self._decider is None:
                 definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
@@ -300,6 +318,8 @@ class Run:
             self._decider = Idle()
         except InvalidWorkflowError as error:
             self._decider = Refuser(str(error), error.type)
+        except ResetRefusedError as error:
+            self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
         first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
@@ -316,28 +336,80 @@ class Run:
         self._answer(asked, transition)
         return True
 
+    async def _begin_from(self, reset: Reset, spec: WorkflowRunSpec, now: datetime) -> None:
+        """Begin with the history of another run, up to a point of it.
+
+        All that is made before the commit is found again by whoever begins anew after a crash: the other run is closed, its
+        children are this one's, and the segments have the same names and the same events.
+
+        Raises:
+            ResetRefusedError: it cannot be gone on from there.
+            NotReadyError: the runs of the workflow id have to close first.
+        """
+        fork = await fork_of(
+            self._client, self._definitions, self._record.object, reset
+        )  # before anyone is stopped for it
+        await self._claim(spec)
+        if not fork.final:
+            fork = await fork_of(self._client, self._definitions, self._record.object, reset)
+        if not fork.final:
+            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
+        told = await since_fork(self._client, fork, reset)
+        self._decide_by(fork.definition, spec, fork.state.start_time)
+        await self._relations.take_over(reset.base, still_open(fork.state, told))
+        sealed, past = segments.chain(self.ref, fork.events)
+        try:
+            await self._segments.put(sealed)
+        except ForeignSegmentError as error:
+            raise ResetRefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
+        if spec.search_attributes:
+            await self._record.mark(*search_marks(spec.search_attributes))
+        event = fork.event(self.ref, reset, now)
+        transition = begin(fork.state, event, told, self._decider_now(), fork.requests)
+        before = {**self._record.status, "history": past}
+        self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
+        self._relations.look_again()
+
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.
+
+        A run that was made by a reset takes the place of whichever is open.
 
         Raises:
             NotReadyError: it has to be waited for another one.
         """
         entry = self._peers.directory.get(self.ref.uid) or entry_of(self._record.object)
-        verdict = self._peers.directory.may_start(
-            entry, reuse=spec.workflow_id_reuse_policy, conflict=spec.workflow_id_conflict_policy
-        )
+        reuse, conflict, reset = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy, self._reset
+        if reset is not None:
+            reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.TERMINATE_EXISTING
+        verdict = self._peers.directory.may_start(entry, reuse=reuse, conflict=conflict)
         match verdict:
             case Taken(other, message, use_existing):
                 return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)
             case Wait(other, terminate):
                 if terminate:
-                    reason = f"`{self.ref.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
-                    request = inputs.TerminateRequested(request_id=f"{self.ref.uid}/conflict", reason=reason)
+                    request = self._makes_room(other)
                     self._peers.ask(other, request, lambda _: None)
                 message = f"`{other.name}` has workflow id `{self.ref.workflow_id}` and goes first"
                 raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
             case _:
                 return None
+
+    def _makes_room(self, other: Entry) -> inputs.TerminateRequested:
+        """What asks another run of the workflow id to close for this one."""
+        request_id, reset = f"{self.ref.uid}/conflict", self._reset
+        if reset is None:
+            reason = f"`{self.ref.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
+            return inputs.TerminateRequested(request_id=request_id, reason=reason)
+        base = reset.base
+        reason = f"reset to event {base.event_id} of `{base.name}`, as `{self.ref.name}`"
+        return inputs.TerminateRequested(
+            request_id=request_id,
+            reason=f"{reason}: {reset.reason}" if reset.reason else reason,
+            identity=reset.identity,
+            reset_run=self.ref.name,
+            reset_event_id=base.event_id if other.uid == base.run_id else 0,
+        )
 
     async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Say why the run does not start or go on; once, not at each try."""
@@ -351,30 +423,30 @@ class Run:
     def _decide_by(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> None:
         self._definition = definition
         self._attempts.activities = definition.program.activities
-        continues, tie = continuation_of(self._record.object), scheduled_by(self._record.object)
-        scope = RunScope(
-            name=self.ref.name,
-            namespace=self.ref.namespace,
-            workflow_id=self.ref.workflow_id,
-            run_id=self.ref.uid,
-            attempt=continues.attempt if continues else 1,
-            schedule=tie.scope() if tie else {},
-        )
         given = with_defaults(definition.program, spec.input)
-        self._decider = Interpreter(definition.program, scope, input=given, start_time=start_time)
+        self._decider = Interpreter(
+            definition.program, scope_of(self._record.object), input=given, start_time=start_time
+        )
 
     def _decider_now(self) -> Decider:
         return self._decider or Idle()  # of a closed run, nothing is decided any more
 
     # The commit
 
-    async def _commit(self, transition: Transition, now: datetime) -> Transition:
+    async def _commit(self, transition: Transition, now: datetime, origin: _Origin | None = None) -> Transition:
         """Record the transition: one write, refused if anyone has written since.
+
+        Args:
+            transition: What the engine has come to.
+            now: The time.
+            origin: Where a run goes on from that begins with another one's history.
 
         Returns:
             What was recorded: the transition or, where that would not fit into an object, the end of the run.
         """
-        status = self._composed(transition, now)
+        before = origin.status if origin else self._record.status
+        sealed = Sealed(before) if self._state is None or self._state.closed else await self._segments.seal(before, now)
+        status = self._composed(sealed.status, transition, now)
         reason = run_status.too_large(status)
         if reason is None:
             try:
@@ -382,41 +454,43 @@ class Run:
             except api.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is not None:
-            transition = await self._terminate(transition, reason, now)
+            transition = await self._terminate(sealed.status, transition, reason, now, origin)
+        if sealed.damage:
+            self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
 
-    async def _terminate(self, transition: Transition, reason: str, now: datetime) -> Transition:
+    async def _terminate(
+        self, before: run_status.Status, transition: Transition, reason: str, now: datetime, origin: _Origin | None
+    ) -> Transition:
         """Record, instead of a transition that does not fit into the object, the end of the run: bare, if it has to be.
 
         Raises:
             TooLargeError: not even that fits.
         """
-        first = () if self._state else transition.events[:1]
-        before = self._state or apply(None, first[0])
-        ended = terminate(before, reason, now, self._decider_now())
+        state = self._state or (origin.state if origin else None)
+        first = () if state else transition.events[:1]
+        ended = terminate(state or apply(None, first[0]), reason, now, self._decider_now())
         ended = replace(ended, events=(*first, *ended.events))
-        status = self._composed(ended, now)
+        status = self._composed(before, ended, now)
         try:
             await self._record.write(status)
         except api.TooLargeError:
             await self._record.write(run_status.bare(status))
         return ended
 
-    def _composed(self, transition: Transition, now: datetime) -> run_status.Status:
-        facts = self._facts(transition.state)
-        return run_status.compose(self._record.status, facts, transition.state, transition.events, now)
+    def _composed(self, before: run_status.Status, transition: Transition, now: datetime) -> run_status.Status:
+        return run_status.compose(before, self._facts(transition.state), transition.state, transition.events, now)
 
     def _facts(self, state: State | None = None) -> run_status.RunFacts:
         done = ""
-        continues = continuation_of(self._record.object)
         definition = self._definition
         if state is not None and definition is not None:
             done = "{}/{}".format(*progress(definition.program, load_memory(state.memory)))
         return run_status.RunFacts(
             name=self.ref.name,
             uid=self.ref.uid,
-            first_uid=continues.first_run_id if continues else self.ref.uid,
+            first_uid=first_run_id(self._record.object),
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
             definition=definition.snapshot if definition else None,

@@ -13,12 +13,13 @@ from perdure.api.fields import format_time
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import history
-from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, failure_of
+from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
-from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State
+from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State, closing_failure
 from perdure.engine.step import next_wake
 from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
+from perdure.runtime.segments import Damage
 
 Status = dict[str, Any]
 """The `status` of a WorkflowRun, as JSON."""
@@ -97,7 +98,7 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         now: the time of this write.
     """
     closing = new_events[-1] if state.closed and new_events else None
-    failure = failure_of(closing) if closing else None
+    failure = closing_failure(state, closing) if closing else None
     delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
     phase = "Paused" if state.paused else "Pending" if delayed else _PHASES[state.status]
     status: Status = {
@@ -131,6 +132,35 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
     if state.closed and not closing:  # closed earlier: only what is left to be done has changed
         status |= {key: old[key] for key in ("output", "failure") if key in old}
     return status
+
+
+def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
+    """A status whose first events stand in a HistorySegment now; that its name was taken for a while is forgotten."""
+    stored, spec, name = status["history"], segment["spec"], segment["metadata"]["name"]
+    kept = [
+        condition
+        for condition in status["conditions"]
+        if condition["type"] != ConditionType.HISTORY_TRUNCATED or name not in condition["message"]
+    ]
+    return {
+        **status,
+        "conditions": kept,
+        "history": {
+            **stored,
+            "events": stored["events"][len(spec["events"]) :],
+            "segments": spec["index"] + 1,
+            "lastSegmentHash": spec["hash"],
+        },
+    }
+
+
+def truncated(status: Status, damage: Damage, now: datetime) -> Status:
+    """A status that says that the past of its run cannot be told any more, and why. Unchanged where it says so already."""
+    conditions = [Condition.model_validate(c, by_alias=True) for c in status["conditions"]]
+    kind = ConditionType.HISTORY_TRUNCATED
+    generation = status["observedGeneration"]
+    told = set_condition(conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation)
+    return status if told == conditions else {**status, "conditions": [condition.dump() for condition in told]}
 
 
 class DamagedStateError(Exception):
@@ -208,6 +238,10 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
             ConditionReason.START_DELAYED,
             f"starts at {format_time(state.first_decision_time or state.start_time)}",
         )
+    stuck = next(state.stuck(), None)
+    if stuck is not None:
+        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        reason = ConditionReason.ATTEMPT_NOT_STARTING
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.task:

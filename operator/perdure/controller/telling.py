@@ -3,7 +3,7 @@
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.engine import events as ev
-from perdure.engine.state import DEAD_LETTER, RunStatus, State
+from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
 from perdure.engine.step import Retired, Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
@@ -43,6 +43,11 @@ class Teller:
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
         self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
 
+    def pod_waits(self, note: str, pod: str) -> None:
+        """Say what is in the way of an attempt's pod."""
+        related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
+        self._record("Warning", EventReason.ATTEMPT_NOT_STARTING, note, "StartPod", related)
+
     def committed(self, before: State | None, transition: Transition, progress: str) -> None:
         """Say what a commit has changed.
 
@@ -53,7 +58,7 @@ class Teller:
         """
         after = transition.state
         if before is None:
-            self._record("Normal", EventReason.STARTED, f"Started as workflow {self._run.workflow_id}", "Start")
+            self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
         if after.closed and transition.events:
@@ -62,6 +67,10 @@ class Teller:
             self._retired(attempt, after)
         if after.task and (before is None or before.task is None):
             self.warn(EventReason.WORKFLOW_TASK_FAILED, after.task.message, "Decide")
+
+    def _started(self) -> str:
+        own = self._run.workflow_id
+        return "The run has started" + (f", with the workflow id `{own}`" if own != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
         """What somebody has asked for, or has to see to."""
@@ -81,7 +90,7 @@ class Teller:
     def _closed(self, transition: Transition, progress: str) -> None:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
-        failure = ev.failure_of(transition.events[-1])
+        failure = closing_failure(transition.state, transition.events[-1])
         note = failure.message if failure else f"{outcome.value} after {progress} steps"
         following = getattr(transition.events[-1], "new_workflow_run", "")
         if following:
@@ -90,7 +99,7 @@ class Teller:
         self._record(kind, EventReason(outcome.value), note, "Close")
 
     def _retired(self, attempt: Retired, after: State) -> None:
-        metrics.ATTEMPTS.labels(outcome="Completed" if attempt.succeeded else "Ended").inc()
+        metrics.ATTEMPTS.labels(outcome=attempt.outcome.value).inc()
         again = after.activity(attempt.scheduled_event_id)
         if again is not None and again.last_failure is not None:
             note = (

@@ -6,11 +6,11 @@ A history is a gap-free, append-only list of these. Temporal's ``temporal.api.hi
 * the closing events of an activity also carry its ``activityId`` and `attempt`, so that a decider needs no table to know
   which step ended, and how often it was tried;
 * a decider that runs in the operator's process (the YAML interpreter) decides within the commit, so its workflow tasks leave no
-  WorkflowTask events.
+  WorkflowTask events, but for the WorkflowTaskFailed that tells where a run was reset.
 """
 
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -73,6 +73,8 @@ class _ActivityClosed(Event, frozen=True, kw_only=True):
     """0 where the last attempt never started."""
     activity_id: str
     attempt: int
+    losses: int = 0
+    """How many of the attempts were lost to the infrastructure: the retry policy has not counted them."""
 
 
 class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
@@ -361,6 +363,10 @@ class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
     reason: str
     details: Any = None
     identity: str = ""
+    reset_run: str = ""
+    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    reset_event_id: int = 0
+    """That point: children and requests to other runs from up to there are no longer this run's affair, but that one's."""
 
 
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
@@ -371,6 +377,25 @@ class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """Name of the WorkflowRun that retries it; empty where none does."""
     new_run_backoff: timedelta | None = None
     """How long that one waits before its first decision."""
+
+
+class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
+    """The run was reset: up to here it has the history of another one, and what follows is decided anew.
+
+    As Temporal's server tells it (service/history/ndc/workflow_resetter.go). Activities that are open are tried from the
+    beginning, and timeouts of the run count from here.
+    """
+
+    cause: Literal["ResetWorkflow"]
+    reason: str = ""
+    identity: str = ""
+    base_run_id: str
+    """The run whose history it is."""
+    new_run_id: str
+    workflow_execution_expiration_time: datetime | None = None
+    workflow_run_expiration_time: datetime | None = None
+    successor: str = ""
+    """Name that the WorkflowRun which continues or retries this one is to have."""
 
 
 AnyEvent: TypeAlias = (
@@ -410,6 +435,7 @@ AnyEvent: TypeAlias = (
     | WorkflowExecutionTerminated
     | WorkflowExecutionTimedOut
     | WorkflowExecutionUnpaused
+    | WorkflowTaskFailed
 )
 
 ClosingEvent: TypeAlias = (

@@ -23,11 +23,13 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptWaiting:
-    """The attempt has not started, and this is why; told when a deadline is due, so that its failure can say so."""
+    """The attempt has not started, and this is why: for people, and for the message of a timeout."""
 
     scheduled_event_id: int
     attempt: int
     reason: str
+    stuck: bool = False
+    """It does not look as if that would pass by itself: the run's condition is to say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,10 @@ class TerminateRequested:
     reason: str = ""
     details: Any = None
     identity: str = ""
+    reset_run: str = ""
+    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    reset_event_id: int = 0
+    """That point: what the run was to others up to there, that one is from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ UNHEARD: tuple[type[ev.Event], ...] = (
     ev.WorkflowExecutionTerminated,
     ev.WorkflowExecutionTimedOut,
     ev.WorkflowExecutionUnpaused,
+    ev.WorkflowTaskFailed,
 )
 """The events that no decider is asked about."""
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from perdure.api.durations import show_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.retry import RetryPolicy
@@ -56,6 +57,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     last_failure: Failure | None = None
     waiting_reason: str | None = None
     """Why the attempt had not started when it was last asked."""
+    stuck: bool = False
+    """Something is in the way of the attempt, and has been for a while."""
     paused: bool = False
     """No further attempt is started."""
 
@@ -97,9 +100,15 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def timeout_failure(self, kind: TimeoutType, message: str | None = None) -> Failure:
         """The failure of a timeout of this activity, with its last heartbeat's details and its last failure as the cause."""
+        limit = {
+            TimeoutType.SCHEDULE_TO_CLOSE: self.schedule_to_close_timeout,
+            TimeoutType.SCHEDULE_TO_START: self.schedule_to_start_timeout,
+            TimeoutType.START_TO_CLOSE: self.start_to_close_timeout,
+            TimeoutType.HEARTBEAT: self.heartbeat_timeout,
+        }[kind]
         return Failure(
             kind=FailureKind.TIMEOUT,
-            message=(message or f"activity {kind} timeout")
+            message=timeout_message(kind, limit, message)
             + (f": the attempt has not started: {self.waiting_reason}" if self.waiting_reason else ""),
             timeout_type=kind,
             last_heartbeat_details=self.heartbeat_details,
@@ -234,6 +243,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     def holds_back(self, activity: PendingActivity) -> bool:
         """Whether no attempt of an activity may start: it is paused, or the whole run."""
         return activity.paused or self.paused is not None
+
+    def stuck(self) -> Iterator[PendingActivity]:
+        """The open activities whose attempts something is in the way of."""
+        return (activity for activity in self.activities.values() if activity.stuck)
 
     def suggests_continuing(self, event: ev.AnyEvent) -> bool:
         """Whether the history was so long when `event` was recorded that the run should continue as new."""
@@ -384,14 +397,30 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             return change(state, paused=None)
         case ev.ActivityTaskStarted():
             return state
+        case ev.WorkflowTaskFailed():
+            return _reset(state, event)
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case _:
             return _closed(state, event)
 
 
+def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
+    """What was another run's goes on as this one's. Its dead letters that other run has written."""
+    anew = {"first_scheduled_time": event.event_time, "scheduled_time": event.event_time}
+    return msgspec.structs.replace(
+        state,
+        run_deadline=event.workflow_run_expiration_time,
+        expiration=event.workflow_execution_expiration_time,
+        successor=event.successor,
+        activities={key: msgspec.structs.replace(each, **anew) for key, each in state.activities.items()},
+        markers={},
+    )
+
+
 def _closed(state: State, event: ev.ClosingEvent) -> State:
     """What is open ends with the run; what others still have to hear of stays, until they have."""
+    kept = event.reset_event_id if isinstance(event, ev.WorkflowExecutionTerminated) else 0
     return msgspec.structs.replace(
         state,
         status=_CLOSED_AS[type(event)],
@@ -401,8 +430,10 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         children={
             key: child
             for key, child in state.children.items()
-            if child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None
+            if child.initiated_event_id > kept
+            and (child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None)
         },
+        externals={key: each for key, each in state.externals.items() if each.initiated_event_id > kept},
         start_successor=bool(getattr(event, "new_workflow_run", "")),
         paused=None,
         undecided=(),
@@ -466,11 +497,42 @@ def beside_history_removed(state: State) -> State:
                 heartbeat_details=None,
                 last_failure=None,
                 waiting_reason=None,
+                stuck=False,
                 paused=False,
             )
             for k, a in state.activities.items()
         },
     )
+
+
+def timeout_message(kind: TimeoutType, limit: timedelta | None, message: str | None = None) -> str:
+    """Say that an activity timed out: as Temporal's server begins, and then after how long.
+
+    Args:
+        kind: The timeout.
+        limit: How long it is.
+        message: What Temporal's server says where it says more.
+
+    Returns:
+        For instance `activity StartToClose timeout after 10s`.
+    """
+    said = message or f"activity {kind} timeout"
+    if limit is None:
+        return said
+    return f"{said} (the timeout is {show_duration(limit)})" if message else f"{said} after {show_duration(limit)}"
+
+
+def closing_failure(state: State, event: ev.Event) -> Failure | None:
+    """Why a run closed, as `perdure.engine.events.failure_of`; a timeout of the run says which one, and how long it is."""
+    failure = ev.failure_of(event)
+    if failure is None or not isinstance(event, ev.WorkflowExecutionTimedOut) or state.run_deadline is None:
+        return failure
+    if state.expiration is not None and state.expiration <= state.run_deadline:
+        told = "the executionTimeout of the workflow has passed"
+    else:
+        limit = state.run_deadline - (state.first_decision_time or state.start_time)
+        told = f"the runTimeout of {show_duration(limit)} has passed"
+    return msgspec.structs.replace(failure, message=f"{failure.message}: {told}")
 
 
 def _after(start: datetime | None, length: timedelta | None) -> datetime | None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import partial
 from itertools import islice
 from typing import Any, assert_never
@@ -44,13 +45,33 @@ _MAX_FAILURE_MESSAGE = 4_096
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
 
 
+class AttemptOutcome(StrEnum):
+    """How an attempt has ended."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    LOST = "Lost"
+    CANCELED = "Canceled"
+    STOPPED = "Stopped"
+    """Its run has closed."""
+
+
+_OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
+    ev.ActivityTaskCompleted: AttemptOutcome.COMPLETED,
+    ev.ActivityTaskFailed: AttemptOutcome.FAILED,
+    ev.ActivityTaskTimedOut: AttemptOutcome.TIMED_OUT,
+    ev.ActivityTaskCanceled: AttemptOutcome.CANCELED,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Retired:
     """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
 
     scheduled_event_id: int
     attempt: int
-    succeeded: bool = False
+    outcome: AttemptOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +255,7 @@ class _Pass:
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event; whatever is still open is stopped."""
         still_open = sorted((a.scheduled_event_id, a.attempt) for a in self.state.activities.values())
-        self.retired += [Retired(*attempt) for attempt in still_open]
+        self.retired += [Retired(*attempt, AttemptOutcome.STOPPED) for attempt in still_open]
         self.emit(event, decide=False)
 
     @property
@@ -322,7 +343,12 @@ class _Pass:
             case inp.TerminateRequested():
                 self.close(
                     ev.WorkflowExecutionTerminated(
-                        reason=request.reason, details=request.details, identity=request.identity, **self.here
+                        reason=request.reason,
+                        details=request.details,
+                        identity=request.identity,
+                        reset_run=request.reset_run,
+                        reset_event_id=request.reset_event_id,
+                        **self.here,
                     )
                 )
             case inp.PauseRequested() | inp.UnpauseRequested():
@@ -376,7 +402,10 @@ class _Pass:
             case inp.AttemptStarted():
                 self.started(activity, item.time)
             case inp.AttemptWaiting():
-                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason)
+                # The first that is stuck is told in the run's condition, and so is that none is any more.
+                self.durable |= item.stuck and not any(self.state.stuck())
+                stuck = activity.stuck or item.stuck
+                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
                 self.state = self.state.with_activity(waiting)
             case inp.HeartbeatRead():
                 self.heartbeat(activity, item)
@@ -396,8 +425,10 @@ class _Pass:
         """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
         if activity.started_time is None and time is not None:
             time = max(activity.scheduled_time, min(time, self.now))
-            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None)
+            was_stuck = activity.stuck
+            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
             self.state = self.state.with_activity(activity)
+            self.durable |= was_stuck and not any(self.state.stuck())
         return activity
 
     def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
@@ -440,8 +471,8 @@ class _Pass:
         if activity.cancel_requested:
             self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
         elif activity.expiration is not None and self.now + delay >= activity.expiration:
-            late = msgspec.structs.replace(activity, last_failure=failure)
-            self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
+            late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
+            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
         else:
             self.again(activity, failure, delay, losses=activity.losses + 1)
 
@@ -460,7 +491,14 @@ class _Pass:
                 self.ended(activity, ev.ActivityTaskCanceled)
 
     def again(self, activity: PendingActivity, failure: Failure, delay: timedelta, *, losses: int) -> None:
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt))
+        outcome = (
+            AttemptOutcome.LOST
+            if losses > activity.losses
+            else AttemptOutcome.TIMED_OUT
+            if failure.kind is FailureKind.TIMEOUT
+            else AttemptOutcome.FAILED
+        )
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
         self.state = self.state.with_activity(
             msgspec.structs.replace(
                 activity,
@@ -470,6 +508,7 @@ class _Pass:
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,
+                stuck=False,
                 last_failure=msgspec.structs.replace(failure, cause=None),
             )
         )
@@ -508,13 +547,13 @@ class _Pass:
                 started_event_id=started_event_id,
                 activity_id=activity.activity_id,
                 attempt=activity.attempt,
+                losses=activity.losses,
                 **attributes,
                 **self.here,
             ),
             decide=True,
         )
-        succeeded = closing is ev.ActivityTaskCompleted
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, succeeded=succeeded))
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, _OUTCOMES[closing]))
 
     # Children and other runs
 

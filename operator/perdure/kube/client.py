@@ -90,6 +90,11 @@ def path(
     return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))
 
 
+def older(version: str, than: str) -> bool:
+    """Whether a resourceVersion comes before another; they are numbers that grow (KEP-5504)."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
 class Client:
     """Speaks to one API server."""
 

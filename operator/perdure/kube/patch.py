@@ -4,6 +4,7 @@ A patch, not the whole object, goes over the wire: appending to a history costs 
 still, but cannot say null, and a payload may.
 """
 
+import json
 from typing import Any, Final
 
 _MOST: Final = 1_000
@@ -14,6 +15,8 @@ Operation = dict[str, Any]
 
 def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
     """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew is appended to.
+
+    A list that lost its head is shortened or replaced, whatever is the less to send.
 
     What would take more than `_MOST` operations, however deep they are, is replaced as a whole.
     """
@@ -32,9 +35,17 @@ def _operations(old: Any, new: Any, path: str) -> list[Operation]:
             else:
                 operations.append({"op": "add", "path": _join(path, key), "value": value})
         return operations
-    if isinstance(old, list) and isinstance(new, list) and old and _begins_with(new, old):
-        return [{"op": "add", "path": f"{path}/-", "value": value} for value in new[len(old) :]]
-    return [{"op": "replace", "path": path, "value": new}]
+    whole = [{"op": "replace", "path": path, "value": new}]
+    if not isinstance(old, list) or not isinstance(new, list):
+        return whole
+    lost = next((n for n in range(len(old)) if _begins_with(new, old[n:])), None)
+    if lost is None:
+        return whole
+    appended = [{"op": "add", "path": f"{path}/-", "value": value} for value in new[len(old) - lost :]]
+    if not lost:
+        return appended
+    cut = [{"op": "remove", "path": f"{path}/0"}] * lost + appended
+    return min(whole, cut, key=lambda operations: len(json.dumps(operations)))
 
 
 def _join(path: str, key: str) -> str:
@@ -42,6 +53,8 @@ def _join(path: str, key: str) -> str:
 
 
 def _begins_with(whole: list[Any], part: list[Any]) -> bool:
+    if not whole or whole[0] != part[0]:
+        return False
     head = whole[: len(part)]
     return head == part and _same_types(part, head)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from perdure.api.durations import show_duration
+from perdure.api.names import MAX_WORKFLOW_ID, child_workflow_id
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import ActivityCall, CancellationType, Compensate
 from perdure.engine import commands as cmd
@@ -22,8 +24,6 @@ from perdure.language.values import as_length, as_moment, as_text
 
 if TYPE_CHECKING:
     from perdure.language.walk import At, Walk
-
-MAX_WORKFLOW_ID = 1_000
 
 
 class Body(Protocol):
@@ -159,9 +159,17 @@ def time_is_up(walk: "Walk", at: "At") -> Ending:
     unwait(walk, at)
     if step.wait_for_signal:
         signal = step.wait_for_signal
-        return failed(timeout(f"{at.where}: no signal `{signal.name}` came within {signal.timeout}"))
+        return failed(
+            timeout(
+                f"{at.where}: no signal `{signal.name}` came within {show_duration(signal.timeout or timedelta(0))}"
+            )
+        )
     assert step.wait_until is not None
-    return failed(timeout(f"{at.where}: the condition did not hold within {step.wait_until.timeout}"))
+    return failed(
+        timeout(
+            f"{at.where}: the condition did not hold within {show_duration(step.wait_until.timeout or timedelta(0))}"
+        )
+    )
 
 
 class ChildWorkflowBody:
@@ -176,7 +184,8 @@ class ChildWorkflowBody:
         walk.work += size >> 3
         walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
         run = walk.scope["run"]
-        workflow_id = as_text(walk.evaluate(at, "workflowId")) or f"{run['workflowId']}/{run['runId']}/{at.path}"
+        given = as_text(walk.evaluate(at, "workflowId"))
+        workflow_id = given or child_workflow_id(run["workflowId"], run["runId"], at.path)
         if len(workflow_id) > MAX_WORKFLOW_ID:
             message = f"{at.where}: `workflowId` has {len(workflow_id)} characters; it may have {MAX_WORKFLOW_ID}"
             raise StepError(application(EXPRESSION_ERROR, message))

@@ -1,8 +1,9 @@
 """From a definition to a program; everything that is wrong with it is found on the way.
 
-What is checked here keeps a workflow from running. What only looks wrong is told by `perdure.language.lint`.
+What is found here cannot be interpreted at all. What can, and would only fail or surprise, is found by `perdure.language.checks`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flo
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names an expression may start from, wherever it stands."""
+_UNKNOWN_NAME = re.compile("unknown name `([^`]*)`")
 HANDLERS = {"on_cancel": "onCancel", "on_failure": "onFailure", "finally_": "finally"}
 
 
@@ -26,11 +28,19 @@ def compile_program(spec: WorkflowSpec) -> Program:
     Raises:
         InvalidWorkflowError: it cannot be run.
     """
-    compiler = _Compiler(spec)
-    program = compiler.compile()
-    if compiler.findings:
-        raise InvalidWorkflowError(compiler.findings)
+    program, findings = compile_as_far(spec)
+    if findings:
+        raise InvalidWorkflowError(findings)
     return program
+
+
+def compile_as_far(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
+    """Compile a definition as far as it goes, and tell everything that keeps it from running.
+
+    Where something was found, the program only serves for further checks: what is wrong in it is left out.
+    """
+    compiler = _Compiler(spec)
+    return compiler.compile(), compiler.findings
 
 
 class _Compiler:
@@ -100,7 +110,7 @@ class _Compiler:
             for step in self.blocks[name].steps if name in self.blocks else ():
                 if step.continue_as_new:
                     return name, step.name
-                following = {call.block for _, call in _calls(step)} - seen
+                following = {call.block for _, call in calls_of(step)} - seen
                 seen |= following
                 waiting += sorted(following)
         return None
@@ -129,7 +139,7 @@ class _Compiler:
         try:
             return compile_one(value, path=path, names=frozenset(names))
         except ExpressionError as error:
-            self.found(error.path or path, error.message)
+            self.found(error.path or path, error.message + self.looping(error.message))
             return compile_template(None)
 
     def check_steps(self, path: str, template: Template, names: list[str], ended: set[str] | None) -> None:
@@ -145,7 +155,23 @@ class _Compiler:
                 )
             else:
                 message = f"there is no step `{name}` here, which `{source}` refers to; there are: {', '.join(names)}"
+                message += self.elsewhere(name)
             self.found(path, message)
+
+    def elsewhere(self, name: str) -> str:
+        """In which other list of steps a step stands; steps see only those of their own."""
+        lists = [("the main steps", self.spec.steps), *((f"block `{b.name}`", b.steps) for b in self.spec.blocks)]
+        where = next((where for where, steps in lists if any(step.name == name for step in steps)), None)
+        if where is None:
+            return ""
+        return f" (it stands in {where}: hand what you need on, as `input` of a block or as its `output`)"
+
+    def looping(self, message: str) -> str:
+        """Which loop an unknown name belongs to; it is known only there."""
+        unknown = _UNKNOWN_NAME.match(message)
+        steps = [*self.spec.steps, *(step for block in self.spec.blocks for step in block.steps)]
+        loops = [step for step in steps if step.for_each and unknown and unknown[1] in {step.for_each.as_, "index"}]
+        return f" (`{unknown[1]}` is known only within step `{loops[0].name}`)" if loops and unknown else ""
 
     def check_activity(self, path: str, activity: Activity) -> None:
         if activity.worker is not None:
@@ -183,7 +209,7 @@ class _FlowCompiler:
     def compile(self, steps: list[Step], output: Any) -> Flow:
         names = [step.name for step in steps]
         needs = self.needs(steps)
-        before = _ancestors(needs)
+        before = ancestors(needs)
         compiled = tuple(
             self.step(f"{self.path}.steps[{i}]", step, needs[step.name], names, before[step.name])
             for i, step in enumerate(steps)
@@ -242,11 +268,11 @@ class _FlowCompiler:
                 self.compiler.not_yet(f"{path}.childWorkflow.workflow", "a workflow run by Temporal SDK workers")
         if step.compensate and step.compensate.activity:
             self.compiler.check_call(f"{path}.compensate.activity", step.compensate.activity)
-        for where, call in _calls(step):
+        for where, call in calls_of(step):
             self.compiler.check_block(f"{path}.{where}", call.block)
         loop = {step.for_each.as_, "index"} if step.for_each else set()
         templates = {}
-        for key, where, value, extra in _values_of(step):
+        for key, where, value, extra in values_of(step):
             if value is None:
                 continue
             known = self.names | extra | (set() if key in {"when", "items"} else loop)
@@ -262,7 +288,7 @@ class _FlowCompiler:
         self.asked |= set(names) if references.every_step else references.steps
 
 
-def _calls(step: Step) -> Iterator[tuple[str, Any]]:
+def calls_of(step: Step) -> Iterator[tuple[str, Any]]:
     """The blocks that a step names, and where."""
     if step.call:
         yield "call", step.call
@@ -306,7 +332,7 @@ _VALUES = (
 """The parts of a step that may hold expressions, but for lists: key, and where it stands."""
 
 
-def _values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
+def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
     """The parts of a step that may hold expressions: key, where it stands, value, names known only there."""
     for key, fields in _VALUES:
         value: Any = step
@@ -324,7 +350,7 @@ def _values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
         yield f"catch/{i}", f"catch[{i}].call.input", clause.call.input, {clause.as_}
 
 
-def _ancestors(needs: Mapping[str, tuple[str, ...]]) -> dict[str, set[str]]:
+def ancestors(needs: Mapping[str, tuple[str, ...]]) -> dict[str, set[str]]:
     """The steps that have ended by the time each step begins."""
     found: dict[str, set[str]] = {}
 

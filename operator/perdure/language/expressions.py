@@ -106,10 +106,14 @@ _Part = _Expression | _Text | _Literal | _ListOf | _MapOf
 class Template:
     """A JSON value whose strings may contain ``${…}``: compiled once, immutable."""
 
-    __slots__ = ("_condition", "_part", "_path", "references", "sources")
+    __slots__ = ("_condition", "_part", "_path", "places", "references", "sources", "whole")
 
     sources: tuple[str, ...]
     """The CEL sources in it, in order."""
+    places: tuple[tuple[str, str], ...]
+    """Where each of them stands, and the source."""
+    whole: bool
+    """The value is one expression and nothing else."""
     references: References
     """Which names it reads."""
 
@@ -117,8 +121,11 @@ class Template:
         self._part = part
         self._path = path
         self._condition = condition
-        programs = tuple(_programs(part))
+        found = tuple(_expressions(part))
+        programs = tuple(expression.program for expression in found)
+        self.places = tuple((expression.path, expression.program.source) for expression in found)
         self.sources = tuple(program.source for program in programs)
+        self.whole = isinstance(part, _Expression)
         self.references = References(
             roots=frozenset[str]().union(*(program.names for program in programs)),
             steps=frozenset[str]().union(*(program.steps for program in programs)),
@@ -302,20 +309,18 @@ def _string_end(text: str, at: int) -> int:
     return len(text)
 
 
-def _programs(part: _Part) -> Iterator[Program]:
+def _expressions(part: _Part) -> Iterator[_Expression]:
     match part:
-        case _Expression(program, _):
-            yield program
+        case _Expression():
+            yield part
         case _Text(parts, _):
-            for piece in parts:
-                if isinstance(piece, _Expression):
-                    yield piece.program
+            yield from (piece for piece in parts if isinstance(piece, _Expression))
         case _ListOf(items):
             for item in items:
-                yield from _programs(item)
+                yield from _expressions(item)
         case _MapOf(entries):
             for _, item in entries:
-                yield from _programs(item)
+                yield from _expressions(item)
         case _Literal():
             pass
 

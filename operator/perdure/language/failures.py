@@ -38,7 +38,10 @@ def activity_failure(
         why, retry_state = "was cancelled", None
     else:
         cause, retry_state = event.failure, event.retry_state
-        attempts = f"{event.attempt} attempt{'s' if event.attempt > 1 else ''}"
+        counted = event.attempt - event.losses
+        attempts = f"{counted} attempt{'s' if counted != 1 else ''}" + (
+            f" and {event.losses} lost" if event.losses else ""
+        )
         why = f"failed after {attempts} ({retry_state}): {cause.message}"
     return Failure(
         kind=FailureKind.ACTIVITY,

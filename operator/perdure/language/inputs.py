@@ -10,6 +10,10 @@ from typing import Any
 
 import jsonschema_rs
 
+MAX_SCHEMA = 10_000
+"""Parts of a schema, with what it refers to written out."""
+MAX_SCHEMA_DEPTH = 200
+"""How deep a schema may be nested, references included."""
 _MOST_TOLD = 10
 
 
@@ -58,6 +62,10 @@ def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
     """
     if schema is None:
         return InputCheck(default)
+    if _Size(schema).of(schema, 0) > MAX_SCHEMA:
+        raise SchemaError(
+            f"written out, with what `$ref` refers to in its place, it has more than {MAX_SCHEMA:,} parts"
+        )
     try:
         validator = jsonschema_rs.validator_for(
             dict(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
@@ -65,6 +73,36 @@ def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise SchemaError(str(error).split("\n", 1)[0]) from None
     return InputCheck(default, validator)
+
+
+class _Size:
+    """How large a schema is with everything that it refers to written out in place: what a validation may cost goes by that."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._known: dict[int, int] = {}
+
+    def of(self, part: Any, depth: int) -> int:
+        """The number of parts, or just more than are allowed. A schema that refers back to itself counts once."""
+        if not isinstance(part, dict | list):
+            return 0
+        if depth > MAX_SCHEMA_DEPTH:
+            return MAX_SCHEMA + 1
+        if id(part) not in self._known:
+            self._known[id(part)] = 1
+            inside = list(part.values()) if isinstance(part, dict) else part
+            if isinstance(part, dict) and isinstance(part.get("$ref"), str):
+                inside = [*inside, self._target(part["$ref"])]
+            total = 1 + sum(self.of(each, depth + 1) for each in inside)
+            self._known[id(part)] = min(total, MAX_SCHEMA + 1)
+        return self._known[id(part)]
+
+    def _target(self, reference: str) -> Any:
+        found: Any = self._root
+        for key in reference.partition("#")[2].split("/")[1:]:
+            name = key.replace("~1", "/").replace("~0", "~")
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
 
 
 def _refuse(uri: str) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from perdure.api.retrypolicy import RetryRules
@@ -12,6 +13,17 @@ from perdure.language.expressions import Template
 from perdure.language.inputs import InputCheck
 
 
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "Error"
+    """It cannot be run, or can only fail: no run of it is started."""
+    WARNING = "Warning"
+    """It is probably not what was meant."""
+    NOTE = "Note"
+    """It may be meant so, and is worth a look."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong with a definition."""
@@ -20,6 +32,7 @@ class Finding:
     """Where: ``spec.steps[2].activity.name``."""
     message: str
     """What is wrong, and what to do."""
+    severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.durations import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.recording import MAX_PENDING
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import bodies
@@ -49,6 +51,11 @@ MAX_DEPTH = 32
 """How deep blocks may call blocks."""
 MAX_OPEN = 250
 """Tasks that may be open in a run before loops begin no more items; each loop still has one."""
+MAX_WAITING = (MAX_PENDING - 1) // 2
+"""Tasks of a run that may wait for something: an activity, a child, a timer, a signal. One more fails its step. Each has two
+timers at most, and a handler one: so the engine can always obey, unless activities that were abandoned use up its room."""
+WAITING = frozenset({"activity", "child_workflow", "signal", "sleep", "wait_for_signal", "wait_until"})
+"""The kinds of steps that wait; the others only run blocks, or end as they begin."""
 MAX_OPEN_BYTES = 128 * 1024
 """Bytes of the inputs of open tasks before loops begin no more items."""
 MAX_PATH = 1_000
@@ -392,6 +399,22 @@ class Walk:
         tasks = self.memory.tasks
         return len(tasks) >= MAX_OPEN or sum(task.size for task in tasks.values()) > MAX_OPEN_BYTES
 
+    @staticmethod
+    def waits(compiled: CompiledStep) -> bool:
+        """Whether a step waits for something itself, be it for its own timeout."""
+        return compiled.step.kind in WAITING or compiled.step.timeout is not None
+
+    def crowded(self) -> bool:
+        """Whether as many tasks wait as may."""
+        tasks = self.memory.tasks
+        if len(tasks) < MAX_WAITING:
+            return False
+        self.work += 10 * len(tasks)
+        return (
+            sum(task.stage is Stage.BODY and self.waits(self.at(p).compiled) for p, task in tasks.items())
+            >= MAX_WAITING
+        )
+
     def feed(self) -> None:
         """Something has ended: loops that had to wait may go on."""
         if self.memory.hungry and not self.full():
@@ -455,6 +478,10 @@ class Walk:
         """Begin a step's body, or that of one item."""
         at = self.at(path)
         limit = at.compiled.step.timeout
+        if self.waits(at.compiled) and self.crowded():
+            self.put_task(path, Task())
+            self.end_body(path, failed(_too_many(at)))
+            return
         self.put_task(path, Task(timed=limit is not None))
         if limit is not None:
             self.start_timer(f"{path}:timeout", limit)
@@ -551,7 +578,7 @@ class Walk:
         if timer_id.startswith(":") and timer_id.count(":") == 2 and "/" not in timer_id:  # noqa: PLR2004 (:finally:timeout)
             name = timer_id[1:].removesuffix(":timeout")
             budget = self.program.handlers[name].handler.timeout
-            self.stop_frame(f":{name}", failed(timeout(f"`{name}` has taken longer than {budget}")))
+            self.stop_frame(f":{name}", failed(timeout(f"`{name}` has taken longer than {show_duration(budget)}")))
             return
         path = timer_id.removesuffix(":timeout")
         task = self.memory.tasks.get(path)
@@ -561,7 +588,7 @@ class Walk:
         if path != timer_id:
             if task.timed:
                 self.put_task(path, _replace(task, timed=False))
-                limit = at.compiled.step.timeout
+                limit = show_duration(at.compiled.step.timeout or timedelta(0))
                 self.stop_task(path, failed(timeout(f"{at.where} has taken longer than its timeout of {limit}")))
             return
         self.end_body(path, bodies.time_is_up(self, at))
@@ -713,6 +740,14 @@ class Walk:
 def _too_deep(block: str) -> Failure:
     message = f"`{block}` stands more than {MAX_DEPTH} blocks deep, or its path has more than {MAX_PATH} characters"
     return application("BlockDepthExceeded", message)
+
+
+def _too_many(at: At) -> Failure:
+    message = (
+        f"{at.where}: {MAX_WAITING} steps and items of the run wait already, which is as many as may; let a `forEach` begin "
+        "fewer at a time (`maxConcurrency`), or divide the work into child workflows"
+    )
+    return application("PendingLimitExceeded", message)
 
 
 def _with(entries: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

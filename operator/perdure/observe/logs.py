@@ -6,6 +6,16 @@ import sys
 import structlog
 
 
+class RetryFilter(logging.Filter):
+    """Lets what kopf tries again by itself be a warning: the API server restarts, or is busy. What it gives up stays an error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the record, and let it pass."""
+        if record.name.startswith("kopf") and record.levelno == logging.ERROR and "will retry" in record.getMessage():
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        return True
+
+
 def configure(level: str) -> None:
     """Set up logging for the whole process.
 
@@ -26,6 +36,7 @@ def configure(level: str) -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RetryFilter())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

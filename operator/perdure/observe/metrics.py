@@ -9,6 +9,7 @@ RUNS = Counter(
 )
 ATTEMPTS = Counter("perdure_activity_attempts", "Attempts that have ended, by outcome.", ["outcome"], registry=REGISTRY)
 COMMITS = Counter("perdure_commits", "Status writes of runs: one is one transition.", registry=REGISTRY)
+SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Passes that found the run changed and were done again.", registry=REGISTRY
 )

@@ -6,7 +6,7 @@ place and not in the spec, because the spec is the user's.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -48,6 +48,47 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     signals: tuple[CarriedSignal, ...] = ()
 
 
+class Ancestor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A run whose history another one began with."""
+
+    name: str
+    """Of the WorkflowRun."""
+    run_id: str
+    event_id: int
+    """The last event that was taken over."""
+
+
+class Reset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a run that was made by a reset carries of the one that was reset."""
+
+    request_id: str
+    """Of the request: the UID of an Operation."""
+    lineage: Annotated[tuple[Ancestor, ...], msgspec.Meta(min_length=1)]
+    """Whose history it begins with, last; before it, whose history that one began with, and so on."""
+    reapply_signals: bool = True
+    reason: str = ""
+    identity: str = ""
+
+    @property
+    def base(self) -> Ancestor:
+        """The run that was reset."""
+        return self.lineage[-1]
+
+    @property
+    def original(self) -> Ancestor:
+        """The run that the history began as: what `run.name` and `run.runId` mean in it does not change by a reset."""
+        return self.lineage[0]
+
+    def origin(self, event_id: int) -> str | None:
+        """UID of the run that has recorded an event; None if it is this one itself."""
+        found = None
+        for ancestor in reversed(self.lineage):
+            if event_id > ancestor.event_id:
+                break
+            found = ancestor.run_id
+        return found
+
+
 def parent_of(run: KubeObject) -> Parent | None:
     """The parent of a run; None for one that has none, or whose annotation is not ours."""
     return _read(run, labels.PARENT_ANNOTATION, Parent)
@@ -56,6 +97,19 @@ def parent_of(run: KubeObject) -> Parent | None:
 def continuation_of(run: KubeObject) -> Continuation | None:
     """What a run continues or retries; None for the first of a chain."""
     return _read(run, labels.CONTINUES_ANNOTATION, Continuation)
+
+
+def reset_of(run: KubeObject) -> Reset | None:
+    """What a run begins with of another one; None for one that begins by itself."""
+    return _read(run, labels.RESET_ANNOTATION, Reset)
+
+
+def first_run_id(run: KubeObject) -> str:
+    """UID of the first run of a chain, which goes on through continuing, retries and resets."""
+    before, reset = continuation_of(run), reset_of(run)
+    if before is not None:
+        return before.first_run_id
+    return reset.lineage[0].run_id if reset is not None else str(run["metadata"]["uid"])
 
 
 def _read(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
@@ -93,12 +147,10 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         closing: Its last event.
     """
     meta = run["metadata"]
-    before = continuation_of(run)
-    first = before.first_run_id if before else meta["uid"]
-    tie = Continuation(name=meta["name"], run_id=meta["uid"], first_run_id=first, expiration=state.expiration)
-    spec = {**run["spec"], "workflowId": run["spec"].get("workflowId") or meta["name"]}
-    spec.pop("startDelay", None)
-    spec.pop("startPaused", None)
+    tie = Continuation(
+        name=meta["name"], run_id=meta["uid"], first_run_id=first_run_id(run), expiration=state.expiration
+    )
+    spec = _same_spec(run)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         # A run that continues at once, again and again, is slowed down, as by Temporal's server.
         left = SHORTEST_RUN - (closing.event_time - state.start_time)
@@ -111,9 +163,60 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         tie = msgspec.structs.replace(
             tie, attempt=state.attempt + 1, failure=ev.failure_of(closing), backoff=closing.new_run_backoff
         )
-    kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != labels.PARENT_RUN_ID_LABEL}
-    successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, kept)
+    successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run))
     return _as_scheduled(successor, run)
+
+
+def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
+    """The WorkflowRun that a reset makes: of the same chain and parent, with the same spec.
+
+    Args:
+        run: The run that is reset.
+        reset: What the new one begins with.
+        name: Its name, which is a lock.
+    """
+    tie = continuation_of(run)
+    body = _run(run["metadata"]["namespace"], name, _same_spec(run), parent_of(run), tie, _same_labels(run))
+    body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
+    return _as_scheduled(body, run)
+
+
+def _same_spec(run: KubeObject) -> dict[str, Any]:
+    """The spec of a run, for another one of its workflow id that goes on for it."""
+    spec = {**run["spec"], "workflowId": run["spec"].get("workflowId") or run["metadata"]["name"]}
+    spec.pop("startDelay", None)
+    spec.pop("startPaused", None)
+    return spec
+
+
+def _same_labels(run: KubeObject) -> dict[str, str]:
+    found = run["metadata"].get("labels") or {}
+    return {key: value for key, value in found.items() if key != labels.PARENT_RUN_ID_LABEL}
+
+
+def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
+    """What to merge into the metadata of a child, so that it is one of a run that was reset.
+
+    Args:
+        child: A run that has another parent.
+        parent: The parent that it is to have.
+    """
+    before = parent_of(child)
+    assert before is not None
+    tie = msgspec.structs.replace(before, name=parent.name, run_id=parent.uid)
+    meta = child["metadata"]
+    owners = [
+        {**o, "name": parent.name, "uid": parent.uid} if o["uid"] == before.run_id else o
+        for o in meta.get("ownerReferences") or ()
+    ]
+    changed: dict[str, Any] = {
+        "resourceVersion": meta["resourceVersion"],
+        "annotations": {labels.PARENT_ANNOTATION: msgspec.json.encode(tie).decode()},
+        "labels": {labels.PARENT_RUN_LABEL: label_value(parent.name), labels.PARENT_RUN_ID_LABEL: parent.uid},
+    }
+    if owners:
+        changed["ownerReferences"] = owners
+    return {"metadata": changed}
 
 
 def _as_scheduled(successor: KubeObject, run: KubeObject) -> KubeObject:

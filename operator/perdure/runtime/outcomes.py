@@ -19,6 +19,7 @@ from perdure.api.durations import parse_decimal_duration
 from perdure.api.workflow import Activity
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
+from perdure.engine.state import timeout_message
 from perdure.runtime import payloads
 from perdure.runtime.attempts import Attempt, KubeObject, payload_too_large
 from perdure.runtime.leases import annotation, heartbeat_details
@@ -248,7 +249,7 @@ def _timed_out(facts: _Facts) -> Outcome:
     failure = Failure(
         kind=FailureKind.TIMEOUT,
         timeout_type=TimeoutType.START_TO_CLOSE,
-        message="activity StartToClose timeout",
+        message=timeout_message(TimeoutType.START_TO_CLOSE, facts.attempt.start_to_close),
         last_heartbeat_details=details,
     )
     return _failed(facts, failure)

@@ -39,6 +39,8 @@ DEFAULT_TERMINATION_LOG: Final = "/dev/termination-log"
 LONGEST_DEADLINE: Final = 2**31 - 1
 """Seconds; the API server takes no more for `activeDeadlineSeconds` and `leaseDurationSeconds`."""
 
+_NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
+
 _OURS: Final = f"{labels.GROUP}/"
 _DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 
@@ -102,6 +104,35 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def build_trial(namespace: str, definition: Activity, settings: PodSettings) -> KubeObject:
+    """Make a Pod like those of an activity's attempts, to ask the API server whether it would take them.
+
+    It is not one of a run, and has not the identity of activities that heartbeat: that is made with the first of them.
+
+    Args:
+        namespace: Where the activity is to run.
+        definition: The activity's definition; not changed.
+        settings: What the operator decides.
+
+    Returns:
+        A v1 Pod.
+
+    Raises:
+        InvalidDefinitionError: The definition is not shaped like a pod.
+    """
+    name = f"trial-{label_value(definition.name)[:40]}".rstrip("-.")
+    run = RunRef(namespace=namespace, name=name, uid=_NO_RUN, workflow_id=name)
+    close = definition.start_to_close_timeout or definition.schedule_to_close_timeout
+    attempt = Attempt(
+        scheduled_event_id=1, attempt=1, activity_id=name, activity_type=definition.name, start_to_close=close
+    )
+    pod = build_pod(run, attempt, definition, settings)
+    del pod["metadata"]["ownerReferences"], pod["metadata"]["finalizers"]
+    for label in attempt_labels(run, attempt):
+        del pod["metadata"]["labels"][label]
+    return pod
 
 
 def attempt_labels(run: RunRef, attempt: Attempt) -> dict[str, str]:

@@ -10,6 +10,8 @@ from perdure.runtime.statuses import PodStatus
 _LIMIT: Final = 512
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """What the kubelet says while all goes well."""
+_NO_NODE_YET: Final = "waiting for a node"
+_INIT: Final = "init container "
 
 
 def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
@@ -37,8 +39,20 @@ def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
         return _sentence(f"container {item.get('name')}: {wait['reason']}", wait)
     for item in status.init_containers:
         if "running" in (item.get("state") or {}) and item.get("name") not in status.sidecars:
-            return f"init container {item.get('name')} is running"
-    return "ContainerCreating" if status.node is not None else "waiting for a node"
+            return f"{_INIT}{item.get('name')} is running"
+    return "ContainerCreating" if status.node is not None else _NO_NODE_YET
+
+
+def hinders(reason: str) -> bool:
+    """Tell whether what a pod waits for is in its way, rather than its way of starting.
+
+    Args:
+        reason: What `waiting_reason` says.
+
+    Returns:
+        True for instance for an image that cannot be pulled, or where no node has room.
+    """
+    return reason not in {*_ORDINARY, _NO_NODE_YET} and not reason.startswith(_INIT)
 
 
 def _sentence(beginning: str, source: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.steps import ChildWorkflow
 from perdure.api.workflow import Workflow, WorkflowSpec
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
-from perdure.language.compiler import compile_program
+from perdure.language.checks import checked_program
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.simulation.scenario import Scenario
 
@@ -188,7 +188,7 @@ class _Shelf:
 
     def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
         try:
-            return compile_program(self._resolve(spec, path, where))
+            return checked_program(self._resolve(spec, path, where))
         except InvalidWorkflowError as error:
             told = (
                 f"{where}: {finding.path.replace('spec', path, 1)}: {finding.message}" for finding in error.findings

@@ -223,12 +223,11 @@ def make_run(chain: Chain, first: ev.WorkflowExecutionStarted, name: str, run_id
     scope = RunScope(
         name=name, namespace=role.namespace, workflow_id=role.workflow_id, run_id=run_id, attempt=first.attempt
     )
-    begun = first.event_time + (first.first_workflow_task_backoff or timedelta(0))
     wrong = role.program.check_input(first.input)
     decider: Decider = (
         Refuser("; ".join(map(str, wrong)), "InvalidInput")
         if wrong
-        else Interpreter(role.program, scope, input=first.input, start_time=begun)
+        else Interpreter(role.program, scope, input=first.input, start_time=first.event_time)
     )
     return Run(chain=chain, first=first, name=name, run_id=run_id, decider=Watcher(decider, tree), tree=tree)
 

@@ -95,15 +95,18 @@ def test_no_role_has_a_wildcard_or_reads_secrets(render: Render, settings: Seque
         assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
 
 
-def test_the_operator_writes_no_spec_and_watches_no_lease(render: Render) -> None:
+def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) -> None:
     operator = named(render(), "ClusterRole", "perdure")
     own = granted(operator, "perdure.dev")
     assert own == {
         "workflows": {"get", "list", "watch"},
-        "workflowruns": {"get", "list", "watch", "delete"},
+        "workflows/status": {"patch"},
+        "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
+        "historysegments": {"get", "create"},
+        "deadletters": {"create"},
     }
-    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create"}}
+    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 
 def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:

@@ -9,7 +9,8 @@ import yaml
 from rich.text import Text
 
 from perdure.api.workflow import WorkflowSpec
-from perdure.cli.view.facts import Run, Seen, read_run
+from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.openings import Seen
 from perdure.cli.view.page import Page
 from perdure.controller import status as run_status
 from perdure.engine import events as ev
@@ -17,10 +18,10 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import (
     AttemptCompleted,
     AttemptFailed,
-    AttemptInput,
     AttemptLost,
     AttemptStarted,
     HeartbeatRead,
+    RunInput,
 )
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import Transition, start, step
@@ -96,34 +97,32 @@ class Flow:
         self.status = run_status.compose(self.status, facts, self.state, transition.events, self.now)
         return self
 
-    def at(self, offset: float, *inputs: AttemptInput) -> "Flow":
+    def at(self, offset: float, *inputs: RunInput) -> "Flow":
         self.now = at(offset)
         return self._commit(step(self.state, inputs, self.now, self.decider))
 
-    @property
-    def _open(self) -> PendingActivity:
-        (only,) = self.state.activities.values()
+    def _open(self, of: str | None) -> PendingActivity:
+        (only,) = [a for a in self.state.activities.values() if of in {None, a.activity_id}]
         return only
 
-    @property
-    def _attempt(self) -> dict[str, Any]:
-        return {"scheduled_event_id": self._open.scheduled_event_id, "attempt": self._open.attempt}
+    def _attempt(self, of: str | None) -> dict[str, Any]:
+        return {"scheduled_event_id": self._open(of).scheduled_event_id, "attempt": self._open(of).attempt}
 
-    def started(self, offset: float) -> "Flow":
-        return self.at(offset, AttemptStarted(**self._attempt, time=at(offset)))
+    def started(self, offset: float, of: str | None = None) -> "Flow":
+        return self.at(offset, AttemptStarted(**self._attempt(of), time=at(offset)))
 
-    def heartbeat(self, offset: float, details: Any) -> "Flow":
-        return self.at(offset, HeartbeatRead(**self._attempt, time=at(offset), details=details))
+    def heartbeat(self, offset: float, details: Any, of: str | None = None) -> "Flow":
+        return self.at(offset, HeartbeatRead(**self._attempt(of), time=at(offset), details=details))
 
-    def completed(self, offset: float, result: Any = None) -> "Flow":
-        return self.at(offset, AttemptCompleted(**self._attempt, result=result))
+    def completed(self, offset: float, result: Any = None, of: str | None = None) -> "Flow":
+        return self.at(offset, AttemptCompleted(**self._attempt(of), result=result))
 
-    def failed(self, offset: float, failure: Failure | None = None) -> "Flow":
-        return self.at(offset, AttemptFailed(**self._attempt, failure=failure or declined()))
+    def failed(self, offset: float, failure: Failure | None = None, of: str | None = None) -> "Flow":
+        return self.at(offset, AttemptFailed(**self._attempt(of), failure=failure or declined()))
 
-    def lost(self, offset: float) -> "Flow":
+    def lost(self, offset: float, of: str | None = None) -> "Flow":
         failure = Failure(kind=FailureKind.SERVER, message="pod order-42-2-1 was deleted by someone")
-        return self.at(offset, AttemptLost(**self._attempt, failure=failure))
+        return self.at(offset, AttemptLost(**self._attempt(of), failure=failure))
 
     @property
     def object(self) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import VERBS, build, program_name
+from perdure.runtime import segments
+from perdure.runtime.attempts import RunRef
 from unit.cli.flow import ORDER, UID, Flow, charged_after_two_refusals
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
@@ -167,17 +169,27 @@ def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer)
     flow = charged_after_two_refusals().at(56)
     run = json.loads(json.dumps(flow.object))
     events = run["status"]["history"]["events"]
-    run["status"]["history"] |= {"events": events[5:], "segments": 2}
+    ref = RunRef(namespace="shop", name="order-42", uid=UID, workflow_id="order-42")
+    first = segments.build(ref, 0, events[:3], None)
+    second = segments.build(ref, 1, events[3:5], first["spec"]["hash"])
+    run["status"]["history"] |= {"events": events[5:], "segments": 2, "lastSegmentHash": second["spec"]["hash"]}
     server.answers[f"{RUNS}/order-42"] = run
-    segments = [{"spec": {"index": 1, "events": events[3:6]}}, {"spec": {"index": 0, "events": events[:3]}}]
     where = "/apis/perdure.dev/v1alpha1/namespaces/shop/historysegments"
-    server.answers[where] = items(*segments)
+    server.answers[where] = items(second, first)
     assert json.loads(call("history", "order-42", "-o", "json").stdout) == {"events": events}
     assert server.asked[-1] == (where, {"limit": ["500"], "fieldSelector": [f"spec.workflowRun.runId={UID}"]})
-    server.answers[where] = items(segments[0])
+    whole = call("describe", "order-42", "-o", "json").stdout
+    server.answers[f"{RUNS}/order-42"] = flow.object
+    assert call("describe", "order-42", "-o", "json").stdout == whole
+    server.answers[f"{RUNS}/order-42"] = run
+    server.answers[where] = items(second)
     done = call("history", "order-42")
     assert done.exit_code == 2
-    assert "not whole: event 1 is missing" in done.stderr
+    assert f"`{first['metadata']['name']}` is missing" in done.stderr
+    assert call("describe", "order-42").exit_code == 0
+    second["spec"]["events"][0]["eventType"] = "TimerFired"
+    server.answers[where] = items(first, second)
+    assert f"`{second['metadata']['name']}` has events with hash" in call("history", "order-42").stderr
 
 
 def test_list_shows_the_newest_first_and_names_for_xargs(server: ApiServer) -> None:

@@ -4,8 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from perdure.cli.view.describe import as_data, describe
-from perdure.cli.view.facts import Seen, Sight, read_run
+from perdure.cli.view.data import as_data
+from perdure.cli.view.describe import describe
+from perdure.cli.view.facts import read_run
+from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.page import ASCII
 from perdure.cli.view.tree import tree
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
@@ -14,14 +16,14 @@ from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden
 def test_a_finished_step_tells_its_attempts_and_the_last_failure_before_success() -> None:
     flow = charged_after_two_refusals()
     assert plain(tree(flow.run(36), flow.page(36))) == golden("""
-        STEP               STATUS       KIND                    TRIES  START  TIME
-        ├─ reserve         ✓ Succeeded  activity reserve-stock  2      +0s    10s
+        STEP               STATUS       KIND                    TRIES      START  TIME
+        ├─ reserve         ✓ Succeeded  activity reserve-stock  1 +1 lost  +0s    10s
         │    attempt 1 failed: pod order-42-2-1 was deleted by someone
         │    pods order-42-2-1, order-42-2-2
-        ├─ charge          ✓ Succeeded  activity charge-card    3/3    +10s   16s
+        ├─ charge          ✓ Succeeded  activity charge-card    3/3        +10s   16s
         │    attempt 2 failed: CardDeclined: no funds
         │    pods order-42-5-1, order-42-5-2, order-42-5-3
-        ├─ change-of-mind  ◔ Waiting    sleep 30s                      +26s   10s
+        ├─ change-of-mind  ◔ Waiting    sleep 30s                          +26s   10s
         │    fires in 20s
         └─ done            ○ Pending    return
     """)
@@ -73,7 +75,7 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
 
         Failure
           Activity: step `charge`: activity `charge-card` failed after 1 attempt
-            (NonRetryableFailure): no funds
+            (NonRetryableFailure)
             caused by CardDeclined: no funds
               details: {"code":51}
               not retryable
@@ -164,7 +166,7 @@ def test_steps_that_a_timeout_of_the_run_cut_off_are_stopped() -> None:
     assert "Status:       ✗ TimedOut" in shown
     assert "├─ reserve         ⊘ Stopped     activity reserve-stock         +0s    20s" in shown
     assert "│    cut off when the run ended TimedOut\n│    pods order-42-2-1, order-42-2-3\n" in shown
-    assert "  Timeout: workflow timeout" in shown
+    assert "  Timeout: workflow timeout: the runTimeout of 20s has passed" in shown
 
 
 def test_a_run_nobody_has_seen_points_to_the_operator() -> None:
@@ -211,6 +213,7 @@ def test_data_uses_the_names_of_the_api_and_leaves_values_of_users_as_they_are()
     assert data["input"] == {"items": [], "amount": None, "some_key": ""}
     assert data["durationSeconds"] == 6
     assert data["steps"][0] == {
+        "path": "reserve",
         "name": "reserve",
         "kind": "activity",
         "target": "reserve-stock",

@@ -1,8 +1,12 @@
 """What `history` shows."""
 
+from typing import Any, get_args
+
 import pytest
 
 from perdure.cli.view import events as view
+from perdure.cli.view.attributes import TOLD, readable, short
+from perdure.engine import events as ev
 from unit.cli.flow import Flow, charged_after_two_refusals, golden, plain
 
 
@@ -38,11 +42,106 @@ def test_details_are_every_attribute() -> None:
 
 
 def test_an_event_of_a_newer_version_is_shown_all_the_same() -> None:
-    event = {"eventId": 1, "eventTime": "2026-01-01T12:00:00Z", "eventType": "MarkerRecorded", "marker": "v2", "n": 3}
-    assert plain(view.table([event], Flow().page())).endswith("MarkerRecorded  marker v2  n 3")
+    event = {
+        "eventId": 1,
+        "eventTime": "2026-01-01T12:00:00Z",
+        "eventType": "NexusOperationStarted",
+        "of": "v2",
+        "n": 3,
+    }
+    assert plain(view.table([event], Flow().page())).endswith("NexusOperationStarted  of v2  n 3")
 
 
 @pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "one is there twice"])
 def test_a_history_with_a_gap_is_not_shown_as_whole(ids: list[int]) -> None:
     with pytest.raises(view.GapError, match="is missing"):
         view.check([{"eventId": number} for number in ids])
+
+
+def test_every_type_of_event_has_a_line_of_its_own() -> None:
+    assert {kind.__name__ for kind in get_args(ev.AnyEvent)} == TOLD
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            {"eventType": "TimerStarted", "timerId": "race.slow/nap", "startToFireTimeout": "PT3690S"},
+            "race.slow/nap  1h1m",
+        ),
+        ({"eventType": "TimerCanceled", "timerId": "nap", "startedEventId": 3}, "nap"),
+        ({"eventType": "ActivityTaskCancelRequested", "activityId": "a", "scheduledEventId": 2}, "a  is asked to stop"),
+        (
+            {
+                "eventType": "StartChildWorkflowExecutionInitiated",
+                "childId": "bill",
+                "start": {"workflowType": "invoice", "workflowId": "invoice-7", "input": 3},
+            },
+            "bill (invoice)  invoice-7  input 3",
+        ),
+        (
+            {
+                "eventType": "ChildWorkflowExecutionFailed",
+                "childId": "bill",
+                "workflowId": "invoice-7",
+                "failure": {"kind": "Application", "type": "NoMoney", "message": "broke"},
+                "retryState": "MaximumAttemptsReached",
+            },
+            "bill  NoMoney: broke  MaximumAttemptsReached",
+        ),
+        ({"eventType": "ChildWorkflowExecutionTerminated", "childId": "bill", "reason": "enough"}, "bill  enough"),
+        (
+            {
+                "eventType": "SignalExternalWorkflowExecutionInitiated",
+                "signalId": "tell",
+                "signalName": "paid",
+                "workflowId": "order-1",
+                "input": {"by": "ada"},
+            },
+            'tell  signal paid to order-1  input {"by":"ada"}',
+        ),
+        ({"eventType": "ExternalWorkflowExecutionSignaled", "signalId": "tell", "workflowId": "o"}, "tell  o"),
+        (
+            {"eventType": "WorkflowExecutionSignaled", "signalName": "go", "input": 1, "identity": "ada"},
+            "go  input 1  from ada",
+        ),
+        ({"eventType": "WorkflowExecutionPaused", "identity": "ada", "reason": "stock"}, "by ada  stock"),
+        ({"eventType": "WorkflowExecutionCancelRequested", "cause": "changed my mind"}, "changed my mind"),
+        (
+            {"eventType": "WorkflowExecutionContinuedAsNew", "newWorkflowRun": "poll-2", "input": {"n": 1}},
+            'goes on as poll-2  input {"n":1}',
+        ),
+        (
+            {
+                "eventType": "WorkflowExecutionTimedOut",
+                "retryState": "InProgress",
+                "newWorkflowRun": "poll-2",
+                "newRunBackoff": "PT90S",
+            },
+            "InProgress  goes on as poll-2  in 1m30s",
+        ),
+        (
+            {
+                "eventType": "MarkerRecorded",
+                "markerName": "DeadLetter",
+                "details": {"step": "pay", "failure": {"type": "NoMoney", "message": "broke"}},
+            },
+            "DeadLetter  pay  NoMoney: broke",
+        ),
+        ({"eventType": "WorkflowExecutionTerminated", "reason": "enough", "identity": "ada"}, "by ada  enough"),
+        (
+            {"eventType": "WorkflowTaskFailed", "cause": "ResetWorkflow", "reason": "mended", "identity": "ada"},
+            "ResetWorkflow  by ada  mended",
+        ),
+    ],
+    ids=lambda given: given["eventType"] if isinstance(given, dict) else "",
+)
+def test_an_event_tells_what_matters_of_it(event: dict[str, Any], line: str) -> None:
+    assert short({"eventId": 1, "eventTime": "2026-01-01T12:00:00Z", **event}) == line
+
+
+def test_durations_are_written_as_in_manifests_wherever_they_stand() -> None:
+    assert readable("retryPolicy", {"initialInterval": "PT4S", "maximumAttempts": 3}) == (
+        '{"initialInterval":"4s","maximumAttempts":3}'
+    )
+    assert readable("input", {"myTimeout": "PT4S"}) == '{"myTimeout":"PT4S"}'

@@ -1,9 +1,10 @@
 """What pods and Leases tell of attempts."""
 
+import json
 from typing import Any
 
 from perdure.cli.live import see, selector
-from perdure.cli.view.facts import Sight
+from perdure.cli.view.openings import ChildSight, Sight
 from unit.cli.flow import UID, Flow, at
 
 NAME = "order-42-2-1"
@@ -46,3 +47,19 @@ def test_pods_of_other_attempts_are_only_known_to_exist() -> None:
 
 def test_pods_are_found_by_the_id_of_the_run() -> None:
     assert selector(Flow().object) == f"perdure.dev/run-id={UID}"
+
+
+def child(name: str, created: str, *, event: int = 7, **status: str) -> dict[str, Any]:
+    tie = {"name": "order-42", "workflowId": "order-42", "runId": UID, "initiatedEventId": event}
+    annotations = {"perdure.dev/parent": json.dumps(tie)}
+    return {"metadata": {"name": name, "creationTimestamp": created, "annotations": annotations}, "status": status}
+
+
+def test_of_a_childs_chain_the_newest_run_is_shown() -> None:
+    first = child("order-42-7", "2026-01-01T12:00:01Z", phase="ContinuedAsNew", completionTime="2026-01-01T12:00:02Z")
+    second = child("order-42-7-2", "2026-01-01T12:00:01Z", phase="Running", progress="1/3")
+    other = child("order-42-8", "2026-01-01T12:00:03Z", event=8)
+    assert see(Flow().object, [], [], [], [second, first, other]).children == {
+        7: ChildSight(name="order-42-7-2", phase="Running", progress="1/3"),
+        8: ChildSight(name="order-42-8", phase="Pending"),
+    }

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from engine.script import T0, Drive, activity, application, seconds, timer
+from engine.script import T0, Drive, Reacting, activity, application, seconds, timer
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunStatus
 from perdure.controller.status import RunFacts, Status, compose, waiting
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
-from perdure.engine.inputs import AttemptWaiting, HeartbeatRead
+from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
 from perdure.language.failures import as_json
 
@@ -106,6 +106,20 @@ def test_an_attempt_that_has_not_started_tells_why_until_it_has() -> None:
     assert "waitingReason" not in composed(drive)["pendingActivities"][0]
 
 
+def test_a_run_says_what_is_in_the_way_of_its_attempts_until_nothing_is() -> None:
+    drive = Drive.by(Reacting((activity("book"), activity("pay"))))
+    waits = {"attempt": 1, "reason": "ErrImagePull"}
+    assert not drive.at(1, AttemptWaiting(scheduled_event_id=2, **waits)).durable
+    assert drive.at(6, AttemptWaiting(scheduled_event_id=2, stuck=True, **waits)).durable
+    status = composed(drive)
+    assert (status["phase"], succeeded(status)["reason"]) == ("Running", "AttemptNotStarting")
+    assert succeeded(status)["message"] == "step `book`: attempt 1 does not start: ErrImagePull"
+    assert not drive.at(7, AttemptWaiting(scheduled_event_id=3, stuck=True, **waits)).durable
+    assert not drive.at(8, AttemptStarted(scheduled_event_id=2, attempt=1, time=drive.now)).durable
+    assert drive.at(9, AttemptStarted(scheduled_event_id=3, attempt=1, time=drive.now)).durable
+    assert (succeeded(composed(drive))["reason"], succeeded(composed(drive))["message"]) == ("Running", "")
+
+
 def test_an_activity_that_backs_off_tells_until_when_and_why() -> None:
     drive = Drive.of(activity("book"))
     drive.started(1)
@@ -194,7 +208,7 @@ def test_a_run_that_took_too_long_tells_so() -> None:
     assert status["failure"] == {
         "kind": "Timeout",
         "type": "TemporalTimeout:StartToClose",
-        "message": "workflow timeout",
+        "message": "workflow timeout: the runTimeout of 30s has passed",
         "timeoutType": "StartToClose",
     }
     assert (succeeded(status)["status"], succeeded(status)["reason"]) == ("False", "TimedOut")

@@ -19,7 +19,8 @@ from perdure.observe import metrics
 OPERATING = REPOSITORY / "docs" / "operating.md"
 CONTROLLER = "".join(
     file.read_text(encoding="utf-8")
-    for file in sorted((REPOSITORY / "operator" / "perdure" / "controller").glob("*.py"))
+    for room in ("controller", "runtime")
+    for file in sorted((REPOSITORY / "operator" / "perdure" / room).glob("*.py"))
 )
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 

@@ -34,6 +34,8 @@ def apply(document: Any, operations: list[Operation]) -> Any:
             case "replace":
                 assert last in place
                 place[last] = operation["value"]
+            case "remove" if isinstance(place, list):
+                del place[int(last)]
             case "remove":
                 del place[last]
             case other:
@@ -64,13 +66,15 @@ def neighbours(draw: st.DrawFn) -> tuple[Any, Any]:
 
     def change(value: Any) -> Any:
         changed = value
-        match draw(st.integers(0, 7)):
+        match draw(st.integers(0, 8)):
             case 0:
                 changed = draw(documents)
             case 1 | 2 | 3 if type(value) in {bool, int, float} and abs(value) < 2**53:
                 changed = draw(st.sampled_from([bool, int, float]))(value)
             case 4 if isinstance(value, list):
                 changed = value + draw(st.lists(documents, max_size=3))
+            case 8 if isinstance(value, list):
+                changed = value[draw(st.integers(0, len(value))) :] + draw(st.lists(documents, max_size=2))
             case 5 if isinstance(value, dict):
                 changed = {**value, draw(keys): draw(documents)}
             case _ if isinstance(value, list):
@@ -120,7 +124,8 @@ def test_appending_to_a_list_is_one_operation_for_each_new_item(old: list[Any], 
         ({"~1": 1}, {"~1": 2}, [{"op": "replace", "path": "/~01", "value": 2}]),
         ({"": 1}, {"": 2}, [{"op": "replace", "path": "/", "value": 2}]),
         ({"a": []}, {"a": [1, 2]}, [{"op": "replace", "path": "/a", "value": [1, 2]}]),
-        ({"a": [1, 2]}, {"a": [2]}, [{"op": "replace", "path": "/a", "value": [2]}]),
+        ({"a": [1, 2]}, {"a": [2]}, [{"op": "remove", "path": "/a/0"}]),
+        ({"a": [1, 2, 3, 4]}, {"a": [4, 5]}, [{"op": "replace", "path": "/a", "value": [4, 5]}]),
         (
             {"a": {"b": {"c": 1, "d": 2}}},
             {"a": {"b": {"c": 3, "d": 2}}},
@@ -144,6 +149,7 @@ def test_appending_to_a_list_is_one_operation_for_each_new_item(old: list[Any], 
         "an empty key",
         "the first items of a list",
         "a list that loses its head",
+        "a list of which little is left",
         "only the member that has changed",
         "the whole document",
     ],
@@ -159,6 +165,15 @@ def test_the_place_of_the_patch_goes_before_every_path() -> None:
         {"op": "add", "path": "/status/a/-", "value": 2},
         {"op": "add", "path": "/status/b", "value": 3},
     ]
+
+
+def test_a_long_list_that_loses_its_head_is_not_sent_again() -> None:
+    old = [{"eventId": n, "input": "x" * 200} for n in range(250)]
+    operations = json_patch({"events": old}, {"events": [*old[200:], {"eventId": 250}]})
+    assert operations == [{"op": "remove", "path": "/events/0"}] * 200 + [
+        {"op": "add", "path": "/events/-", "value": {"eventId": 250}}
+    ]
+    assert [o["op"] for o in json_patch({"events": old}, {"events": old[249:]})] == ["replace"]
 
 
 MANY = 10_001

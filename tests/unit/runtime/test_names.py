@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.names import label_value, pod_name
+from perdure.api.names import MAX_WORKFLOW_ID, child_workflow_id, label_value, pod_name
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
@@ -89,3 +89,25 @@ def test_every_label_value_is_valid(text: str) -> None:
 def test_cut_label_values_differ() -> None:
     assert label_value("x" * 64) != label_value("x" * 65)
     assert label_value("a b") != label_value("a/b")
+
+
+def test_the_workflow_id_of_a_child_tells_where_it_comes_from() -> None:
+    assert child_workflow_id("order", "uid", "pay.card") == "order/uid/pay.card"
+    exact = "x" * (MAX_WORKFLOW_ID - len("/uid/pay"))
+    assert child_workflow_id(exact, "uid", "pay") == f"{exact}/uid/pay"
+
+
+def test_the_workflow_ids_of_children_of_children_stay_in_bounds_and_apart() -> None:
+    ids, parent = set(), "root"
+    for level in range(500):
+        siblings = [child_workflow_id(parent, f"{level:036}", step) for step in ("again", "other")]
+        assert all(len(name) <= MAX_WORKFLOW_ID and name.startswith("root/") for name in siblings)
+        ids.update(siblings)
+        parent = siblings[0]
+    assert len(ids) == 1_000
+
+
+def test_the_hash_of_a_workflow_id_never_changes() -> None:
+    """Open runs have recorded it: another one would not replay."""
+    found = child_workflow_id("r" * 990, "00000000-0000-4000-8000-000000000001", "again")
+    assert found == "r" * 200 + "/hpjmujw2wj5deovxjswo3"

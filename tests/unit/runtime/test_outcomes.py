@@ -426,7 +426,7 @@ def test_the_deadline_on_the_node_is_a_start_to_close_timeout(make: Any) -> None
     assert failure_of(told) == Failure(
         kind=FailureKind.TIMEOUT,
         timeout_type=TimeoutType.START_TO_CLOSE,
-        message="activity StartToClose timeout",
+        message="activity StartToClose timeout after 5m",
         last_heartbeat_details={"done": 3},
     )
 

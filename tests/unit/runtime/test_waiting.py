@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.runtime import waiting_reason
+from perdure.runtime.waiting import hinders
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,22 @@ from perdure.runtime import waiting_reason
 )
 def test_a_pod_waits_for(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
     assert waiting_reason(pod(make), make.activity()) == want
+
+
+@pytest.mark.parametrize(
+    ("reason", "want"),
+    [
+        ("container activity: ImagePullBackOff: no such image", True),
+        ("container fetch: ErrImagePull", True),
+        ("Unschedulable: 0/3 nodes are available", True),
+        ("exceeded quota", True),
+        ("ContainerCreating", False),
+        ("waiting for a node", False),
+        ("init container fetch is running", False),
+    ],
+)
+def test_what_is_in_the_way_of_a_pod(reason: str, want: bool) -> None:
+    assert hinders(reason) is want
 
 
 def test_a_long_message_is_shortened(make: Any) -> None:

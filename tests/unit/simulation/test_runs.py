@@ -411,3 +411,30 @@ def test_times_begin_where_the_scenario_says() -> None:
     spec = "{steps: [{name: nap, sleep: {until: '2030-01-01T00:00:00Z'}}], output: '${run.startTime}'}"
     played = play(spec, "startTime: '2029-12-31T00:00:00Z'")
     assert (played.elapsed, played.json["output"]) == (86400, "2029-12-31T00:00:00Z")
+
+
+def test_a_workflow_may_be_its_own_child_many_levels_deep() -> None:
+    done = play(
+        """
+        steps:
+        - {name: again, when: "${input > 0}", childWorkflow: {workflow: {name: main}, input: "${input - 1}"}}
+        - {name: depth, return: {output: "${input == 0 ? 0 : steps.again.output + 1}"}}
+        """,
+        "input: 60",
+    )
+    assert (done.phase, done.json["output"]) == ("Completed", 60)
+    ids = [child["workflowId"] for child in done.json["children"]]
+    assert len(set(ids)) == 60
+    assert max(map(len, ids)) <= 1_000
+
+
+def test_a_run_that_begins_later_has_started_when_it_was_created() -> None:
+    """As on a cluster, where `status.startTime` says the same."""
+    manifest = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"name": "later"},
+        "spec": {"startDelay": "1h", "inline": {"steps": [{"name": "when", "return": {"output": "${run.startTime}"}}]}},
+    }
+    done = play(manifest)
+    assert (done.elapsed, done.json["output"]) == (3600, "2026-01-01T00:00:00Z")

@@ -10,7 +10,8 @@ from perdure.cli.cluster import connect
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.describe import as_data, describe
+from perdure.cli.view.data import as_data
+from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import Run, read_run
 from perdure.kube import clock
 
@@ -60,6 +61,6 @@ def command(
 
 async def _read(name: str, namespace: str | None, context: str | None, program: str) -> Run:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.run(name)
+        found = await cluster.with_past(await cluster.run(name))
         seen = await cluster.seen(found)
     return read_run(found, now=clock.now(), seen=seen)

@@ -1,8 +1,10 @@
 """`history`: every event of a run."""
 
+from __future__ import annotations
+
 import asyncio
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,9 @@ from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, Run
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view import events as view
+
+if TYPE_CHECKING:
+    from perdure.runtime.segments import Past
 
 HELP = """Show the event history of a run.
 
@@ -46,14 +51,18 @@ def command(
 ) -> None:
     """Show the event history of a run."""
     screen = Screen(color)
-    events = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    past = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    events = past.events
+    wrong = [damage.message for damage in past.damage]
     try:
         view.check(events)
     except view.GapError as error:
+        wrong.append(str(error))
+    if wrong:
         raise CliError(
-            f"the history of `{name}` is not whole: {error}; HistorySegments of the run may have been deleted, see "
+            f"the history of `{name}` is not whole: {'; '.join(wrong)}; see what there is with "
             f"`kubectl get historysegments`"
-        ) from error
+        )
     if output is Output.JSON:
         screen.write_json({"events": events})
     elif events:
@@ -62,6 +71,6 @@ def command(
         typer.echo(f"The run `{name}` has not started: it has no events yet.", err=True)
 
 
-async def _read(name: str, namespace: str | None, context: str | None, program: str) -> list[dict[str, Any]]:
+async def _read(name: str, namespace: str | None, context: str | None, program: str) -> Past:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.events(await cluster.run(name))
+        return await cluster.past(await cluster.run(name))

@@ -1,6 +1,7 @@
 """`list`: all runs."""
 
 import asyncio
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from perdure.cli.cluster import connect
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.facts import Phase, Run, read_run
 from perdure.cli.view.runs import table
 from perdure.kube import clock
 
@@ -20,6 +21,7 @@ HELP = """List runs, the newest first.
 Examples:
   {program} list
   {program} list --all-namespaces --output wide
+  {program} list --phase Failed --phase TimedOut
   {program} list --output name
 """
 
@@ -38,6 +40,10 @@ def command(
     *,
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
+    phases: Annotated[
+        list[Phase] | None,
+        typer.Option("--phase", metavar="PHASE", help=f"Only runs in this phase ({', '.join(Phase)}); may be repeated"),
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -45,13 +51,16 @@ def command(
 ) -> None:
     """List runs."""
     screen = Screen(color)
-    items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
+    wanted = {phase.value for phase in phases or ()}
+    items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere, phases=wanted))
     if output is Output.JSON:
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
-        typer.echo(f"There are no runs in {where}; start one with `kubectl apply -f run.yaml`.", err=True)
+        what = f"runs that are {' or '.join(sorted(wanted))}" if wanted else "runs"
+        advice = "" if wanted else "; start one with `kubectl apply -f run.yaml`"
+        typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
     runs = sorted((read_run(item, now=clock.now()) for item in items), key=_newest_first)
     if output is Output.NAME:
@@ -67,7 +76,14 @@ def _newest_first(run: Run) -> tuple[float, str, str]:
 
 
 async def _read(
-    namespace: str | None, context: str | None, program: str, *, everywhere: bool
+    namespace: str | None, context: str | None, program: str, *, everywhere: bool, phases: Collection[str]
 ) -> tuple[list[dict[str, Any]], str]:
+    # The API server does not know a run as Pending that no operator has seen yet.
+    (only,) = phases if len(phases) == 1 and "Pending" not in phases else (None,)
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.runs(everywhere=everywhere), cluster.namespace
+        return in_phases(await cluster.runs(everywhere=everywhere, phase=only), phases), cluster.namespace
+
+
+def in_phases(items: Iterable[dict[str, Any]], phases: Collection[str]) -> list[dict[str, Any]]:
+    """The runs that are in one of the phases; all where none is named. One that no operator has seen is Pending."""
+    return [item for item in items if not phases or ((item.get("status") or {}).get("phase") or "Pending") in phases]

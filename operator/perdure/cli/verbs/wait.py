@@ -137,7 +137,8 @@ async def _looks(cluster: Cluster, name: str) -> AsyncIterator[Run]:
                 raise CliError(
                     f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
                 )
-            pending = (found.get("status") or {}).get("pendingActivities")
+            status = found.get("status") or {}
+            pending = status.get("pendingActivities") or status.get("pendingChildren")
             run = read_run(found, now=clock.now(), seen=await cluster.seen(found) if pending else None)
             yield run
             if run.closed:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from perdure.cli.view import text
-from perdure.cli.view.facts import Run, Step
+from perdure.cli.view.facts import Run
 from perdure.cli.view.failure import summary
+from perdure.cli.view.notes import note
 from perdure.cli.view.page import Page
-from perdure.cli.view.tree import note
+from perdure.cli.view.steps import Step
 
 _QUIET = frozenset({"Pending", "NotReached"})
 
@@ -22,10 +23,10 @@ def changes(before: Run | None, after: Run, page: Page) -> Iterator[str]:
     Yields:
         A line for each step that stands otherwise, and one for the run if it does.
     """
-    known = {step.name: step for step in before.steps} if before else {}
-    for step in after.steps:
-        if step.state not in _QUIET and _stand(known.get(step.name)) != _stand(step):
-            yield _line(_when(step, after, page), page, step.name, step.state, _tries(step), note(step, after, page))
+    known = {step.path: step for step in before.every_step()} if before else {}
+    for step in after.every_step():
+        if step.state not in _QUIET and _stand(known.get(step.path)) != _stand(step):
+            yield _line(_when(step, after, page), page, step.path, step.state, _tries(step), note(step, after, page))
     if before is None or (before.phase, before.reason, before.message) != (after.phase, after.reason, after.message):
         at = page.since(after.end or page.now, after.start)
         yield _line(at, page, after.name, after.phase, _took(after, page), why(after))

@@ -1,16 +1,14 @@
 """A whole run: header, steps, what is open, why it failed, what to do next."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import datetime, timedelta
-from typing import Any
 
 from rich.text import Text
 
 from perdure.cli.view import failure, hints, text
-from perdure.cli.view.facts import OpenActivity, Run
+from perdure.cli.view.facts import Request, Run
 from perdure.cli.view.page import Page
-from perdure.cli.view.tree import heartbeat, tree
+from perdure.cli.view.pending import activity_card, child_lines, signal_lines, timer_lines
+from perdure.cli.view.tree import tree
 
 _LABEL = 14
 
@@ -40,8 +38,10 @@ def sections(run: Run, page: Page) -> Iterator[Text]:
     """
     for title, content in (
         (f"Steps {run.progress}".strip(), tree(run, page) if run.steps else []),
-        ("Pending activities", [line for activity in run.activities for line in _card(activity, page)]),
-        ("Pending timers", list(_timers(run, page))),
+        ("Pending activities", [line for activity in run.activities for line in activity_card(activity, page)]),
+        ("Pending timers", list(timer_lines(run, page))),
+        ("Pending children", list(child_lines(run, page))),
+        ("Pending signals", list(signal_lines(run, page))),
         ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),
     ):
@@ -68,6 +68,7 @@ def header(run: Run, page: Page) -> Iterator[Text]:
         yield _field("Workflow id", run.workflow_id)
     if run.uid:
         yield _field("Run id", run.uid)
+    yield from _chain(run)
     yield from status(run, page)
     if run.start is not None:
         yield _field("Started", page.moment(run.start))
@@ -79,6 +80,19 @@ def header(run: Run, page: Page) -> Iterator[Text]:
     for label, data in (("Input", run.input), ("Output", run.output)):
         if data is not None:
             yield _field(label, page.shorten(text.value(data), page.width - _LABEL))
+
+
+def _chain(run: Run) -> Iterator[Text]:
+    """Which runs it belongs to."""
+    chain = run.chain
+    if chain.parent:
+        yield _field("Parent", chain.parent)
+    if chain.attempt > 1:
+        yield _field("Attempt", str(chain.attempt))
+    if chain.continues:
+        yield _field("After", chain.continues)
+    if chain.goes_on_as:
+        yield _field("Goes on as", chain.goes_on_as)
 
 
 def status(run: Run, page: Page) -> Iterator[Text]:
@@ -97,83 +111,29 @@ def status(run: Run, page: Page) -> Iterator[Text]:
     if run.deleting:
         line.append(", being deleted", style="magenta")
     yield line
-    if run.message and not run.failure:
+    if run.paused is not None:
+        yield from _wrapped("Paused", _asked(run.paused, page), page)
+    elif run.message and not run.failure:
         yield from _wrapped("Message", run.message, page)
     if run.undecided and run.undecided.next_attempt is not None:
         yield _field("Next try", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
+    if run.cancel is not None:
+        yield from _wrapped("Cancel asked", _asked(run.cancel, page), page)
+    for condition in run.conditions:
+        if condition.type not in {"Succeeded", "Paused", "CancelRequested"}:
+            yield from _wrapped(
+                condition.type, text.join((f"{condition.status} ({condition.reason})", condition.message), ": "), page
+            )
 
 
-def as_data(run: Run, page: Page) -> dict[str, Any]:
-    """Give what `describe` shows as data.
-
-    Args:
-        run: The run.
-        page: How commands are written.
-
-    Returns:
-        JSON values under the names that the status of a run uses; what is not known is left out.
-    """
-    data = asdict(run)
-    for name in ("seen", "observed"):
-        del data[name]
-    for step in data["steps"]:
-        del step["open"], step["timer"]  # they stand under `pendingActivities` and `pendingTimers`
-    for activity in data["activities"]:
-        time, kind = activity["deadline"] or (None, None)
-        activity["deadline"] = time and {"time": time, "timeout": kind}
-    data["duration_seconds"] = run.duration(page.now)
-    data["pods"] = sorted(run.seen.pods) if run.seen else None
-    data["next"] = [{"purpose": purpose, "command": command} for purpose, command in hints.hints(run, page)]
-    cleaned: dict[str, Any] = _clean(data)
-    return cleaned
-
-
-_NAMES = {
-    "activities": "pendingActivities",
-    "created": "creationTime",
-    "details": "heartbeatDetails",
-    "end": "completionTime",
-    "fires": "fireTime",
-    "heartbeat": "lastHeartbeatTime",
-    "last_start": "lastAttemptStartTime",
-    "next_attempt": "nextAttemptTime",
-    "removed_at": "removalTime",
-    "scheduled": "scheduledTime",
-    "start": "startTime",
-    "started": "startedTime",
-    "timers": "pendingTimers",
-    "uid": "runId",
-}
-_THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
-"""What users and their programs gave: it is not touched."""
-
-
-def _clean(data: Any) -> Any:
-    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds, nothing for nothing."""
-    match data:
-        case datetime():
-            return text.iso(data)
-        case timedelta():
-            return data.total_seconds()
-        case list() | tuple():
-            return [_clean(item) for item in data]
-        case dict():
-            return {
-                _NAMES.get(key) or _camel(key): item if key in _THEIRS else _clean(item)
-                for key, item in data.items()
-                if item is not None and (key in _THEIRS or item != "")
-            }
-        case _:
-            return data
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(map(str.capitalize, rest))
+def _asked(request: Request, page: Page) -> str:
+    """When something was asked for, by whom and why."""
+    when = page.moment(request.time) if request.time else "yes"
+    return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
 
 
 def _label(name: str) -> Text:
-    return Text(text.pad(f"{name}:", _LABEL), style="").append("")
+    return Text(text.pad(f"{name}:", _LABEL - 1) + " ", style="").append("")
 
 
 def _field(name: str, shown: str) -> Text:
@@ -184,35 +144,3 @@ def _wrapped(name: str, shown: str, page: Page) -> Iterator[Text]:
     first, *rest = text.wrap(text.one_line(shown), page.width - _LABEL)
     yield _field(name, first)
     yield from (Text(" " * _LABEL + line) for line in rest)
-
-
-def _card(activity: OpenActivity, page: Page) -> Iterator[Text]:
-    of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
-    head = Text(f"  {text.one_line(activity.step)} ({text.one_line(activity.activity)})  ").append_text(
-        page.status(activity.state)
-    )
-    yield head
-    due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
-    told = [("Attempt", f"{activity.attempt}{of}{due}")]
-    if activity.pod and not activity.next_attempt:
-        told.append(("Pod", text.join((activity.pod, activity.waits_for), ": ")))
-    if activity.scheduled:
-        told.append(("Scheduled", page.moment(activity.scheduled)))
-    if activity.started:
-        told.append(("Started", page.moment(activity.started)))
-    beat = heartbeat(activity, page).removeprefix("heartbeat ")
-    if beat:
-        told.append(("Heartbeat", beat))
-    if activity.deadline:
-        told.append(("Times out", f"{page.near(activity.deadline[0])} ({activity.deadline[1]})"))
-    if activity.last_failure:
-        told.append(("Last failure", failure.summary(activity.last_failure)))
-    for name, shown in told:
-        line = Text(f"    {text.pad(f'{name}:', _LABEL)}")
-        yield line.append(page.shorten(text.one_line(shown), page.width - _LABEL - 4))
-
-
-def _timers(run: Run, page: Page) -> Iterator[Text]:
-    for timer in run.timers:
-        due = "is due" if timer.fires <= page.now else f"fires {page.moment(timer.fires)}"
-        yield Text(f"  {text.one_line(timer.step)}  {due}")

@@ -8,9 +8,14 @@ import msgspec
 from rich.text import Text
 
 from perdure.cli.view import text
+from perdure.cli.view.attributes import readable
 from perdure.cli.view.page import Page
 
-_SHOWN = ("activity_id", "activity_type", "timer_id", "start_to_fire_timeout", "input", "result", "failure")
+_NAMES = ("activity_id", "activity_type", "timer_id", "child_id", "signal_id", "workflow_id", "signal_name")
+"""What tells which step it is: always shown."""
+_ALWAYS = (*_NAMES, "start_to_fire_timeout", "input", "result", "failure")
+_BESIDE = {"event_id", "event_time", "event_type", "successor", "new_run_backoff"}
+"""What no definition decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,42 @@ def show(difference: Difference, page: Page) -> Iterator[Text]:
     ):
         label = f"  {text.pad(f'{name}:', 12)}"
         yield Text(f"{label}{type(side).__name__ if side is not None else nothing}")
-        for key in _SHOWN:
-            shown, against = _plain(side, key), _plain(other, key)
-            if shown is None and against is None:
-                continue
-            line = Text(f"{' ' * 14}{_camel(key)}: ", style="" if shown == against else "yellow")
-            if side is not None:
-                yield line.append(page.shorten(text.value(shown), max(page.width - len(line.plain), 30)))
+        for key, value, differs in _attributes(side, other, page.width - 40):
+            line = Text(f"{' ' * 14}{key}: ", style="yellow" if differs else "")
+            yield line.append(page.shorten(readable(key, value), max(page.width - len(line.plain), 30)))
+
+
+def _attributes(side: Any, other: Any, width: int) -> Iterator[tuple[str, Any, bool]]:
+    """Attributes of one side: name, value, and whether the other side has another value."""
+    if side is None:
+        return
+    rest = (key for key in _fields(side) if key not in _ALWAYS and key in _fields(other) and key not in _BESIDE)
+    for key in (*_ALWAYS, *rest):
+        shown, against = _plain(side, key), _plain(other, key)
+        differs = shown != against
+        if differs and isinstance(shown, dict) and isinstance(against, dict) and len(text.value(shown)) > width:
+            for path, value in _parts(_camel(key), shown, against):
+                yield path, value, True
+        elif (key in _ALWAYS and (shown, against) != (None, None)) or differs:
+            yield _camel(key), shown, differs
+
+
+def _parts(path: str, shown: dict[str, Any], against: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Of two long objects, the parts that differ."""
+    for key in sorted(shown.keys() | against.keys()):
+        here, there = shown.get(key), against.get(key)
+        if here == there:
+            continue
+        if isinstance(here, dict) and isinstance(there, dict):
+            yield from _parts(f"{path}.{key}", here, there)
+        else:
+            yield f"{path}.{key}", here
+
+
+def _fields(side: Any) -> tuple[str, ...]:
+    """Names of the attributes of an event or a command."""
+    found: tuple[str, ...] = getattr(side, "__struct_fields__", ())
+    return found or tuple(getattr(side, "__dataclass_fields__", ()))
 
 
 def _plain(side: Any, key: str) -> Any:

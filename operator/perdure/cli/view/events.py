@@ -1,21 +1,16 @@
 """The event history: a line for each event, or every attribute."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
-import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.cli.view import text
-from perdure.cli.view.failure import summary
+from perdure.cli.view.attributes import ALWAYS, Event, readable, short
 from perdure.cli.view.page import Page, style_of
 
-Event = Mapping[str, Any]
-
-_ALWAYS = ("eventId", "eventTime", "eventType")
-_STYLES = (("Completed", "Succeeded"), ("Failed", "Failed"), ("TimedOut", "TimedOut"))
+_STYLES = (("Completed", "Succeeded"), ("Failed", "Failed"), ("TimedOut", "TimedOut"), ("Canceled", "Cancelled"))
 
 
 class GapError(ValueError):
@@ -53,7 +48,7 @@ def table(events: Sequence[Event], page: Page, *, detailed: bool = False) -> lis
             str(event.get("eventId")),
             _time(event, start, page),
             text.one_line(str(event.get("eventType"))),
-            _short(event),
+            short(event),
         )
         for event in events
     ]
@@ -84,54 +79,16 @@ def _style(kind: str) -> str:
     return next((style_of(word) for ending, word in _STYLES if kind.endswith(ending)), "")
 
 
-def _short(event: Event) -> str:
-    """The attributes that tell most, in one line."""
-    kind = str(event.get("eventType"))
-    of = event.get("activityId") or event.get("timerId")
-    told: list[str | None] = [str(of) if of else None]
-    match kind:
-        case "WorkflowExecutionStarted":
-            told = [str(event.get("workflowType")), _given("input", event)]
-        case "ActivityTaskScheduled":
-            told = [f"{of} ({event.get('activityType')})", _given("input", event)]
-        case "ActivityTaskStarted":
-            failed = event.get("lastFailure")
-            told = [f"attempt {event.get('attempt', 1)}", f"after {summary(failed)}" if failed else None]
-        case "ActivityTaskFailed" | "ActivityTaskTimedOut" | "WorkflowExecutionFailed":
-            told += [summary(event.get("failure") or {}), event.get("retryState")]
-        case "TimerStarted":
-            told += [_readable("startToFireTimeout", event.get("startToFireTimeout"))]
-        case "ActivityTaskCompleted" | "WorkflowExecutionCompleted":
-            told += [_given("result", event)]
-        case _:
-            known = ("activityId", "timerId", "scheduledEventId", "startedEventId", *_ALWAYS)
-            told += [f"{name} {text.value(given)}" for name, given in event.items() if name not in known]
-    return text.join((text.one_line(part) for part in told if part), "  ")
-
-
-def _given(name: str, event: Event) -> str | None:
-    return f"{name} {text.value(event[name])}" if name in event else None
-
-
 def _attributes(event: Event, indent: int, page: Page) -> Iterator[Text]:
     for name, given in event.items():
-        if name in _ALWAYS:
+        if name in ALWAYS:
             continue
         line = Text(" " * indent)
         line.append(f"{text.one_line(name)}: ", style="dim")
-        first, *rest = _broken(_readable(name, given), page.width - cell_len(line.plain))
+        first, *rest = _broken(readable(name, given), page.width - cell_len(line.plain))
         yield line.append(first)
         yield from (Text(" " * (indent + 2) + part) for part in rest)
 
 
 def _broken(shown: str, width: int) -> list[str]:
     return text.wrap(shown, max(width, 30))
-
-
-def _readable(name: str, given: Any) -> str:
-    if isinstance(given, str) and name.endswith(("Timeout", "Interval")):
-        try:
-            return text.duration(msgspec.convert(given, timedelta))
-        except msgspec.ValidationError:
-            pass
-    return text.value(given)

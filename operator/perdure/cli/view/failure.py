@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from perdure.cli.view import text
+from perdure.cli.view.lenient import mapping, mappings
 from perdure.cli.view.page import Page
 
 _MAX_DEPTH = 50
@@ -57,21 +58,37 @@ def chain(failure: Mapping[str, Any], page: Page) -> Iterator[Text]:
     Yields:
         Lines.
     """
-    node: Any = failure
-    for depth in range(_MAX_DEPTH):
-        if not isinstance(node, dict):
-            return
-        indent = "  " * (depth + 1)
-        before, name = "caused by " if depth else "", text.one_line(title(node))
-        message = text.one_line(str(node.get("message") or ""))
-        told = text.join((f"{before}{name}", message), ": ")
-        first, *rest = text.wrap(told, max(page.width - len(indent) - 2, 20))
-        line = Text(indent + first)
-        line.stylize("bold red", len(indent) + len(before), len(indent) + len(before) + len(name))
+    yield from _chain(failure, page, 1, "")
+
+
+def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
+    if not isinstance(node, dict) or depth > _MAX_DEPTH:
+        return
+    indent = "  " * depth
+    name = text.one_line(title(node))
+    told = text.join((f"{before}{name}", _own_message(node)), ": ")
+    lines = [part for line in text.paragraphs(told) for part in text.wrap(line, max(page.width - len(indent) - 2, 20))]
+    for number, part in enumerate(lines):
+        line = Text(indent + part if number == 0 else f"{indent}  {part}")
+        if number == 0:
+            line.stylize("bold red", len(indent) + len(before), len(indent) + len(before) + len(name))
         yield line
-        yield from (Text(f"{indent}  {part}") for part in rest)
-        yield from _more(node, f"{indent}  ", page)
-        node = node.get("cause")
+    yield from _more(node, f"{indent}  ", page)
+    yield from _chain(node.get("cause"), page, depth + 1, "caused by ")
+    for other in mappings(node.get("suppressed")):
+        yield from _chain(other, page, depth + 1, "then failed as well: ")
+
+
+def _own_message(node: Mapping[str, Any]) -> str:
+    """What a failure says beside what its causes say, which is shown below it."""
+    message = str(node.get("message") or "").strip()
+    for other in reversed([mapping(node.get("cause")), *mappings(node.get("suppressed"))]):
+        said = str(other.get("message") or "").strip()
+        for joint in ("; then failed as well: ", ": "):
+            if said and message.endswith(f"{joint}{said}"):
+                message = message.removesuffix(f"{joint}{said}")
+                break
+    return message
 
 
 def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:

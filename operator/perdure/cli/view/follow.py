@@ -30,22 +30,23 @@ def window(run: Run, page: Page, height: int) -> list[Text]:
         return [head]
     heading, blocks = rows(run, page, pods=False)
     room = max(height - 3, 7)  # beside head, heading and cursor
-    if sum(map(len, blocks)) <= room:
-        return [head, heading, *(line for block in blocks for line in block)]
-    reached = max((i for i, step in enumerate(run.steps) if step.state not in {"Pending", "NotReached"}), default=0)
+    sizes = [len(block.lines) for block in blocks]
+    if sum(sizes) <= room:
+        return [head, heading, *(line for block in blocks for line in block.lines)]
+    reached = max((i for i, block in enumerate(blocks) if block.reached), default=0)
     bottom = top = min(reached + 1 + _AHEAD, len(blocks))
     room -= 2  # how much there is above and below
-    while top > 0 and len(blocks[top - 1]) <= room:
+    while top > 0 and sizes[top - 1] <= room:
         top -= 1
-        room -= len(blocks[top])
-    while bottom < len(blocks) and len(blocks[bottom]) <= room:
-        room -= len(blocks[bottom])
+        room -= sizes[top]
+    while bottom < len(blocks) and sizes[bottom] <= room:
+        room -= sizes[bottom]
         bottom += 1
     return [
         head,
         heading,
         *_left_out(top, "before", page),
-        *(line for block in blocks[top:bottom] for line in block),
+        *(line for block in blocks[top:bottom] for line in block.lines),
         *_left_out(len(blocks) - bottom, "after", page),
     ]
 

@@ -1,11 +1,15 @@
 """What to do next: commands that make sense for how a run stands, ready to be copied."""
 
+import json
+import shlex
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from rich.text import Text
 
-from perdure.cli.view.facts import OpenActivity, Run
+from perdure.api.labels import API_VERSION
+from perdure.cli.view.facts import Run
+from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
 
 Hint: TypeAlias = tuple[str, str]
@@ -57,6 +61,18 @@ def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
     yield "give it up", _delete(run, page)
 
 
+def _of_paused(run: Run, page: Page) -> Iterator[Hint]:
+    operation = {
+        "apiVersion": API_VERSION,
+        "kind": "Operation",
+        "metadata": {"generateName": "unpause-"},
+        "spec": {"target": {"kind": "WorkflowRun", "name": run.name}, "unpause": {}},
+    }
+    manifest = shlex.quote(json.dumps(operation, separators=(",", ":")))
+    yield "let it go on", f"echo {manifest} | {page.kubectl(run.namespace, 'create', '-f', '-')}"
+    yield from _of_open(run, page)
+
+
 def _of_open(run: Run, page: Page) -> Iterator[Hint]:
     if run.undecided:
         yield (
@@ -65,6 +81,8 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
         )
     for activity in run.activities[:_MAX_ACTIVITIES]:
         yield from _of_activity(activity, run, page)
+    for child in [child for child in run.children if child.phase][:_MAX_ACTIVITIES]:
+        yield f"how the child of `{child.step}` stands", page.perdure(run.namespace, "describe", child.workflow_run)
     yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
@@ -72,7 +90,7 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
 def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]:
     pod = activity.pod
     if activity.state == "BackingOff":
-        step = next((step for step in run.steps if step.name == activity.step), None)
+        step = next((step for step in run.every_step() if step.path == activity.step), None)
         failed = [name for name in (step.pods if step else ()) if _exists(name, run)]
         if failed:
             yield f"why `{activity.step}` failed", page.kubectl(run.namespace, "logs", failed[-1])
@@ -93,10 +111,12 @@ def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
 
 
 def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
-    for step in run.steps:
-        pods = [name for name in step.pods if _exists(name, run)]
-        if step.state in {"Failed", "Stopped"} and pods:
-            yield f"the log of the last attempt of `{step.name}`", page.kubectl(run.namespace, "logs", pods[-1])
+    if run.chain.goes_on_as:
+        yield "the run that goes on for it", page.perdure(run.namespace, "describe", run.chain.goes_on_as)
+    failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
+    logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
+    for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
+        yield f"the log of the last attempt of `{step.path}`", page.kubectl(run.namespace, "logs", pods[-1])
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
 
@@ -122,6 +142,6 @@ def _exists(pod: str, run: Run) -> bool:
 _BY_PHASE: dict[str, Callable[[Run, Page], Iterator[Hint]]] = {
     "Pending": _of_pending,
     "Running": _of_open,
-    "Paused": _of_open,
+    "Paused": _of_paused,
     "Completed": _of_completed,
 }

@@ -93,7 +93,7 @@ def description(schedule: Object, page: Page) -> list[Text]:
     if "remainingActions" in status:
         lines.append(f"  left      {status['remainingActions']} actions")
     lines += [
-        f"  {condition['type'].lower():<9} {condition['message']}"
+        f"  {condition['type'].lower():<9} {text.one_line(condition['message'])}"
         for condition in status.get("conditions") or ()
         if condition.get("message")
     ]
@@ -112,8 +112,8 @@ def description(schedule: Object, page: Page) -> list[Text]:
         time = action.get("scheduledTime") or action["actualTime"]
         lines.append(f"  {time}  {action.get('status', ''):<10}  {action['workflowRun']}")
     if status.get("lastFailure"):
-        lines += ["", f"Last failure: {status['lastFailure'].get('message', '')}"]
-    return [Text(text.one_line(line)) if line.strip() else Text("") for line in lines]
+        lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
+    return [Text(line) for line in lines]
 
 
 def _near(time: str | None, page: Page) -> str:

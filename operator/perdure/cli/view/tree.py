@@ -1,20 +1,47 @@
 """The tree of steps: a line for each step, and what is to know about it below."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.cli.view import text
-from perdure.cli.view.facts import OpenActivity, Run, Step
-from perdure.cli.view.failure import summary
+from perdure.cli.view.facts import Run
+from perdure.cli.view.notes import note
 from perdure.cli.view.page import Page, elapsed, style_of
+from perdure.cli.view.steps import OPEN, Step
 
 _GAP = "  "
 _NARROWEST_STEP = 10
 _NARROWEST_TARGET = 8
 _MAX_PODS = 3
 _HEADINGS = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
+_MAX_ITEMS = 6
+"""Items of a loop that are all shown; of more the first, the last, and what is worth a look."""
+_FIRST_ITEMS, _LAST_ITEMS, _TELLING_ITEMS = 2, 1, 3
+_QUIET = frozenset({"Pending", "NotReached", "Skipped"})
+_STYLES = {"Failed": "red", "BackingOff": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A step on the screen: its line and what is to know below; or how many items are left out."""
+
+    lines: list[Text]
+    reached: bool
+    """Whether it has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a step stands in the drawing; without a step, `left_out` tells of those that are not drawn."""
+
+    step: Step | None
+    branch: str
+    stem: str
+    left_out: str = ""
 
 
 def tree(run: Run, page: Page, *, pods: bool = True) -> list[Text]:
@@ -29,10 +56,10 @@ def tree(run: Run, page: Page, *, pods: bool = True) -> list[Text]:
         Lines; the first one is the heading.
     """
     heading, blocks = rows(run, page, pods=pods)
-    return [heading, *(line for block in blocks for line in block)]
+    return [heading, *(line for block in blocks for line in block.lines)]
 
 
-def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[list[Text]]]:
+def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[Block]]:
     """Show the steps of a run, each for itself.
 
     Args:
@@ -41,34 +68,92 @@ def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[list[Te
         pods: Whether the pods of the attempts are named.
 
     Returns:
-        The heading, and the lines of each step.
+        The heading, and the steps as they are drawn.
     """
-    cells = [_cells(step, run, page) for step in run.steps]
-    widths = _widths(cells, page)
+    places = list(_places(run.steps, "", page))
+    cells = [_cells(place.step, run, page) for place in places if place.step is not None]
+    names = [place.branch + text.one_line(place.step.name) for place in places if place.step is not None]
+    widths = _widths([(name, *row[1:]) for name, row in zip(names, cells, strict=True)], page)
+    rest = iter(cells)
     blocks = []
-    for index, step in enumerate(run.steps):
-        is_last = index == len(run.steps) - 1
-        block = [_row(step, cells[index], widths, page, is_last=is_last)]
-        stem = " " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe
-        for sentence, style in _notes(step, run, page, pods=pods):
-            line = Text(f"{stem}  ", style="")
-            line.stylize("dim")
-            block.append(line.append(page.shorten(sentence, page.width - cell_len(line.plain)), style=style))
-        blocks.append(block)
+    for place in places:
+        if place.step is None:
+            line = Text(place.branch + page.shorten(place.left_out, page.width - cell_len(place.branch)), style="dim")
+            blocks.append(Block([line], reached=True))
+        else:
+            lines = [_row(place, next(rest), widths, page), *_notes(place, run, page, pods=pods)]
+            blocks.append(Block(lines, reached=place.step.state not in {"Pending", "NotReached"}))
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
+
+
+def _places(steps: Sequence[Step], before: str, page: Page) -> Iterator[_Place]:
+    shown = _chosen(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
+    for number, entry in enumerate(shown):
+        is_last = number == len(shown) - 1
+        branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
+        stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
+        if isinstance(entry, Step):
+            yield _Place(entry, branch, stem)
+            yield from _places(entry.steps, stem, page)
+        else:
+            yield _Place(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
+
+
+def _chosen(items: Sequence[Step]) -> list[Step | list[Step]]:
+    """The items that are shown, and between them those that are not."""
+    telling = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_TELLING_ITEMS]
+    kept = {*range(_FIRST_ITEMS), *telling, *range(len(items) - _LAST_ITEMS, len(items))}
+    shown: list[Step | list[Step]] = []
+    for i, item in enumerate(items):
+        if i in kept:
+            shown.append(item)
+        elif shown and isinstance(shown[-1], list):
+            shown[-1].append(item)
+        else:
+            shown.append([item])
+    return shown
+
+
+def counts(items: Sequence[Step], count: int | None = None) -> str:
+    """Tell how many items stand how.
+
+    Args:
+        items: Those that have begun.
+        count: How many there are; None where that is not known.
+
+    Returns:
+        For instance `12 items: 8 Succeeded, 2 Running, 2 to come`.
+    """
+    number = max(count or 0, len(items))
+    told = [f"{n} {state}" for state, n in Counter(item.state for item in items).items()]
+    if number > len(items):
+        told.append(f"{number - len(items)} to come")
+    return f"{number} item{'s' if number != 1 else ''}: {', '.join(told)}"
+
+
+def tries(attempt: int, maximum: int, losses: int) -> str:
+    """Tell how often something was tried. What was lost to the infrastructure does not count, and is told beside it.
+
+    Args:
+        attempt: Number of the attempt, the lost ones included.
+        maximum: How many there may be; 0: no limit.
+        losses: How many were lost.
+
+    Returns:
+        For instance `2`, `2/5`, `1/1 +2 lost`.
+    """
+    limit = f"/{maximum}" if maximum > 1 or (maximum and losses) else ""
+    return f"{attempt - losses}{limit}" + (f" +{losses} lost" if losses else "")
 
 
 def _cells(step: Step, run: Run, page: Page) -> tuple[str, ...]:
     start = "" if step.start is None else page.since(step.start, run.start)
     length = elapsed(step.start, step.end, page.now)
-    tries = "" if step.attempt is None else str(step.attempt)
-    if step.maximum_attempts > 1 and step.attempt is not None:
-        tries += f"/{step.maximum_attempts}"
     return (
         text.one_line(step.name),
         f"{page.glyphs.icons.get(step.state, '?')} {text.one_line(step.state)}",
         text.one_line(f"{step.kind} {step.target}".strip()),
-        tries,
+        "" if step.attempt is None else tries(step.attempt, step.maximum_attempts, step.losses),
         start,
         "" if length is None else text.duration(length),
     )
@@ -76,11 +161,9 @@ def _cells(step: Step, run: Run, page: Page) -> tuple[str, ...]:
 
 def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
     """Natural widths; where that is too wide, what a step is about gives way first, then its name."""
-    stem = cell_len(page.glyphs.branch)
     widths = [max(cell_len(row[i]) for row in (_HEADINGS, *table)) for i in range(len(_HEADINGS))]
-    widths[0] += stem
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - page.width
-    for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + stem)):
+    for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + cell_len(page.glyphs.branch))):
         given = min(max(too_wide, 0), max(widths[column] - narrowest, 0))
         widths[column] -= given
         too_wide -= given
@@ -91,91 +174,42 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True))
 
 
-def _row(step: Step, cells: Sequence[str], widths: Sequence[int], page: Page, *, is_last: bool) -> Text:
-    stem = page.glyphs.last if is_last else page.glyphs.branch
+def _row(place: _Place, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
+    assert place.step is not None
     name, state, target, *rest = cells
-    quiet = "dim" if step.state in {"Pending", "NotReached", "Skipped"} else ""
-    row = Text(stem, style="")
+    quiet = "dim" if place.step.state in _QUIET else ""
+    room = max(widths[0] - cell_len(place.branch), 1)
+    row = Text(place.branch, style="")
     row.stylize("dim")
-    row.append(
-        text.pad(page.shorten(name, widths[0] - cell_len(stem)), widths[0] - cell_len(stem)), style=quiet or "bold"
-    )
+    row.append(text.pad(page.shorten(name, room), room), style=quiet or "bold")
     row.append(_GAP)
-    row.append(text.pad(state, widths[1]), style=style_of(step.state))
+    row.append(text.pad(state, widths[1]), style=style_of(place.step.state))
     row.append(_GAP)
     row.append(_line([page.shorten(target, widths[2]), *rest], widths[2:]), style=quiet)
     row.rstrip()
     return row
 
 
-def _notes(step: Step, run: Run, page: Page, *, pods: bool) -> Iterator[tuple[str, str]]:
+def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]:
+    step = place.step
+    assert step is not None
+    told = []
+    if step.count is not None or (step.steps and step.steps[0].name.startswith("[")):
+        told.append((counts(step.steps, step.count), ""))
     sentence = note(step, run, page)
     if sentence:
-        yield sentence, {"Failed": "red", "BackingOff": "yellow"}.get(step.state, "")
+        told.append((sentence, _STYLES.get(step.state, "")))
     if pods and step.pods:
-        yield _pods(step.pods, page), "dim"
+        told.append((_pods(step.pods, page), "dim"))
+    # The stem goes on to what is below, where something is.
+    stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
+    for line, style in told:
+        begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
+        begun.stylize("dim")
+        yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)
 
 
 def _pods(names: Sequence[str], page: Page) -> str:
     if len(names) > _MAX_PODS:
         return f"pods {names[0]} {page.glyphs.ellipsis} {names[-1]}"
     return f"pod{'s' if len(names) > 1 else ''} {', '.join(names)}"
-
-
-def note(step: Step, run: Run, page: Page) -> str:
-    """What is to know about a step, beside what its line says.
-
-    Args:
-        step: The step.
-        run: Its run.
-        page: What it is shown on.
-
-    Returns:
-        One line; empty where there is nothing to know.
-    """
-    match step.state:
-        case "Succeeded":
-            told = (
-                f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
-            )
-        case "Failed":
-            failure = step.failure or run.failure
-            told = text.join((summary(failure) if failure else "", step.retry_state))
-        case "Stopped":
-            told = f"cut off when the run ended {run.phase}"
-        case "Waiting" if step.timer is not None:
-            due = step.timer.fires <= page.now
-            told = "is due" if due else f"fires {page.near(step.timer.fires)}"
-        case _ if step.open is not None:
-            told = _open_note(step.open, page)
-        case _:
-            told = ""
-    return text.one_line(told)
-
-
-def _open_note(activity: OpenActivity, page: Page) -> str:
-    attempt = f"attempt {activity.attempt}"
-    failed = f"attempt {activity.attempt - 1} failed: {summary(activity.last_failure)}" if activity.last_failure else ""
-    if activity.next_attempt is not None:
-        return text.join((f"{attempt} {page.near(activity.next_attempt)}", failed))
-    if activity.state == "Scheduled":
-        return text.join(
-            (f"{attempt}: {activity.waits_for}" if activity.waits_for else f"{attempt} waits for its pod", failed)
-        )
-    return text.join((heartbeat(activity, page), failed))
-
-
-def heartbeat(activity: OpenActivity, page: Page) -> str:
-    """When an attempt sent its last heartbeat, and what it said.
-
-    Args:
-        activity: The open activity.
-        page: What it is shown on.
-
-    Returns:
-        One line; empty where there was none.
-    """
-    details = "" if activity.details is None else text.value(activity.details)
-    if activity.heartbeat is None:
-        return f"last heartbeat said {details}" if details else ""
-    return text.join((f"heartbeat {page.near(activity.heartbeat)}", details), ": ")

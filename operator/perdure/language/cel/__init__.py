@@ -10,6 +10,7 @@ it is written as text, is said in `values` and `formats`.
 """
 
 from perdure.language.cel.compile import Program, compile_source
+from perdure.language.cel.environment import parse, type_of
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.formats import format_duration, format_timestamp, parse_duration
 from perdure.language.cel.limits import MAX_DEPTH, Meter
@@ -27,5 +28,7 @@ __all__ = [
     "format_duration",
     "format_timestamp",
     "kind",
+    "parse",
     "parse_duration",
+    "type_of",
 ]

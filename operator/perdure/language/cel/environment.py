@@ -84,3 +84,50 @@ def translate(source: str, names: frozenset[str], *, check: bool) -> Node:
         return Decoder(_environment(names).compile(source, disable_check=not check).serialize()).root
     except (RuntimeError, ValueError, TypeError) as error:
         raise _explain(error) from None
+
+
+def parse(source: str) -> Node:
+    """The tree of a source, whose names and types are not checked.
+
+    Raises:
+        CompileError: it does not parse.
+    """
+    return translate(source, frozenset(), check=False)
+
+
+def type_of(source: str, known: frozenset[tuple[str, str]]) -> str:
+    """The kind of value that an expression gives, as far as its types tell: one of `values`, such as `string`, or `dyn`.
+
+    Args:
+        source: The expression.
+        known: Names, and the kinds of what they stand for. A path such as `input.nights` is a name too: the checker prefers the
+            longest name that it knows (cel-spec, "Name Resolution").
+
+    Raises:
+        CompileError: with such values it can only fail.
+    """
+    try:
+        found = str(_typed_environment(known).compile(source).return_type())
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise _explain(error) from None
+    return found.partition("<")[0].lower()
+
+
+@functools.lru_cache(maxsize=_CACHED_ENVIRONMENTS)
+def _typed_environment(known: frozenset[tuple[str, str]]) -> Any:
+    """A checker that knows these names, and what they stand for."""
+    return cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml(_CONFIG),
+        variables={name: _kind_type(kind) for name, kind in sorted(known)},
+        extensions=[ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+        functions=_declarations(),
+    )
+
+
+def _kind_type(kind: str) -> Any:
+    """The library's type for a kind; that of a list may name its items: `list<string>`."""
+    if kind.startswith("list<"):
+        return cel.Type.List(_kind_type(kind[5:-1]))
+    if kind == "map":
+        return cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    return _type_of(kind)

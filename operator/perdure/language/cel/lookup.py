@@ -9,6 +9,9 @@ from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import NONE, Optional, article, kind
 
 _LISTED: Final = 20
+_YAML_TRUE: Final = frozenset({"y", "yes", "on"})
+_YAML_FALSE: Final = frozenset({"n", "no", "off"})
+"""What YAML 1.1, which kubectl speaks, reads as booleans, also where it is a key."""
 
 
 def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError:
@@ -19,6 +22,9 @@ def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError
         shown = ", ".join(short(name)[1:-1] for name in names[:_LISTED])
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         tail = f"it has: {shown}{more}" if names else "it is empty"
+        if str(field).lower() in _YAML_TRUE | _YAML_FALSE and {"true", "false"} & set(names):
+            read = str(str(field).lower() in _YAML_TRUE).lower()
+            tail += f"; YAML reads {field} without quotes as {read}: write the key as '{field}' in the manifest"
         return f"{spelled or 'the value'} has no field `{short(str(field))[1:-1]}`; {tail}"
 
     return EvaluationError(describe)

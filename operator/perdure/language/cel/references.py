@@ -51,11 +51,11 @@ class Reader:
             ):
                 self._visit(part, seen)
         else:
-            for part in _parts(node):
+            for part in parts_of(node):
                 self._visit(part, bound)
 
 
-def _parts(node: Node) -> "tuple[Node, ...]":
+def parts_of(node: Node) -> "tuple[Node, ...]":
     """The nodes right below one that binds no names."""
     match node:
         case Select(operand, _, _):

@@ -85,12 +85,14 @@ def _join(meter: Meter, items: Sequence[Any], between: str = "") -> str:
 @declare_member("lowerAscii", "string", "string")
 def _lower(meter: Meter, text: str) -> str:
     meter.text(len(text))
+    meter.charge(len(text) >> 5)  # to bytes and back
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 @declare_member("upperAscii", "string", "string")
 def _upper(meter: Meter, text: str) -> str:
     meter.text(len(text))
+    meter.charge(len(text) >> 5)  # to bytes and back
     return text.encode("utf-8", "surrogatepass").upper().decode("utf-8", "surrogatepass")
 
 

@@ -1,0 +1,30 @@
+"""The activities of the word count: what runs in the pods. Needs an image with Python and `perdure.activity`."""
+
+from collections import Counter
+from typing import Any
+
+from perdure import activity
+
+
+def split(given: dict[str, Any]) -> list[str]:
+    """Part a text into pieces of some lines."""
+    lines, each = given["text"].splitlines(), given["linesEach"]
+    return ["\n".join(lines[i : i + each]) for i in range(0, len(lines), each)]
+
+
+def count(part: str) -> dict[str, int]:
+    """Count the words of a piece."""
+    return dict(Counter(part.lower().split()))
+
+
+def merge(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """Put the counts together; the most frequent words."""
+    total: Counter[str] = Counter()
+    for counts in given["counts"]:
+        total.update(counts)
+    found = sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    return [{"word": word, "count": number} for word, number in found[: given["top"]]]
+
+
+if __name__ == "__main__":
+    activity.main({"split": split, "count": count, "merge": merge})

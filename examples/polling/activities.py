@@ -1,0 +1,21 @@
+"""The activity of the polling: what runs in the pods. Needs an image with Python and `perdure.activity`."""
+
+from pathlib import Path
+from typing import Any
+
+from perdure import activity
+
+STATUS = Path("/status")
+"""Where the ConfigMap `export-status` stands in the pod, when there is one."""
+
+
+def look() -> dict[str, Any]:
+    """Look whether the export is done."""
+    rows, file = STATUS / "rows", STATUS / "file"
+    if not (rows.exists() and file.exists()):
+        return {"ready": False}
+    return {"ready": True, "rows": int(rows.read_text()), "file": file.read_text().strip()}
+
+
+if __name__ == "__main__":
+    activity.main({"look": look})

@@ -1,0 +1,82 @@
+"""`lint`: what is wrong with manifests, before anything runs."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from perdure.cli.errors import ExitCode
+from perdure.cli.options import ColorOption
+from perdure.cli.page import page_of
+from perdure.cli.terminal import Color, Screen
+
+HELP = """Check manifests without a cluster.
+
+Finds names that do not exist, expressions that cannot work, types that do not
+fit, steps that never run, loops without end, waits without limit. The
+operator makes the same checks of a Workflow, for its condition Ready.
+
+Exit status: 0 no errors, 1 errors (with --strict also warnings), 2 a file
+cannot be read, or there is nothing to check.
+
+\b
+Examples:
+  {program} lint -f order.yaml
+  {program} lint -f workflows/ -f policies.yaml --strict
+  helm template shop | {program} lint -f - --output json
+"""
+
+
+class Output(StrEnum):
+    """How findings are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def command(
+    context: typer.Context,
+    *,
+    file: Annotated[
+        list[str],
+        typer.Option(
+            "--file",
+            "-f",
+            help="Manifests: a file, a folder with all files below it, or - for standard input; may be repeated",
+            show_default=False,
+        ),
+    ],
+    strict: Annotated[bool, typer.Option("--strict", help="Whether warnings count as errors")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    color: ColorOption = Color.AUTO,
+) -> None:
+    """Check manifests without a cluster."""
+    from perdure.cli.linting import lint  # noqa: PLC0415 - the language is slow to import, and not for `--help`
+    from perdure.cli.view import lint as view  # noqa: PLC0415
+    from perdure.language.program import Severity  # noqa: PLC0415
+
+    screen = Screen(color)
+    linted = lint(file)
+    count = {severity: linted.count(severity) for severity in Severity}
+    if output is Output.JSON:
+        screen.write_json(
+            {
+                "findings": [found.as_json() for found in linted.found],
+                "objects": linted.objects,
+                "errors": count[Severity.ERROR],
+                "warnings": count[Severity.WARNING],
+                "notes": count[Severity.NOTE],
+                "unreadable": linted.unreadable,
+            }
+        )
+    elif linted.objects:
+        screen.show(view.show(linted, page_of(context, screen)))
+    for sentence in linted.unreadable:
+        typer.echo(f"Error: {sentence}", err=True)
+    if linted.unreadable:
+        raise typer.Exit(ExitCode.TROUBLE)
+    if not linted.objects:
+        typer.echo("Error: there is nothing to check: the files have no manifest of Perdure's", err=True)
+        raise typer.Exit(ExitCode.TROUBLE)
+    bad = count[Severity.ERROR] + (count[Severity.WARNING] if strict else 0)
+    raise typer.Exit(ExitCode.NO if bad else ExitCode.YES)

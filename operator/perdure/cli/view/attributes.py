@@ -1,0 +1,176 @@
+"""What tells most of an event, in one line."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.cli.view import text
+from perdure.cli.view.failure import summary
+from perdure.cli.view.lenient import mapping
+
+Event = Mapping[str, Any]
+Told = list[str | None]
+"""What is told of an event; None and empty texts are left out."""
+
+ALWAYS = ("eventId", "eventTime", "eventType")
+"""What every event has; it stands in columns of its own."""
+_IDS = ("activityId", "timerId", "childId", "signalId")
+_BESIDE = (*ALWAYS, *_IDS, "scheduledEventId", "startedEventId", "initiatedEventId")
+
+
+def short(event: Event) -> str:
+    """Tell an event's attributes.
+
+    Args:
+        event: The event.
+
+    Returns:
+        One line: the step first, where it is about one.
+    """
+    step = next((str(event[key]) for key in _IDS if event.get(key)), None)
+    tell = _TELLING.get(str(event.get("eventType")))
+    told: Told = tell(event) if tell else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _BESIDE]
+    if step and told and (told[0] or "").startswith("("):
+        step = f"{step} {told.pop(0)}"
+    return text.join((text.one_line(part) for part in (step, *told) if part), "  ")
+
+
+def readable(name: str, given: Any) -> str:
+    """Write an attribute; durations as in manifests, also those inside it.
+
+    Args:
+        name: Its name.
+        given: Its value.
+
+    Returns:
+        One line.
+    """
+    return text.value(_durations(name, given))
+
+
+def _durations(name: str, given: Any) -> Any:
+    if isinstance(given, dict) and name not in {"input", "result", "details"}:
+        return {key: _durations(key, value) for key, value in given.items()}
+    if isinstance(given, str) and name.endswith(("Timeout", "Interval", "Backoff", "timeout")):
+        try:
+            return text.duration(msgspec.convert(given, timedelta))
+        except msgspec.ValidationError:
+            pass
+    return given
+
+
+def _value(name: str) -> Callable[[Event], Told]:
+    """A value that a user gave, with its name."""
+    return lambda event: [f"{name} {text.value(event[name])}" if name in event else None]
+
+
+def _text(*names: str) -> Callable[[Event], Told]:
+    """Attributes as they are."""
+    return lambda event: [str(event[name]) if event.get(name) else None for name in names]
+
+
+def _failure(event: Event) -> Told:
+    return [summary(mapping(event.get("failure"))) if event.get("failure") else None, event.get("retryState")]
+
+
+def _asked(event: Event) -> Told:
+    """By whom something was asked for, and why."""
+    who = event.get("identity")
+    return [f"by {who}" if who else None, str(event.get("cause") or event.get("reason") or "")]
+
+
+def _next(event: Event) -> Told:
+    """The run that follows."""
+    run = event.get("newWorkflowRun")
+    wait = event.get("newRunBackoff")
+    return [f"goes on as {run}" if run else None, f"in {readable('newRunBackoff', wait)}" if wait else None]
+
+
+def _started(event: Event) -> Told:
+    attempt, parent = event.get("attempt", 1), mapping(event.get("parent"))
+    wait = event.get("firstWorkflowTaskBackoff")
+    failed = mapping(event.get("continuedFailure"))
+    return [
+        str(event.get("workflowType")),
+        f"attempt {attempt}" if attempt != 1 else None,
+        f"after {summary(failed)}" if failed else None,
+        f"child of {parent.get('name')}" if parent else None,
+        f"begins in {readable('firstWorkflowTaskBackoff', wait)}" if wait else None,
+        *_value("input")(event),
+    ]
+
+
+def _activity_started(event: Event) -> Told:
+    failed = mapping(event.get("lastFailure"))
+    return [f"attempt {event.get('attempt', 1)}", f"after {summary(failed)}" if failed else None]
+
+
+def _child(event: Event) -> Told:
+    start = mapping(event.get("start"))
+    return [f"({start.get('workflowType')})", str(start.get("workflowId") or ""), *_value("input")(start)]
+
+
+def _signal_to(event: Event) -> Told:
+    return [f"signal {event.get('signalName')} to {event.get('workflowId')}", *_value("input")(event)]
+
+
+def _marker(event: Event) -> Told:
+    details = mapping(event.get("details"))
+    failed = mapping(details.get("failure"))
+    if not details:
+        return [*_text("markerName")(event), *_value("details")(event)]
+    told = None if failed else f"details {text.value(details)}"
+    return [*_text("markerName")(event), details.get("step"), summary(failed) if failed else told]
+
+
+_TELLING: dict[str, Callable[[Event], Told]] = {
+    "ActivityTaskCancelRequested": lambda _: ["is asked to stop"],
+    "ActivityTaskCanceled": _value("details"),
+    "ActivityTaskCompleted": _value("result"),
+    "ActivityTaskFailed": _failure,
+    "ActivityTaskScheduled": lambda event: [f"({event.get('activityType')})", *_value("input")(event)],
+    "ActivityTaskStarted": _activity_started,
+    "ActivityTaskTimedOut": _failure,
+    "ChildWorkflowExecutionCanceled": _value("details"),
+    "ChildWorkflowExecutionCompleted": _value("result"),
+    "ChildWorkflowExecutionFailed": _failure,
+    "ChildWorkflowExecutionStarted": lambda event: [f"run id {event.get('runId')}"],
+    "ChildWorkflowExecutionTerminated": _text("reason"),
+    "ChildWorkflowExecutionTimedOut": _text("retryState"),
+    "ExternalWorkflowExecutionCancelRequested": _text("workflowId"),
+    "ExternalWorkflowExecutionSignaled": _text("workflowId"),
+    "MarkerRecorded": _marker,
+    "RequestCancelExternalWorkflowExecutionFailed": lambda event: [*_text("workflowId")(event), *_failure(event)],
+    "RequestCancelExternalWorkflowExecutionInitiated": _text("workflowId", "reason"),
+    "SignalExternalWorkflowExecutionFailed": lambda event: [*_text("workflowId")(event), *_failure(event)],
+    "SignalExternalWorkflowExecutionInitiated": _signal_to,
+    "StartChildWorkflowExecutionFailed": lambda event: [*_text("workflowId")(event), *_failure(event)],
+    "StartChildWorkflowExecutionInitiated": _child,
+    "TimerCanceled": lambda _: [],
+    "TimerFired": lambda _: [],
+    "TimerStarted": lambda event: [readable("startToFireTimeout", event.get("startToFireTimeout"))],
+    "WorkflowExecutionCancelRequested": _asked,
+    "WorkflowExecutionCanceled": lambda event: [*_value("details")(event), *_failure(event)],
+    "WorkflowExecutionCompleted": _value("result"),
+    "WorkflowExecutionContinuedAsNew": lambda event: [*_next(event), *_value("input")(event)],
+    "WorkflowExecutionFailed": lambda event: [*_failure(event), *_next(event)],
+    "WorkflowExecutionPaused": _asked,
+    "WorkflowExecutionSignaled": lambda event: [
+        *_text("signalName")(event),
+        *_value("input")(event),
+        f"from {event['identity']}" if event.get("identity") else None,
+    ],
+    "WorkflowExecutionStarted": _started,
+    "WorkflowExecutionTerminated": _asked,
+    "WorkflowExecutionTimedOut": lambda event: [*_text("retryState")(event), *_next(event)],
+    "WorkflowExecutionUnpaused": _asked,
+    "WorkflowTaskFailed": lambda event: [
+        *_text("cause")(event),
+        *_asked({**event, "cause": None}),
+    ],
+}
+"""What tells most, by the type of event; of a type that is not here, of a newer operator, every attribute is told."""
+TOLD = frozenset(_TELLING)
+"""The types of events that have a line of their own."""

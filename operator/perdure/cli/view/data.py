@@ -1,0 +1,97 @@
+"""A run as data: what `describe` shows, for programs."""
+
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from perdure.cli.view import hints, text
+from perdure.cli.view.facts import Run
+from perdure.cli.view.page import Page
+
+_NAMES = {
+    "activities": "pendingActivities",
+    "cancel": "cancelRequested",
+    "children": "pendingChildren",
+    "created": "creationTime",
+    "details": "heartbeatDetails",
+    "end": "completionTime",
+    "fires": "fireTime",
+    "goes_on_as": "newWorkflowRun",
+    "continues": "continuedWorkflowRun",
+    "heartbeat": "lastHeartbeatTime",
+    "last_start": "lastAttemptStartTime",
+    "losses": "lostAttempts",
+    "next_attempt": "nextAttemptTime",
+    "received": "receivedTime",
+    "removed_at": "removalTime",
+    "scheduled": "scheduledTime",
+    "signals": "pendingSignals",
+    "start": "startTime",
+    "started": "startedTime",
+    "timers": "pendingTimers",
+    "uid": "runId",
+    "waits_for": "waitingReason",
+}
+_THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
+"""What users and their programs gave: it is not touched."""
+_OF_STEPS = ("open", "timer", "limit", "child")
+"""They stand under `pendingActivities`, `pendingTimers` and `pendingChildren`."""
+
+
+def as_data(run: Run, page: Page) -> dict[str, Any]:
+    """Give what `describe` shows as data.
+
+    Args:
+        run: The run.
+        page: How commands are written.
+
+    Returns:
+        JSON values under the names that the status of a run uses; what is not known is left out.
+    """
+    data = asdict(run)
+    for name in ("seen", "observed"):
+        del data[name]
+    for step in data["steps"]:
+        _prune(step)
+    for activity in data["activities"]:
+        time, kind = activity["deadline"] or (None, None)
+        activity["deadline"] = time and {"time": time, "timeout": kind}
+        activity["losses"] = activity["losses"] or None
+    data["duration_seconds"] = run.duration(page.now)
+    data["pods"] = sorted(run.seen.pods) if run.seen else None
+    data["next"] = [{"purpose": purpose, "command": command} for purpose, command in hints.hints(run, page)]
+    cleaned: dict[str, Any] = _clean(data)
+    return cleaned
+
+
+def _prune(step: dict[str, Any]) -> None:
+    for name in _OF_STEPS:
+        del step[name]
+    for name in ("steps", "losses", "pods"):
+        step[name] = step[name] or None
+    for inner in step["steps"] or ():
+        _prune(inner)
+
+
+def _clean(data: Any) -> Any:
+    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds, nothing for nothing."""
+    match data:
+        case datetime():
+            return text.iso(data)
+        case timedelta():
+            return data.total_seconds()
+        case list() | tuple():
+            return [_clean(item) for item in data]
+        case dict():
+            return {
+                _NAMES.get(key) or _camel(key): item if key in _THEIRS else _clean(item)
+                for key, item in data.items()
+                if item is not None and (key in _THEIRS or item != "")
+            }
+        case _:
+            return data
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(map(str.capitalize, rest))

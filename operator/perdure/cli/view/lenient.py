@@ -1,0 +1,46 @@
+"""Reading JSON that may come from a newer operator, or be damaged: what is not as expected counts as not there."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+Json = dict[str, Any]
+
+_Kind = TypeVar("_Kind")
+
+
+def mapping(value: Any) -> Json:
+    """An object; empty where there is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: Any) -> list[Json]:
+    """The objects of a list; none where there is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def integer(value: Any) -> int | None:
+    """A whole number, or None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def convert(value: Any, kind: type[_Kind]) -> _Kind | None:
+    """What the JSON says as a value of that type, or None."""
+    try:
+        return None if value is None else msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def convert_all(value: Any, kind: type[_Kind]) -> dict[str, _Kind]:
+    """The entries of an object that can be understood."""
+    entries = ((key, convert(entry, kind)) for key, entry in mapping(value).items())
+    return {key: entry for key, entry in entries if entry is not None}
+
+
+def name_in(annotation: Any) -> str:
+    """The `name` in an annotation that is a JSON object; empty where there is none."""
+    try:
+        return str(mapping(msgspec.json.decode(annotation)).get("name") or "")
+    except (TypeError, msgspec.DecodeError):
+        return ""

@@ -1,0 +1,96 @@
+"""What is to know about a step beside what its line says, in one line."""
+
+from perdure.cli.view import text
+from perdure.cli.view.facts import Run
+from perdure.cli.view.failure import summary
+from perdure.cli.view.openings import Child, OpenActivity
+from perdure.cli.view.page import Page
+from perdure.cli.view.steps import Step
+
+
+def note(step: Step, run: Run, page: Page) -> str:
+    """What is to know about a step, beside what its line says.
+
+    Args:
+        step: The step.
+        run: Its run.
+        page: What it is shown on.
+
+    Returns:
+        One line; empty where there is nothing to know.
+    """
+    match step.state:
+        case "Succeeded" | "Compensated":
+            told = _before(step)
+        case "Failed":
+            told = _failed(step, run)
+        case "Skipped":
+            told = "its `when` was false"
+        case "Stopped":
+            told = f"cut off when the run ended {run.phase}"
+        case _ if step.open is not None:
+            told = _attempt(step.open, page)
+        case _ if step.child is not None:
+            told = _child(step.child)
+        case "Waiting":
+            told = _waiting(step, page)
+        case _:
+            told = ""
+    if step.limit is not None and not run.closed:
+        told = text.join((told, f"times out {page.near(step.limit.fires)}"))
+    return text.one_line(told)
+
+
+def _before(step: Step) -> str:
+    """What went wrong on the way to success."""
+    if step.failure:  # its `catch` has handled it
+        return f"caught: {summary(step.failure)}"
+    return f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
+
+
+def _failed(step: Step, run: Run) -> str:
+    """Why a step failed, where none of the steps in it tells."""
+    if any(inner.state == "Failed" for inner in step.steps):
+        return ""
+    failure = step.failure or (run.failure if "/" not in step.path and not step.path.startswith(":") else None)
+    return text.join((summary(failure) if failure else "", step.retry_state))
+
+
+def _waiting(step: Step, page: Page) -> str:
+    if step.timer is None:
+        return ""
+    verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"
+    return "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"
+
+
+def _child(child: Child) -> str:
+    where = f"run {child.workflow_run}" if child.workflow_run else f"workflow id {child.workflow_id}"
+    return text.join((where, text.join((child.phase, child.progress), " ")))
+
+
+def _attempt(activity: OpenActivity, page: Page) -> str:
+    attempt = f"attempt {activity.attempt}"
+    failed = f"attempt {activity.attempt - 1} failed: {summary(activity.last_failure)}" if activity.last_failure else ""
+    if activity.next_attempt is not None:
+        return text.join((f"{attempt} {page.near(activity.next_attempt)}", failed))
+    if activity.state == "Scheduled":
+        return text.join(
+            (f"{attempt}: {activity.waits_for}" if activity.waits_for else f"{attempt} waits for its pod", failed)
+        )
+    return text.join((heartbeat(activity, page), failed))
+
+
+def heartbeat(activity: OpenActivity, page: Page) -> str:
+    """When an attempt sent its last heartbeat, and what it said.
+
+    Args:
+        activity: The open activity.
+        page: What it is shown on.
+
+    Returns:
+        One line; empty where there was none.
+    """
+    details = "" if activity.details is None else text.value(activity.details)
+    if activity.heartbeat is None:
+        return f"last heartbeat said {details}" if details else ""
+    return text.join((f"heartbeat {page.near(activity.heartbeat)}", details), ": ")

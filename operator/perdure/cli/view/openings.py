@@ -1,0 +1,250 @@
+"""What is open in a run: activities, timers, children, signals that nobody has taken."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.api.names import child_name
+from perdure.cli.view.lenient import Json, convert, convert_all, integer, mapping, mappings
+from perdure.cli.view.text import read_time
+from perdure.engine.state import PendingActivity, PendingChild
+from perdure.language.memory import BufferedSignal
+
+_LIMIT = ":timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the cluster shows of an attempt just now: the status of a run hears of it only with the next commit."""
+
+    started: datetime | None = None
+    ended: bool = False
+    waits_for: str | None = None
+    """Why the pod has not started the activity."""
+    heartbeat: datetime | None = None
+    details: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSight:
+    """What the cluster shows of a child just now: of the newest run of its chain."""
+
+    name: str
+    phase: str
+    progress: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the cluster shows of a run's attempts and children."""
+
+    pods: frozenset[str] = frozenset()
+    """The pods that exist; those of failed attempts stay for their logs."""
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    """By the names of pods."""
+    children: Mapping[int, ChildSight] = field(default_factory=dict)
+    """By the ids of the events that asked for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenActivity:
+    """An activity that has not closed."""
+
+    step: str
+    activity: str
+    state: str
+    attempt: int
+    maximum_attempts: int
+    """0: no limit."""
+    losses: int
+    """How many of the attempts before were lost to the infrastructure; they do not count."""
+    pod: str | None
+    scheduled: datetime | None
+    started: datetime | None
+    next_attempt: datetime | None
+    heartbeat: datetime | None
+    heartbeat_timeout: timedelta | None
+    details: Any
+    last_failure: Json | None
+    waits_for: str | None
+    deadline: tuple[datetime, str] | None
+    """The next deadline, and which timeout it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """A timer that has not fired."""
+
+    step: str
+    """Its id: the path of its step, with `:timeout` where it limits the step."""
+    fires: datetime
+
+    @property
+    def path(self) -> str:
+        """The step."""
+        return self.step.removesuffix(_LIMIT)
+
+    @property
+    def limits(self) -> bool:
+        """Whether it is the `timeout` of a step or of a handler."""
+        return self.step.endswith(_LIMIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A child that has not closed."""
+
+    step: str
+    workflow_id: str
+    workflow_run: str
+    """Name of its newest run that is known; of its first one where the cluster was not looked at."""
+    child_run_id: str
+    """Id of its first run; empty until that has started."""
+    parent_close_policy: str
+    phase: str | None
+    """None where the cluster was not looked at, or has no such run yet."""
+    progress: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A signal that was received, and that no step has taken yet."""
+
+    name: str
+    received: datetime | None
+    input: Any = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Openings:
+    """Everything that is open."""
+
+    activities: tuple[OpenActivity, ...]
+    timers: tuple[Timer, ...]
+    children: tuple[Child, ...]
+    signals: tuple[Signal, ...]
+    scheduled: Mapping[str, int]
+    """Activities' events, by path."""
+    told: Mapping[str, str]
+    """Workflow ids of the runs that are being signalled, by path."""
+
+
+def read_openings(name: str, status: Json, state: Json, now: datetime, seen: Seen | None) -> Openings:
+    """Read what is open.
+
+    Args:
+        name: Name of the run.
+        status: Its status.
+        state: The engine's state in it.
+        now: The time.
+        seen: What the cluster shows, where it was looked at.
+
+    Returns:
+        What is open.
+    """
+    kept = {entry.activity_id: entry for entry in convert_all(state.get("activities"), PendingActivity).values()}
+    paused = status.get("phase") == "Paused"
+    entries = mappings(status.get("pendingActivities"))
+    externals = [mapping(entry) for entry in mapping(state.get("externals")).values()]
+    return Openings(
+        activities=tuple(_activity(entry, kept.get(str(entry.get("step"))), now, seen, paused) for entry in entries),
+        timers=tuple(_timers(status)),
+        children=tuple(_children(name, status, state, seen)),
+        signals=tuple(_signals(status, state)),
+        scheduled={path: entry.scheduled_event_id for path, entry in kept.items()},
+        told={str(entry["signalId"]): str(entry.get("workflowId")) for entry in externals if entry.get("signalId")},
+    )
+
+
+def _activity(
+    entry: Json,
+    kept: PendingActivity | None,
+    now: datetime,
+    seen: Seen | None,
+    paused: bool,
+) -> OpenActivity:
+    pod = entry.get("pod")
+    sight = seen.sights.get(str(pod), Sight()) if seen else Sight()
+    next_attempt = read_time(entry.get("nextAttemptTime"))
+    started = read_time(entry.get("startedTime")) or sight.started
+    state = str(entry.get("state") or "Scheduled")
+    if state == "BackingOff" and (started or (next_attempt is not None and next_attempt <= now)):
+        # It is told with the next commit, which an attempt's start does not bring about.
+        state = "Scheduled"
+    if state in {"Started", "Scheduled"}:
+        state = "Running" if started else "Scheduled"
+    heartbeat = sight.heartbeat or read_time(entry.get("lastHeartbeatTime"))
+    waits_for = sight.waits_for or entry.get("waitingReason") or ("the run is paused" if paused else None)
+    deadline = None
+    if kept is not None:
+        kept = msgspec.structs.replace(kept, started_time=started, last_heartbeat_time=heartbeat)
+        deadline = _deadline(kept)
+    return OpenActivity(
+        step=str(entry.get("step")),
+        activity=str(entry.get("activity")),
+        state=state,
+        attempt=integer(entry.get("attempt")) or 1,
+        maximum_attempts=kept.retry_policy.maximum_attempts if kept else 0,
+        losses=kept.losses if kept else 0,
+        pod=str(pod) if pod else None,
+        scheduled=read_time(entry.get("scheduledTime")),
+        started=started,
+        next_attempt=next_attempt if state == "BackingOff" else None,
+        heartbeat=heartbeat,
+        heartbeat_timeout=kept.heartbeat_timeout if kept else None,
+        details=sight.details if sight.details is not None else entry.get("heartbeatDetails"),
+        last_failure=mapping(entry.get("lastFailure")) or None,
+        waits_for=waits_for if state == "Scheduled" else None,
+        deadline=deadline if state != "BackingOff" else None,
+    )
+
+
+def _deadline(kept: PendingActivity) -> tuple[datetime, str] | None:
+    try:
+        return min(((time, str(kind)) for time, kind in kept.deadlines()), default=None)
+    except TypeError:  # times without a zone: damaged
+        return None
+
+
+def _timers(status: Json) -> Iterator[Timer]:
+    for entry in mappings(status.get("pendingTimers")):
+        fires = read_time(entry.get("fireTime"))
+        if fires is not None:
+            yield Timer(step=str(entry.get("step")), fires=fires)
+
+
+def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterator[Child]:
+    kept = {entry.child_id: entry for entry in convert_all(state.get("children"), PendingChild).values()}
+    for entry in mappings(status.get("pendingChildren")):
+        step = str(entry.get("step"))
+        number = kept[step].initiated_event_id if step in kept else None
+        sight = seen.children.get(number) if seen and number is not None else None
+        first = child_name(name, number) if number is not None else str(entry.get("workflowRun") or "")
+        yield Child(
+            step=step,
+            workflow_id=str(entry.get("workflowId") or ""),
+            workflow_run=sight.name if sight else first,
+            child_run_id=str(entry.get("runId") or ""),
+            parent_close_policy=str(entry.get("parentClosePolicy") or ""),
+            phase=sight.phase if sight else None,
+            progress=sight.progress if sight else "",
+        )
+
+
+def _signals(status: Json, state: Json) -> Iterator[Signal]:
+    """The memory has all of them, with what they carry; the status the first ones, and their names only."""
+    shown = mappings(status.get("pendingSignals"))
+    kept = mapping(state.get("memory")).get("signals")
+    if not shown or not isinstance(kept, list):
+        kept = []
+    read = [signal for signal in (convert(entry, BufferedSignal) for entry in kept) if signal is not None]
+    if len(read) < len(shown):
+        yield from (Signal(name=str(s.get("name")), received=read_time(s.get("receivedTime"))) for s in shown)
+        return
+    for signal in read:
+        received = read_time(signal.time.isoformat())
+        yield Signal(name=signal.name, received=received, input=signal.input, identity=signal.identity)

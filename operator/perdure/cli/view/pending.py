@@ -1,0 +1,138 @@
+"""What is open in a run, for itself: a card for each activity, a line for each timer, child and signal."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from rich.text import Text
+
+from perdure.cli.view import failure, text
+from perdure.cli.view.facts import Run
+from perdure.cli.view.notes import heartbeat
+from perdure.cli.view.openings import OpenActivity
+from perdure.cli.view.page import Page
+from perdure.cli.view.tree import tries
+
+_LABEL = 14
+_MAX_SHOWN = 20
+"""Timers, children and signals that are shown each."""
+
+_Entry = TypeVar("_Entry")
+
+
+def activity_card(activity: OpenActivity, page: Page) -> Iterator[Text]:
+    """Show an activity that is open.
+
+    Args:
+        activity: The activity.
+        page: What it is shown on.
+
+    Yields:
+        Lines.
+    """
+    head = Text(f"  {text.one_line(activity.step)} ({text.one_line(activity.activity)})  ")
+    yield head.append_text(page.status(activity.state))
+    for name, shown in _told(activity, page):
+        first, *rest = text.wrap(text.one_line(shown), max(page.width - _LABEL - 4, 20))
+        yield Text(f"    {text.pad(f'{name}:', _LABEL)}{first}")
+        yield from (Text(" " * (_LABEL + 4) + line) for line in rest)
+
+
+def _told(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+    due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
+    shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
+    yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", beside ") + due
+    if activity.pod and not activity.next_attempt:
+        yield "Pod", text.join((activity.pod, activity.waits_for), ": ")
+    elif activity.waits_for:
+        yield "Waits", activity.waits_for
+    if activity.scheduled:
+        yield "Scheduled", page.moment(activity.scheduled)
+    if activity.started:
+        yield "Started", page.moment(activity.started)
+    beat = heartbeat(activity, page).removeprefix("heartbeat ")
+    if beat:
+        yield "Heartbeat", page.shorten(beat, page.width - _LABEL - 4)
+    if activity.deadline:
+        time, timeout = activity.deadline
+        yield "Times out", f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
+    if activity.last_failure:
+        yield "Last failure", failure.summary(activity.last_failure)
+
+
+def timer_lines(run: Run, page: Page) -> Iterator[Text]:
+    """Show the timers of a run.
+
+    Args:
+        run: The run.
+        page: What they are shown on.
+
+    Yields:
+        Lines.
+    """
+    kinds = {step.path: step.kind for step in run.every_step()}
+    for timer in _first(run.timers):
+        waits = kinds.get(timer.path) in {"waitForSignal", "waitUntil"}
+        verb = "times out" if timer.limits or waits else "fires"
+        due = "is due" if timer.fires <= page.now else f"{verb} {page.moment(timer.fires)}"
+        yield Text(f"  {text.one_line(timer.path)}  {due}")
+    yield from _rest(run.timers, page)
+
+
+def child_lines(run: Run, page: Page) -> Iterator[Text]:
+    """Show the children of a run.
+
+    Args:
+        run: The run.
+        page: What they are shown on.
+
+    Yields:
+        Lines.
+    """
+    for child in _first(run.children):
+        line = Text(f"  {text.one_line(child.step)}  {text.one_line(child.workflow_run)}  ")
+        if child.phase:
+            line.append_text(page.status(child.phase)).append(f" {child.progress}".rstrip())
+        else:
+            line.append("has started" if child.child_run_id else "is being started")
+        told = text.join(
+            (
+                f"workflow id {child.workflow_id}",
+                f"if this run closes first: {child.parent_close_policy}" if child.parent_close_policy else None,
+            )
+        )
+        yield line
+        yield Text(f"    {page.shorten(text.one_line(told), page.width - 4)}", style="dim")
+    yield from _rest(run.children, page)
+
+
+def signal_lines(run: Run, page: Page) -> Iterator[Text]:
+    """Show the signals that were received, and that no step has taken yet.
+
+    Args:
+        run: The run.
+        page: What they are shown on.
+
+    Yields:
+        Lines.
+    """
+    for signal in _first(run.signals):
+        when = page.moment(signal.received) if signal.received else None
+        told = text.join(
+            (
+                text.join(("received", when, f"from {signal.identity}" if signal.identity else None), " "),
+                None if signal.input is None else f"input {text.value(signal.input)}",
+            )
+        )
+        line = f"  {text.one_line(signal.name)}  {text.one_line(told)}"
+        yield Text(page.shorten(line, page.width))
+    yield from _rest(run.signals, page)
+
+
+def _first(entries: Sequence[_Entry]) -> Sequence[_Entry]:
+    return entries[:_MAX_SHOWN]
+
+
+def _rest(entries: Sequence[object], page: Page) -> Iterator[Text]:
+    if len(entries) > _MAX_SHOWN:
+        told = f"  {page.glyphs.ellipsis} {len(entries) - _MAX_SHOWN} more, see --output json"
+        yield Text(told, style="dim")

@@ -1,0 +1,152 @@
+"""Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
+
+The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
+in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended
+without a change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pydantic
+
+from perdure.api.common import API_VERSION
+from perdure.api.conditions import Condition, find_condition, set_condition
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.workflow import Activity, Workflow
+from perdure.controller.definitions import Definitions
+from perdure.controller.pods import Pods
+from perdure.kube import client as api
+from perdure.kube.events import Recorder
+from perdure.kube.patch import json_patch
+from perdure.language.program import Finding, Severity
+
+ASK_AGAIN = timedelta(minutes=1)
+"""After how long a pod that was refused is tried again."""
+_MOST_TOLD = 10
+"""Findings in the message."""
+
+
+class Readiness:
+    """Tells of Workflows whether they can be run."""
+
+    def __init__(self, client: api.Client, definitions: Definitions, pods: Pods, recorder: Recorder) -> None:
+        self._client = client
+        self._definitions = definitions
+        self._pods = pods
+        self._recorder = recorder
+
+    async def tell(self, namespace: str, name: str, now: datetime) -> datetime | None:
+        """Look at a Workflow and write what is found into its status, where that is new.
+
+        Args:
+            namespace: Its namespace.
+            name: Its name.
+            now: The time.
+
+        Returns:
+            When to look again; None: when it changes.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        url = api.path(api.PERDURE, namespace, "workflows", name)
+        try:
+            workflow = await self._client.get(url)
+        except api.NotFoundError:
+            return None
+        if workflow["metadata"].get("deletionTimestamp"):
+            return None
+        findings = await self._definitions.findings(workflow["spec"])
+        ready, reason, message = verdict(findings)
+        if ready and (refusals := await self._refusals(workflow)):
+            ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
+        before = workflow.get("status") or {}
+        after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
+        if after != before:
+            await self._write(url, workflow, before, after)
+            if not ready and _said(before) != _said(after):
+                self._warn(workflow, reason, message)
+        return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None
+
+    async def _refusals(self, workflow: api.Object) -> list[str]:
+        """Why the API server would not take the pods of activities; nothing where they were taken before."""
+        told = _condition(workflow.get("status") or {})
+        generation = workflow["metadata"].get("generation", 0)
+        if told is not None and told.observed_generation == generation and told.reason == ConditionReason.ACCEPTED:
+            return []
+        refusals = []
+        for i, activity in enumerate(_activities(workflow)):
+            refusal = await self._pods.refusal(workflow["metadata"]["namespace"], activity)
+            if refusal is not None:
+                field = "container" if activity.container else "podTemplate"
+                refusals.append(f"spec.activities[{i}].{field}: {refusal}")
+        return refusals
+
+    async def _write(self, url: str, workflow: api.Object, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Write the status, unless somebody has changed the Workflow meanwhile: then a watch tells of it."""
+        version = workflow["metadata"]["resourceVersion"]
+        operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
+        if "status" not in workflow:
+            operations.append({"op": "add", "path": "/status", "value": {}})
+        await self._client.patch(f"{url}/status", [*operations, *json_patch(before, after, "/status")])
+
+    def _warn(self, workflow: api.Object, reason: ConditionReason, message: str) -> None:
+        about = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": workflow["metadata"]}
+        event = EventReason.POD_REFUSED if reason is ConditionReason.POD_REFUSED else EventReason.INVALID_SPEC
+        self._recorder.record(about, kind="Warning", reason=event.value, note=message, action="Check")
+
+
+def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
+    """Whether a definition can be run, why, and what to say of it: the errors, or else the warnings."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    told = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
+    message = "; ".join(map(str, told[:_MOST_TOLD]))
+    if len(told) > _MOST_TOLD:
+        message += f"; and {len(told) - _MOST_TOLD} more: `perdure lint` tells all"
+    if errors:
+        return False, ConditionReason.INVALID_SPEC, message
+    return True, ConditionReason.ACCEPTED, f"can be run, but look at: {message}" if message else ""
+
+
+def status(
+    before: dict[str, Any], ready: bool, reason: ConditionReason, message: str, *, generation: int, now: datetime
+) -> dict[str, Any]:
+    """The status of a Workflow.
+
+    Args:
+        before: The status so far; equal to the result where nothing is new.
+        ready: Whether it can be run.
+        reason: Why.
+        message: Why, as a sentence.
+        generation: Which version of the spec that is about.
+        now: The time.
+    """
+    conditions = set_condition(
+        [Condition.model_validate(each, by_alias=True) for each in before.get("conditions") or ()],
+        ConditionType.READY,
+        ready,
+        reason,
+        message,
+        now=now,
+        observed_generation=generation,
+    )
+    return {**before, "observedGeneration": generation, "conditions": [each.dump() for each in conditions]}
+
+
+def _activities(workflow: api.Object) -> list[Activity]:
+    try:
+        return Workflow.parse(workflow).spec.activities
+    except pydantic.ValidationError:
+        return []
+
+
+def _condition(status: dict[str, Any]) -> Condition | None:
+    conditions = [Condition.model_validate(each, by_alias=True) for each in status.get("conditions") or ()]
+    return find_condition(conditions, ConditionType.READY)
+
+
+def _said(status: dict[str, Any]) -> tuple[str, str] | None:
+    condition = _condition(status)
+    return (condition.reason, condition.message) if condition else None

@@ -1,0 +1,274 @@
+"""Resets: a new run that begins with a part of another one's history.
+
+    reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with what it begins with in an annotation       (asked for by an Operation)
+                   │ its own first pass
+                   ▼
+    fork the history ─▶ have the open run of the workflow id closed ─▶ take over its children ─▶ write the segments ─▶ commit
+
+The name of the new run is a lock, made of the request's id: however often it is asked for, and whoever is killed meanwhile, there
+is one. From then on everything is that run's own affair; each step of its beginning is found done by the next operator.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api import operation
+from perdure.api.names import reset_name, successor_name
+from perdure.api.reasons import ConditionReason
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.beginning import scope_of
+from perdure.controller.definitions import Definition, Definitions, NotReadyError
+from perdure.controller.segments import past_of
+from perdure.engine import events as ev
+from perdure.engine import history, inputs, resetting
+from perdure.engine.decider import UndecidableError
+from perdure.engine.history import NondeterminismError
+from perdure.engine.state import PendingChild, State
+from perdure.kube import client as api
+from perdure.language.interpreter import Interpreter
+from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import Ancestor, Reset, continuation_of, is_successor, reset_of, reset_run
+
+
+class ResetRefusedError(Exception):
+    """A run cannot be reset so; the message says why and what can be done."""
+
+    def __init__(self, reason: ConditionReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The run that a reset has made."""
+
+    name: str
+    run_id: str
+    event_id: int
+    """The last event that it has taken over."""
+
+
+async def reset(
+    client: api.Client,
+    definitions: Definitions,
+    run: api.Object,
+    wanted: operation.Reset,
+    *,
+    request_id: str,
+    identity: str = "",
+) -> Made:
+    """Make the run that a reset asks for, or find it made. The run that is reset closes when the new one begins.
+
+    Args:
+        client: Of the API server.
+        definitions: Finds and compiles definitions.
+        run: The WorkflowRun that is to be reset; open or closed.
+        wanted: To where, and how.
+        request_id: UID of the Operation that asks for it.
+        identity: Who asks.
+
+    Raises:
+        ResetRefusedError: it cannot be reset to there.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    meta = run["metadata"]
+    name = reset_name(meta["name"], request_id)
+    url = api.path(api.PERDURE, meta["namespace"], "workflowruns", name)
+    with suppress(api.NotFoundError):
+        return _made(await client.get(url), request_id)
+    events = history.decode_events(await _whole(client, run))
+    point = _point(events, wanted)
+    before = reset_of(run)
+    asked = Reset(
+        request_id=request_id,
+        lineage=(
+            *(before.lineage if before else ()),
+            Ancestor(name=meta["name"], run_id=meta["uid"], event_id=point),
+        ),
+        reapply_signals=wanted.reapply_signals,
+        reason=wanted.reason,
+        identity=identity,
+    )
+    await _fork(definitions, run, events, point)
+    try:
+        made = await client.create(
+            api.path(api.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, asked, name)
+        )
+    except api.AlreadyExistsError:
+        made = await client.get(url)
+    return _made(made, request_id)
+
+
+def _made(found: api.Object, request_id: str) -> Made:
+    asked, meta = reset_of(found), found["metadata"]
+    if asked is None or asked.request_id != request_id:
+        message = f"there is a WorkflowRun `{meta['name']}` already, which was not made by this reset; delete it"
+        raise ResetRefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+    return Made(meta["name"], meta["uid"], asked.base.event_id)
+
+
+def _point(events: Sequence[ev.AnyEvent], wanted: operation.Reset) -> int:
+    points = history.decision_points(events)
+    if not points:
+        raise ResetRefusedError(
+            ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet"
+        )
+    if wanted.event_id is not None:
+        return wanted.event_id
+    return points[0] if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK else points[-1]
+
+
+async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
+    """All events of a run.
+
+    Raises:
+        ResetRefusedError: some are gone.
+    """
+    past = await past_of(client, run)
+    if past.damage:
+        message = f"the history of `{run['metadata']['name']}` is not whole: {past.damage[0].message}"
+        raise ResetRefusedError(past.damage[0].reason, message)
+    return past.events
+
+
+# The new run, at its beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a run begins that goes on with another one's history."""
+
+    base: api.Object
+    """The run that was reset, as it was read."""
+    events: list[dict[str, Any]]
+    """The events that are taken over, as they are stored."""
+    later: tuple[ev.AnyEvent, ...]
+    """Those that came after them."""
+    state: State
+    """At the point."""
+    definition: Definition
+
+    @property
+    def final(self) -> bool:
+        """Whether the other run has closed: nothing is added to its history any more."""
+        return bool((self.base.get("status") or {}).get("completionTime"))
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Those that the other run has heeded, and whose askers may not know it yet."""
+        return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
+
+    def event(self, run: RunRef, asked: Reset, now: datetime) -> ev.WorkflowTaskFailed:
+        """The event that tells of the reset."""
+        first = history.decode_events(self.events[:1])[0]
+        assert isinstance(first, ev.WorkflowExecutionStarted)
+        return resetting.reset_event(
+            first,
+            self.state.next_event_id,
+            now,
+            base_run_id=asked.base.run_id,
+            new_run_id=run.uid,
+            successor=successor_name(run.name, run.uid),
+            reason=asked.reason,
+            identity=asked.identity,
+        )
+
+
+async def fork_of(client: api.Client, definitions: Definitions, run: api.Object, asked: Reset) -> Fork:
+    """Where a run begins that a reset has made.
+
+    Raises:
+        ResetRefusedError: what it was to begin with is gone, or is not decided so any more.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    wanted, base = asked.base, None
+    with suppress(api.NotFoundError):
+        base = await client.get(api.path(api.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
+    if base is None or base["metadata"]["uid"] != wanted.run_id:
+        message = f"WorkflowRun `{wanted.name}` was deleted before it could be reset"
+        raise ResetRefusedError(ConditionReason.TARGET_NOT_FOUND, message)
+    raw = await _whole(client, base)
+    events = history.decode_events(raw)
+    state, definition = await _fork(definitions, base, events, wanted.event_id)
+    return Fork(base, raw[: wanted.event_id], events[wanted.event_id :], state, definition)
+
+
+async def _fork(
+    definitions: Definitions, base: api.Object, events: Sequence[ev.AnyEvent], point: int
+) -> tuple[State, Definition]:
+    """The state at a point of a history, by the Workflow as it is now if that decides the same up to there.
+
+    Otherwise by the definition that the run was pinned to.
+
+    Raises:
+        ResetRefusedError: nothing is decided at that point; or neither definition decides the same.
+    """
+    first, spec = events[0], WorkflowRunSpec.parse(base["spec"])
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    difference = "its definition is gone"
+    async for definition in _definitions(definitions, base, spec):
+        decider = Interpreter(
+            definition.program,
+            scope_of(base),
+            input=with_defaults(definition.program, spec.input),
+            start_time=first.event_time,
+        )
+        try:
+            # A long history takes seconds: everything else goes on meanwhile.
+            return await asyncio.to_thread(history.fork, events, point, decider), definition
+        except ValueError as error:
+            raise ResetRefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
+        except (NondeterminismError, UndecidableError) as error:
+            difference = str(error)
+    message = f"the workflow does not decide any more as it did before event {point}: {difference}"
+    raise ResetRefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
+
+
+async def _definitions(definitions: Definitions, base: api.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
+    """What may be gone on by, the best first."""
+    meta = base["metadata"]
+    if spec.workflow is not None and spec.workflow.type is not None:
+        message = "only runs of workflows written in YAML can be reset by this version of the operator"
+        raise ResetRefusedError(ConditionReason.NOT_SUPPORTED, message)
+    with suppress(NotReadyError, InvalidWorkflowError):
+        yield await definitions.find(meta["namespace"], meta["name"], spec)
+    with suppress(InvalidWorkflowError):
+        yield await definitions.pinned(meta["name"], spec, (base.get("status") or {}).get("definition"))
+
+
+async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[inputs.RunInput]:
+    """What has happened since, and is applied once more: also the signals to the runs that followed, as in Temporal.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=asked.reapply_signals))
+    run, closing = fork.base, fork.later[-1] if fork.later else None
+    while asked.reapply_signals and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
+        meta = run["metadata"]
+        url = api.path(api.PERDURE, meta["namespace"], "workflowruns", closing.new_workflow_run)
+        try:
+            following = await client.get(url)
+        except api.NotFoundError:
+            break
+        if not is_successor(following, meta["uid"]):
+            break
+        events = history.decode_events((await past_of(client, following)).events)
+        before = continuation_of(following)
+        signals = [event for event in events if isinstance(event, ev.WorkflowExecutionSignaled)]
+        carried = len(before.signals) if before else 0
+        told += [resetting.signal_again(event, following["metadata"]["uid"]) for event in signals[carried:]]
+        run, closing = following, events[-1] if events else None
+    return told
+
+
+def still_open(state: State, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
+    """The children of a forked state of which nobody has told yet how they ended."""
+    ended = {each.initiated_event_id for each in told if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)}
+    return (child for child in state.children.values() if child.initiated_event_id not in ended)

@@ -1,0 +1,15 @@
+"""Static checks: what is wrong, or looks wrong, with a definition before anything runs.
+
+One set for everybody: `perdure lint` shows all findings, the operator shows them in the condition `Ready` of a Workflow and
+starts no run of one with errors, a simulation refuses the same. A run that has started is pinned to its definition and is
+compiled only: a new check of a new version must not stop it.
+
+`check` looks at one definition, `between` at what the manifests of several files say of each other. What is found by whom:
+`perdure.language.compiler` finds what cannot be interpreted; `reads` and `shapes` what an expression reads and whether that can
+be there; `flow` steps that never run, calls without end, waits without limit; `values` inputs that do not fit their schema.
+"""
+
+from perdure.language.checks.between import Documents, between
+from perdure.language.checks.definition import Checked, check, checked_program
+
+__all__ = ["Checked", "Documents", "between", "check", "checked_program"]

@@ -1,0 +1,86 @@
+"""What the manifests of several files say of each other: children, RetryPolicies, inputs of runs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from perdure.language.checks.definition import Checked
+from perdure.language.checks.flow import ring_of
+from perdure.language.checks.values import misfits
+from perdure.language.program import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """What is known by name."""
+
+    workflows: Mapping[str, Checked] = field(default_factory=dict)
+    policies: frozenset[str] = frozenset()
+
+
+def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterator[Finding]:
+    """What is wrong with a definition in the light of the others.
+
+    Args:
+        checked: The definition.
+        documents: Everything that the files have.
+        name: The name of the Workflow; empty for the definition of a single run.
+    """
+    for child in checked.children:
+        other = documents.workflows.get(child.workflow)
+        if other is None:
+            known = sorted(documents.workflows.keys() - {name})
+            yield _unknown(f"{child.path}.workflow.name", "Workflow", child.workflow, known)
+            continue
+        for where, message in misfits(other.program.input, child.input, child.kind):
+            told = f"does not fit the input of Workflow `{child.workflow}`: {message}"
+            yield Finding(f"{child.path}.input{where}", told)
+    yield from policies_of(checked.policies, documents)
+    yield from _endless_children(checked, documents, name)
+
+
+def policies_of(named: tuple[tuple[str, str], ...], documents: Documents) -> Iterator[Finding]:
+    """RetryPolicies that are in none of the files; where, and which."""
+    for path, policy in named:
+        if policy not in documents.policies:
+            yield _unknown(path, "RetryPolicy", policy, sorted(documents.policies))
+
+
+def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Iterator[Finding]:
+    """What is wrong with a run of a Workflow by name.
+
+    Args:
+        workflow: Its name.
+        given: The input of the run, which is used as it stands.
+        documents: Everything that the files have.
+        path: Where the spec of the run stands.
+    """
+    other = documents.workflows.get(workflow)
+    if other is None:
+        yield _unknown(f"{path}.workflow.name", "Workflow", workflow, sorted(documents.workflows))
+        return
+    for where, message in other.program.input.check(other.program.input.complete(given)):
+        yield Finding(f"{path}.input{where}", f"does not fit the input of Workflow `{workflow}`: {message}")
+
+
+def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:
+    """A name that is in none of the files: likely a mistake where they have others of the kind."""
+    if not known:
+        message = f"{kind} `{name}` is in none of the files, so it is not checked; name its file as well"
+        return Finding(path, message, Severity.NOTE)
+    near = get_close_matches(name, known, 1)
+    hint = f", did you mean `{near[0]}`" if near else ""
+    message = f"there is no {kind} `{name}` in the files{hint}; they have: {', '.join(known)}"
+    return Finding(path, message, Severity.WARNING)
+
+
+def _endless_children(checked: Checked, documents: Documents, name: str) -> Iterator[Finding]:
+    """Workflows that start each other as children in a ring, whatever happens."""
+    edges = {key: {c.workflow for c in each.children if c.always} for key, each in documents.workflows.items()}
+    ring = ring_of(name, edges) if name in edges else []
+    if ring and name == min(ring):
+        child = next(child for child in checked.children if child.always and child.workflow in ring)
+        chain = " starts ".join(f"`{each}`" for each in (*ring, ring[0]))
+        message = f"these Workflows start each other without end: {chain}; give one of the steps a `when`"
+        yield Finding(child.path, message)

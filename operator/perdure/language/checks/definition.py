@@ -1,0 +1,342 @@
+"""All checks of one definition."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.workflow import WorkflowSpec
+from perdure.language.cel import CompileError
+from perdure.language.checks import flow as flows
+from perdure.language.checks.reads import Path, Reads, reads_of
+from perdure.language.checks.shapes import (
+    ANY,
+    ERROR,
+    MOMENT,
+    NUMBER,
+    RUN,
+    SCHEDULE,
+    Shape,
+    input_shape,
+    kind_given,
+    known_object,
+    look_up,
+    spelled,
+    step_shape,
+)
+from perdure.language.checks.values import Kind, Place, default_misfits, misfits
+from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
+from perdure.language.expressions import ExpressionError, Template, compile_template
+from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
+
+Scope = Mapping[str, Shape]
+
+_EVERYWHERE: Final[Scope] = {"run": RUN, "schedule": SCHEDULE, "now": MOMENT, "vars": ANY, "signals": ANY}
+_WANTED: Final = {
+    "items": ({"list", "map"}, "a list or a map"),
+    "duration": ({"string", "duration"}, "a duration, such as `duration('30d')`"),
+    "until": ({"string", "timestamp"}, "a time, such as `now + duration('2h')`"),
+}
+"""The kinds of values that a part of a step takes, and how they are told."""
+_CONDITION: Final = ({"bool"}, "true or false; compare it with something")
+_OUTPUT_DEPTH: Final = 3
+"""Parts of `steps.<name>.output`."""
+_ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCall:
+    """A step that starts another Workflow."""
+
+    path: str
+    workflow: str
+    input: Any
+    kind: Kind
+    always: bool
+    """It is started in every run that does not fail before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found in a definition."""
+
+    program: Program
+    """Can be run only where no finding is an error."""
+    findings: tuple[Finding, ...]
+    """The errors first; otherwise in the order of the definition."""
+    broken: tuple[Finding, ...] = ()
+    """Those of the errors that keep the program from being interpreted at all."""
+    children: tuple[ChildCall, ...] = ()
+    policies: tuple[tuple[str, str], ...] = ()
+    """RetryPolicies that are meant by name: where, and which."""
+
+    @property
+    def errors(self) -> list[Finding]:
+        """What keeps it from being run."""
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+
+
+def checked_program(spec: WorkflowSpec) -> Program:
+    """The program of a definition that new runs may start with.
+
+    Raises:
+        InvalidWorkflowError: it has errors.
+    """
+    checked = check(spec)
+    if checked.errors:
+        raise InvalidWorkflowError(checked.errors)
+    return checked.program
+
+
+def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
+    """Check a definition.
+
+    Args:
+        spec: The definition.
+        path: Where it stands in its manifest, for the findings.
+    """
+    program, broken = compile_as_far(spec)
+    checks = _Checks(spec, program)
+    checks.run()
+    told = {finding.path for finding in broken}
+    findings = [*broken, *(finding for finding in checks.findings if finding.path not in told)]
+    findings.sort(key=lambda finding: _ORDER[finding.severity])
+    return Checked(
+        program,
+        tuple(replace(finding, path=_moved(finding.path, path)) for finding in findings),
+        tuple(broken),
+        tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
+        tuple((_moved(where, path), name) for where, name in _policies(spec)),
+    )
+
+
+def _moved(where: str, path: str) -> str:
+    return path + where.removeprefix("spec")
+
+
+class _Checks:
+    def __init__(self, spec: WorkflowSpec, program: Program) -> None:
+        self.spec = spec
+        self.program = program
+        self.findings: list[Finding] = []
+        self.children: list[ChildCall] = []
+        lists = [spec.steps, *(block.steps for block in spec.blocks)]
+        self.variables = {name for steps in lists for step in steps for name in step.set_ or ()}
+
+    def found(self, path: str, message: str, severity: Severity = Severity.WARNING) -> None:
+        self.findings.append(Finding(path, message, severity))
+
+    def run(self) -> None:
+        spec, program = self.spec, self.program
+        self.findings += flows.of_definition(spec, program)
+        given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
+        self.default("spec.input", "")
+        places = {"": "spec", **{block.name: f"spec.blocks[{i}]" for i, block in enumerate(spec.blocks)}}
+        for name, path in places.items():
+            scope: dict[str, Shape] = {**_EVERYWHERE, "input": given}
+            block = spec.block(name) if name else None
+            if block is not None:
+                scope["params"] = input_shape(block.params.schema_, block.params.default) if block.params else ANY
+                self.default(f"{path}.params", name)
+            flow = program.flows[name]
+            self.findings += flows.of_flow(path, flow)
+            self.flow(path, flow, scope)
+        for field, name in HANDLERS.items():
+            handler = getattr(spec, field)
+            if handler is None:
+                continue
+            steps = _steps_shape(program.main, may_be_missing=True)
+            scope = {**_EVERYWHERE, "input": given, "steps": steps}
+            if name == "onFailure":
+                scope["error"] = ERROR
+            template = program.handlers[name].input
+            self.template(f"spec.{name}.input", template, scope, _guards([template]))
+            self.block_input(f"spec.{name}", handler.block, handler.input, scope)
+
+    def default(self, path: str, block: str) -> None:
+        check = self.program.flows[block].params if block else self.program.input
+        for where, message in default_misfits(check):
+            self.found(f"{path}.default{where}", f"does not fit `{path}.schema`: {message}", Severity.ERROR)
+
+    # Steps
+
+    def flow(self, path: str, flow: Flow, scope: dict[str, Shape]) -> None:
+        scope = {**scope, "steps": _steps_shape(flow)}
+        for i, compiled in enumerate(flow.steps):
+            self.step(f"{path}.steps[{i}]", compiled, flow, scope)
+        if flow.output is not None:
+            guards = _guards([flow.output])
+            self.template(f"{path}.output", flow.output, scope, guards)
+            self.skipped([flow.output], flow, None, guards)
+
+    def step(self, path: str, compiled: CompiledStep, flow: Flow, scope: Scope) -> None:
+        step = compiled.step
+        guards = _guards(compiled.templates.values())
+        looped = {**scope}
+        if step.for_each:
+            looped |= {step.for_each.as_: _item_shape(compiled.templates.get("items"), scope), "index": NUMBER}
+        for key, template in compiled.templates.items():
+            seen: Scope = scope if key in {"when", "items"} else looped
+            if key.startswith("catch/"):
+                seen = {**looped, step.catch[int(key[6:])].as_: ERROR}
+            wanted = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _WANTED.get(key)
+            self.template(path, template, seen, guards, wanted)
+        self.skipped(compiled.templates.values(), flow, compiled, guards)
+        for where, call in calls_of(step):
+            self.block_input(f"{path}.{where}", call.block, call.input, looped)
+        if step.child_workflow and step.child_workflow.workflow.name:
+            self.children.append(
+                ChildCall(
+                    f"{path}.childWorkflow",
+                    step.child_workflow.workflow.name,
+                    step.child_workflow.input,
+                    partial(_kind_of_text, looped),
+                    flows.always_runs(compiled, flow) and flow is self.program.main,
+                )
+            )
+
+    def block_input(self, path: str, block: str, value: Any, scope: Scope) -> None:
+        if block not in self.program.flows:
+            return
+        for where, message in misfits(self.program.flows[block].params, value, partial(_kind_of_text, scope)):
+            self.found(f"{path}.input{where}", f"does not fit the params of block `{block}`: {message}", Severity.ERROR)
+
+    # Expressions
+
+    def template(
+        self,
+        path: str,
+        template: Template,
+        scope: Scope,
+        guards: frozenset[Path],
+        wanted: tuple[set[str], str] | None = None,
+    ) -> None:
+        for where, source in template.places:
+            reads = reads_of(source)
+            self.paths(where or path, reads, scope, guards)
+            try:
+                kind = kind_given(source, reads, scope)
+            except CompileError as error:
+                self.found(where or path, f"`{source}` can only fail: {error}", Severity.ERROR)
+                continue
+            if wanted is not None and template.whole and kind not in {*wanted[0], "dyn"}:
+                self.found(
+                    where or path, f"`{source}` gives a value of type {kind}, and must give {wanted[1]}", Severity.ERROR
+                )
+
+    def paths(self, where: str, reads: Reads, scope: Scope, guards: frozenset[Path]) -> None:
+        told: set[Path] = set()
+        for path in sorted(reads.paths, key=str):
+            for miss in look_up(scope, path)[1]:
+                if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
+                    continue  # the compiler tells it, with where it stands
+                asked = miss.path in guards if not miss.certain else miss.path in reads.guarded
+                if not asked and miss.path not in told:
+                    told.add(miss.path)
+                    self.found(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
+            if path[0] == "vars" and len(path) > 1 and path[1] not in self.variables and path[:2] not in guards:
+                self.found(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")
+
+    def skipped(
+        self,
+        templates: Iterable[Template],
+        flow: Flow,
+        reader: CompiledStep | None,
+        guards: frozenset[Path],
+    ) -> None:
+        """Outputs of steps that may have been skipped, where that is not asked for."""
+        sources = [(where, reads_of(source)) for template in templates for where, source in template.places]
+        when = _when_reads(reader)
+        for where, reads in sources:
+            for path in sorted(reads.paths, key=str):
+                name = str(path[1]) if len(path) > 1 and path[0] == "steps" else ""
+                other = flow.by_name.get(name)
+                if other is None or other is reader or path[2:3] != ("output",) or not flows.may_be_skipped(other):
+                    continue
+                output = path[:_OUTPUT_DEPTH]
+                asked = (
+                    (reader is not None and reader.step.when == other.step.when)
+                    or any(each[:2] == path[:2] for each in when)
+                    or any((*path[:2], "status") in each.paths for _, each in sources)
+                    or any(guard[:2] == path[:2] for guard in guards)
+                    or (output in reads.paths and reads.alone is None)
+                )
+                if not asked:
+                    self.found(
+                        where,
+                        f"step `{name}` may be skipped, and then `{spelled(output)}` is null; ask for "
+                        f"`{spelled(path[:2])}.status == 'Succeeded'` before, or give this step the same `when`",
+                    )
+                    break
+
+
+def _guards(templates: Iterable[Template]) -> frozenset[Path]:
+    """Everything that is asked for anywhere in some templates."""
+    return frozenset[Path]().union(
+        *(reads_of(source).guarded for template in templates for _, source in template.places)
+    )
+
+
+def _when_reads(compiled: CompiledStep | None) -> frozenset[Path]:
+    template = compiled.templates.get("when") if compiled else None
+    return reads_of(template.sources[0]).paths if template and template.sources else frozenset()
+
+
+def _steps_shape(flow: Flow, *, may_be_missing: bool = False) -> Shape:
+    names = [compiled.step.name for compiled in flow.steps]
+    shapes = {compiled.step.name: step_shape(_output_shape(compiled)) for compiled in flow.steps}
+    return known_object(shapes, optional=names if may_be_missing else ())
+
+
+def _output_shape(compiled: CompiledStep) -> Shape:
+    """What is known of a step's output."""
+    step = compiled.step
+    if step.catch or flows.may_be_skipped(compiled):
+        return ANY
+    if step.for_each:
+        return {"type": "array"}
+    if step.set_:
+        return known_object(dict.fromkeys(step.set_, ANY))
+    if step.parallel:
+        names = [branch.name for branch in step.parallel.branches]
+        return known_object(dict.fromkeys(names, ANY), optional=() if step.parallel.wait == "All" else names)
+    return ANY
+
+
+def _item_shape(items: Template | None, scope: Scope) -> Shape:
+    """What is known of the items of a loop."""
+    if items is None or not items.whole:
+        return ANY
+    alone = reads_of(items.sources[0]).alone
+    return look_up(scope, (*alone, 0))[0] if alone else ANY
+
+
+def _kind_of_text(scope: Scope, place: Place, text: str) -> str:  # noqa: ARG001 (the kind goes by the text alone)
+    """The kind of value that a text with expressions gives."""
+    try:
+        template = compile_template(text)
+        if not template.whole:
+            return "string"
+        return kind_given(template.sources[0], reads_of(template.sources[0]), scope)
+    except (ExpressionError, CompileError):
+        return "dyn"
+
+
+def _policies(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
+    def named(path: str, choice: RetryPolicyChoice | None) -> Iterator[tuple[str, str]]:
+        if choice is not None and choice.name is not None:
+            yield f"{path}.retryPolicy.name", choice.name
+
+    for i, activity in enumerate(spec.activities):
+        yield from named(f"spec.activities[{i}]", activity.retry_policy)
+    lists = [("spec", spec.steps), *((f"spec.blocks[{i}]", block.steps) for i, block in enumerate(spec.blocks))]
+    for path, steps in lists:
+        for i, step in enumerate(steps):
+            where = f"{path}.steps[{i}]"
+            if step.activity:
+                yield from named(f"{where}.activity", step.activity.retry_policy)
+            if step.child_workflow:
+                yield from named(f"{where}.childWorkflow", step.child_workflow.retry_policy)
+            if step.compensate and step.compensate.activity:
+                yield from named(f"{where}.compensate.activity", step.compensate.activity.retry_policy)

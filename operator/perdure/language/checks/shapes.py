@@ -1,0 +1,191 @@
+"""What is known of the values that expressions read: JSON Schemas, of inputs and of what the interpreter itself provides."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from perdure.language.cel import CompileError, type_of
+from perdure.language.checks.reads import Path, Reads
+
+Shape = Mapping[str, Any]
+"""A JSON Schema. Beside JSON's own types it may say `timestamp`. An empty one knows nothing."""
+
+ANY: Final[Shape] = {}
+TEXT: Final[Shape] = {"type": "string"}
+NUMBER: Final[Shape] = {"type": "integer"}
+MOMENT: Final[Shape] = {"type": "timestamp"}
+_DEEPEST: Final = 32
+_COMBINING: Final = ("anyOf", "oneOf", "allOf", "if", "not", "dependentSchemas", "patternProperties", "$dynamicRef")
+_KINDS: Final = {"string": "string", "boolean": "bool", "integer": "int", "timestamp": "timestamp", "object": "map"}
+
+
+def known_object(fields: Mapping[str, Shape], *, optional: Iterable[str] = ()) -> Shape:
+    """An object with these fields and no others."""
+    left_out = set(optional)
+    return {
+        "type": "object",
+        "properties": dict(fields),
+        "required": [name for name in fields if name not in left_out],
+        "additionalProperties": False,
+    }
+
+
+RUN: Final = known_object(
+    {
+        **dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT),
+        "attempt": NUMBER,
+        "startTime": MOMENT,
+        "continueAsNewSuggested": {"type": "boolean"},
+    }
+)
+SCHEDULE: Final = known_object(dict.fromkeys(("name", "scheduledTime", "lastCompletionResult", "lastFailure"), ANY))
+ERROR: Final = known_object(
+    {"type": TEXT, "message": TEXT, "details": ANY, "nonRetryable": {"type": "boolean"}, "failure": ANY}
+)
+
+
+def step_shape(output: Shape) -> Shape:
+    """What `steps.<name>` is."""
+    return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output})
+
+
+def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
+    """What an input is that was checked by a schema and completed by a default."""
+    if schema is None:
+        return ANY
+    shape = resolved(schema, schema)
+    if isinstance(default, dict) and isinstance(shape.get("required", []), list):
+        shape = {**shape, "required": [*shape.get("required", []), *default]}
+        if isinstance(shape.get("properties"), dict):
+            shape["properties"] = dict.fromkeys(default, ANY) | shape["properties"]
+    return {**shape, "$root": schema}
+
+
+def resolved(shape: Any, root: Mapping[str, Any]) -> Shape:
+    """A schema behind its `$ref`; what is not understood is unknown."""
+    for _ in range(_DEEPEST):
+        if not isinstance(shape, dict):
+            return ANY
+        target = shape.get("$ref")
+        if target is None:
+            return shape
+        if not isinstance(target, str) or not target.startswith("#") or len(shape.keys() - {"$ref", "description"}):
+            return ANY
+        shape = root
+        for part in target.removeprefix("#").split("/")[1:]:
+            shape = shape.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(shape, dict) else None
+    return ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A path that leads nowhere, or may."""
+
+    path: Path
+    """As far as the field that is missing."""
+    message: str
+    certain: bool
+    """Whatever the value is, the field is not there."""
+
+
+def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
+    """What is known of a path, and which of its fields need not be there."""
+    root, *rest = path
+    shape = scope.get(str(root), ANY)
+    whole = shape.get("$root", shape)
+    misses: list[Miss] = []
+    for depth, key in enumerate(rest, 2):
+        if isinstance(key, int):
+            items = shape.get("items") if shape.get("type") == "array" and "prefixItems" not in shape else None
+            shape = resolved(items, whole)
+            continue
+        fields = shape.get("properties")
+        if shape.get("type", "object") != "object" or any(word in shape for word in _COMBINING):
+            return ANY, misses
+        if not isinstance(fields, dict):
+            return resolved(shape.get("additionalProperties"), whole), misses
+        if key not in fields:
+            others = shape.get("additionalProperties")
+            if fields and (others is None or others is False):
+                misses.append(_unknown(path[:depth], fields, certain=others is False))
+            return resolved(others, whole), misses
+        if key not in shape.get("required", ()):
+            misses.append(_optional(path[:depth]))
+        shape = resolved(fields[key], whole)
+    return ({**shape, "$root": whole} if "$root" in scope.get(str(root), ANY) else shape), misses
+
+
+def spelled(path: Path) -> str:
+    """A path as it is written in an expression."""
+    text = str(path[0])
+    for key in path[1:]:
+        text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+    return text
+
+
+def _unknown(path: Path, fields: Mapping[str, Any], *, certain: bool) -> Miss:
+    near = get_close_matches(str(path[-1]), sorted(fields), 1)
+    hint = f", did you mean `{near[0]}`" if near else ""
+    there = ", ".join(sorted(fields)) or "none"
+    says = "there is no field" if certain else "the schema knows no field"
+    return Miss(path, f"{says} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
+
+
+def _optional(path: Path) -> Miss:
+    if isinstance(path[-1], str) and path[-1].isidentifier():
+        optional = f"{spelled(path[:-1])}.?{path[-1]}"
+    else:
+        optional = f"{spelled(path[:-1])}[?{path[-1]!r}]"
+    remedy = "make it `required`, give it a default, or write" if path[0] in {"input", "params"} else "write"
+    return Miss(path, f"`{spelled(path)}` may be missing; {remedy} `{optional}.orValue(…)`", certain=False)
+
+
+def kind_of(shape: Shape) -> str:
+    """The kind of value that a shape has in CEL; `dyn` where more than one, or none, is known."""
+    found = shape.get("type")
+    if found == "array":
+        inner = shape.get("items")
+        kind = kind_of(inner) if isinstance(inner, dict) and "$ref" not in inner else "dyn"
+        return f"list<{kind}>" if kind in {"string", "bool"} else "list"
+    return _KINDS.get(found, "dyn") if isinstance(found, str) else "dyn"
+
+
+def kind_given(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
+    """The kind of value that an expression gives in a scope, `dyn` where that is not known.
+
+    Raises:
+        CompileError: with values of these shapes it can only fail.
+    """
+    if reads.bound & {str(path[0]) for path in reads.paths}:
+        return "dyn"
+    kinds = dict(_kinds(reads, scope))
+    # A schema's integer may come as 3.0, and CEL tells ints from doubles: only what fails with either is wrong.
+    variants = [kinds]
+    if "int" in kinds.values():
+        other = "dyn" if reads.doubles else "double"
+        variants.append({name: other if kind == "int" else kind for name, kind in kinds.items()})
+    failed: CompileError | None = None
+    for variant in variants:
+        try:
+            return type_of(source, frozenset(variant.items()))
+        except CompileError as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
+
+
+def _kinds(reads: Reads, scope: Mapping[str, Shape]) -> Iterator[tuple[str, str]]:
+    for path in reads.paths:
+        root = str(path[0])
+        if root not in scope:
+            continue
+        yield root, kind_of(scope[root])
+        for length in range(2, len(path) + 1):
+            part = path[:length]
+            name = ".".join(map(str, part))
+            if not all(isinstance(key, str) and key.isidentifier() for key in part) or name in reads.tested:
+                break
+            kind = kind_of(look_up(scope, part)[0])
+            if kind != "dyn":
+                yield name, kind

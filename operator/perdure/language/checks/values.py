@@ -1,0 +1,95 @@
+"""Whether a value that stands in a manifest fits a schema, as far as it is known before its expressions are."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from perdure.language.inputs import InputCheck
+
+Place = tuple[str | int, ...]
+Kind = Callable[[Place, str], str]
+"""The kind of value, in CEL's words, that the text at a place gives; `dyn` where that is not known."""
+
+_SAMPLES: Final[dict[str, Any]] = dict.fromkeys(("string", "timestamp", "duration"), "") | {
+    "int": 0,
+    "double": 0.5,
+    "bool": True,
+    "list": [],
+    "map": {},
+    "null": None,
+}
+"""A value of the kind; the place of an expression is only checked for its type."""
+
+
+def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
+    """Where and why a value does not fit, defaults included; the places are like `.guests[0]`.
+
+    Args:
+        check: The schema and the default.
+        value: As the manifest has it, expressions included; None for nothing given.
+        kind: What is known of the expressions in it.
+    """
+    if check.validator is None:
+        return []
+    holes: dict[Place, str] = {}
+    filled = check.complete(_fill(value, (), kind, holes))
+    found = []
+    for error in check.validator.iter_errors(filled):
+        place = tuple(error.instance_path)
+        keyword = str(error.schema_path[-1]) if error.schema_path else ""
+        inside = next((holes[place[:n]] for n in range(len(place) + 1) if place[:n] in holes), None)
+        if inside is not None:
+            if place in holes and keyword == "type" and inside in _SAMPLES and inside != "double":
+                found.append((_spelled(place), f"an expression that gives {_article(inside)}: {_expected(error)}"))
+        elif keyword in _OF_THE_WHOLE and any(hole[: len(place)] == place for hole in holes):
+            continue
+        else:
+            found.append((_spelled(place), error.message))
+    return found
+
+
+_OF_THE_WHOLE: Final = frozenset(
+    {*("anyOf", "oneOf", "not", "if", "then", "else", "const", "enum", "uniqueItems", "contains", "dependentSchemas")}
+)
+"""Keywords that look at all of a value, so that they say nothing where a part of it is not known."""
+
+
+def _fill(value: Any, place: Place, kind: Kind, holes: dict[Place, str]) -> Any:
+    match value:
+        case str() if "${" in value.replace("$${", ""):
+            holes[place] = kind(place, value)
+            return _SAMPLES.get(holes[place])
+        case str():
+            return value.replace("$${", "${")
+        case list():
+            return [_fill(item, (*place, i), kind, holes) for i, item in enumerate(value)]
+        case dict():
+            return {key: _fill(item, (*place, key), kind, holes) for key, item in value.items()}
+        case _:
+            return value
+
+
+def default_misfits(check: InputCheck) -> list[tuple[str, str]]:
+    """Where and why a default does not fit its own schema. One that is an object need not have every field."""
+    if check.validator is None or check.default is None:
+        return []
+    return [
+        (_spelled(tuple(error.instance_path)), error.message)
+        for error in check.validator.iter_errors(check.default)
+        if error.instance_path or str(error.schema_path[-1]) not in _INCOMPLETE or not isinstance(check.default, dict)
+    ]
+
+
+_INCOMPLETE: Final = frozenset({"required", "minProperties", "dependentRequired", *_OF_THE_WHOLE})
+
+
+def _spelled(place: Place) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+
+
+def _article(kind: str) -> str:
+    return "nothing" if kind == "null" else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _expected(error: Any) -> str:
+    """The end of the validator's sentence, which names the type that is wanted."""
+    return f"it {error.message[error.message.rfind('is not of type') :]}"

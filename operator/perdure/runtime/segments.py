@@ -1,0 +1,226 @@
+"""HistorySegments: built, and verified. Pure.
+
+The status of a run holds the newest events, its tail. Once that is long it is sealed: copied into a HistorySegment, which nobody
+can change, and dropped from the status by the next commit. Each segment has the hash of its events and of the segment before; the
+run's status has the hash of the last. So what is missing, or was put in its place, shows.
+
+    segment 0 ◀── previousHash ── segment 1 ◀── previousHash ── segment 2 ◀── lastSegmentHash ── status: tail
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from perdure.api.labels import API_VERSION
+from perdure.api.names import segment_name
+from perdure.api.reasons import ConditionReason
+from perdure.runtime.attempts import KubeObject, RunRef
+
+MAX_TAIL_EVENTS: Final = 200
+"""Events; a longer tail is sealed."""
+MAX_TAIL_BYTES: Final = 48 * 1024
+"""Bytes of events; a larger tail is sealed."""
+
+_LARGEST_INTEGER: Final = 2**63
+"""What the API server keeps whole: beyond, it makes a floating-point number of it."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong with a history."""
+
+    reason: ConditionReason
+    message: str
+    """A sentence: which segment, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A history put together from its segments and its tail."""
+
+    events: list[Json]
+    """In order; with gaps where segments are missing."""
+    damage: tuple[Damage, ...]
+
+
+def is_due(tail: Sequence[Json]) -> bool:
+    """Whether a tail is to be sealed."""
+    return len(tail) > MAX_TAIL_EVENTS or size_of(tail) > MAX_TAIL_BYTES
+
+
+def size_of(events: Iterable[Json]) -> int:
+    """How large events are, in bytes of JSON."""
+    return sum(len(orjson.dumps(event)) for event in events)
+
+
+def build(run: RunRef, index: int, events: Sequence[Json], previous: str | None) -> KubeObject:
+    """The HistorySegment of some events.
+
+    Args:
+        run: The run that they belong to; the segment goes with it.
+        index: Number of the segment, from 0.
+        events: The events, at least one, in order.
+        previous: Hash of the segment before; None for the first.
+    """
+    spec: Json = {
+        "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
+        "index": index,
+        "firstEventId": events[0]["eventId"],
+        "lastEventId": events[-1]["eventId"],
+        "events": list(events),
+        "sizeBytes": size_of(events),
+        "hash": digest(previous, events),
+    }
+    if previous is not None:
+        spec["previousHash"] = previous
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "name": run.name,
+        "uid": run.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "HistorySegment",
+        "metadata": {
+            "name": segment_name(run.name, run.uid, index),
+            "namespace": run.namespace,
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def digest(previous: str | None, events: Sequence[Json]) -> str:
+    """The hash of events and of the segment before.
+
+    Of events as JSON without spaces and with sorted keys. The API server changes how a number is written, 1.0 to 1 for
+    instance: it is hashed as it will come back.
+
+    Raises:
+        ValueError: the events are too deep to be events.
+    """
+    try:
+        content = orjson.dumps(_plain(list(events)), option=orjson.OPT_SORT_KEYS)
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise ValueError("the events cannot be written as JSON") from error
+    return f"sha256:{hashlib.sha256((previous or '').encode() + content).hexdigest()}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+        return float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_INTEGER:
+        return int(value)
+    return value
+
+
+def fault(segment: KubeObject, uid: str, index: int, previous: str | None) -> str | None:
+    """What is wrong with a segment; None if it is the one that was sealed.
+
+    Args:
+        segment: A HistorySegment as the API server has it.
+        uid: Of the run.
+        index: Its number.
+        previous: Hash of the segment before; None for the first.
+    """
+    spec = segment.get("spec") or {}
+    owners = (segment.get("metadata") or {}).get("ownerReferences") or ()
+    if not any(owner.get("uid") == uid for owner in owners) or (spec.get("workflowRun") or {}).get("runId") != uid:
+        return "does not belong to this run"
+    if spec.get("index") != index:
+        return f"has number {spec.get('index')} instead of {index}"
+    if spec.get("previousHash") != previous:
+        return f"follows {spec.get('previousHash')} instead of {previous}"
+    try:
+        found = digest(previous, spec.get("events") or [])
+    except ValueError as error:
+        return str(error)
+    return None if found == spec.get("hash") else f"has events with hash {found} instead of {spec.get('hash')}"
+
+
+def continues(segment: KubeObject, tail: Sequence[Json]) -> bool:
+    """Whether a segment without fault has exactly the first events of a tail."""
+    spec = segment["spec"]
+    count = len(spec["events"])
+    return count <= len(tail) and digest(spec.get("previousHash"), tail[:count]) == spec["hash"]
+
+
+def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
+    """Put a history together, and verify it.
+
+    Args:
+        run: The WorkflowRun.
+        found: Its HistorySegments, in any order. One more than the status knows of is about to be committed: its events stand
+            in the tail too.
+    """
+    meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
+    by_name = {segment["metadata"]["name"]: segment for segment in found}
+    events: list[Json] = []
+    damage: list[Damage] = []
+    previous: str | None = None
+    after_a_gap = False
+    for index in range(history.get("segments", 0)):
+        name = segment_name(meta["name"], meta["uid"], index)
+        segment = by_name.get(name)
+        if segment is None:
+            damage.append(missing(name))
+            after_a_gap = True
+            continue
+        if after_a_gap:
+            previous = segment["spec"].get("previousHash")
+        wrong = fault(segment, meta["uid"], index, previous)
+        if wrong is not None:
+            damage.append(changed(name, wrong))
+        events += segment["spec"]["events"]
+        previous, after_a_gap = segment["spec"].get("hash"), False
+    last = history.get("lastSegmentHash")
+    if not after_a_gap and previous != last:
+        name = segment_name(meta["name"], meta["uid"], history.get("segments", 0) - 1)
+        damage.append(changed(name, f"has hash {previous}, and the run's status says {last}"))
+    events += history.get("events") or []
+    return Past(events, tuple(damage))
+
+
+def missing(name: str) -> Damage:
+    """A segment is gone."""
+    return Damage(ConditionReason.SEGMENT_MISSING, f"HistorySegment `{name}` is missing: it was deleted")
+
+
+def changed(name: str, wrong: str) -> Damage:
+    """A segment is not what was sealed."""
+    return Damage(ConditionReason.SEGMENT_CHANGED, f"HistorySegment `{name}` {wrong}")
+
+
+def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mapping[str, Any]]:
+    """Divide a whole history into segments and a tail, for a run that begins with it.
+
+    Returns:
+        The segments, always the same for the same events; and what `status.history` says with them.
+    """
+    sealed: list[KubeObject] = []
+    tail: list[Json] = []
+    size = whole = 0
+    previous: str | None = None
+    for event in events:
+        more = size_of([event])
+        if tail and (len(tail) >= MAX_TAIL_EVENTS or size + more > MAX_TAIL_BYTES):
+            sealed.append(build(run, len(sealed), tail, previous))
+            previous, tail, size = sealed[-1]["spec"]["hash"], [], 0
+        tail.append(event)
+        size, whole = size + more, whole + more
+    history: Json = {"events": tail, "segments": len(sealed), "sizeBytes": whole}
+    if previous is not None:
+        history["lastSegmentHash"] = previous
+    return sealed, history

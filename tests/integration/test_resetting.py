@@ -1,0 +1,205 @@
+"""Resets, against a real API server and the operator: one new run, whole, whatever happens meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from kube import Cluster, Json, check_history, python
+from perdure.api.names import reset_name
+from perdure.api.operation import Reset, ResetPoint
+from perdure.api.reasons import ConditionReason
+from perdure.controller.definitions import Definitions
+from perdure.controller.resetting import Made, ResetRefusedError, reset
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.kube.access import find_access
+from perdure.kube.client import Client
+
+pytestmark = pytest.mark.cluster
+
+Asker: TypeAlias = Callable[..., Awaitable[Made]]
+
+
+def workflow(name: str, *steps: Json, **more: object) -> Json:
+    spec = {"steps": list(steps), **more}
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
+
+
+def nap(name: str, duration: str) -> Json:
+    return {"name": name, "sleep": {"duration": duration}}
+
+
+def tell(namespace: Cluster, name: str, value: object) -> None:
+    """Have another run give a signal to the open run of workflow id `long`."""
+    step = {"name": "tell", "signal": {"workflowId": "long", "name": name, "input": value}}
+    namespace.start(f"tell-{name}", {"inline": {"steps": [step]}})
+
+
+def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -> int:
+    """Id of an event of a run, once it is there."""
+
+    def look() -> int:
+        if namespace.get("workflowrun", run) is None:
+            return 0
+        recorded = history.decode_events(namespace.whole(run)["status"]["history"]["events"])
+        found = [each.event_id for each in recorded if isinstance(each, kind)]
+        return found[number] if len(found) > number else 0
+
+    found: int = namespace.wait(f"{kind.__name__} of {run}", look)
+    return found
+
+
+@pytest.fixture
+async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Asker]:
+    """Asks for a reset, as whoever sees to an Operation does."""
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    async with Client.open(find_access(), user_agent="perdure-test") as client:
+        definitions = Definitions(client)
+
+        async def asked(name: str, request_id: str = "op-1", **wanted: object) -> Made:
+            run = await asyncio.to_thread(namespace.get, "workflowrun", name)  # while others wait for their answers
+            assert run is not None
+            return await reset(client, definitions, run, Reset.parse(wanted), request_id=request_id, identity="ada")
+
+        yield asked
+
+
+async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_mended(
+    namespace: Cluster, ask: Asker
+) -> None:
+    work = python("activity.complete('worked')")
+    first = {"name": "first", "activity": {"name": "work"}}
+    namespace.apply(
+        workflow("mended", first, {"name": "bad", "fail": {"type": "Bad", "message": "no"}}, activities=[work])
+    )
+    namespace.start("fails", {"workflow": {"name": "mended"}, "workflowId": "one", "runTimeout": "1h"})
+    before = namespace.closed("fails")
+    assert before["phase"] == "Failed"
+    good = {"name": "good", "return": {"output": "${steps.first.output} by ${run.name} ${run.runId}"}}
+    namespace.apply(workflow("mended", first, good, activities=[work]))
+    made = await ask("fails", eventId=event(namespace, "fails", ev.ActivityTaskCompleted), reason="mended")
+    status = namespace.closed(made.name)
+    assert status["phase"] == "Completed"
+    # What had been done is not done again, and what `run` means does not change.
+    assert status["output"] == f"worked by fails {before['runId']}"
+    assert status["firstRunId"] == before["runId"]
+    assert status["runId"] == made.run_id != before["runId"]
+    run = namespace.whole(made.name)
+    assert run["spec"]["workflowId"] == "one"
+    check_history(run)
+    old, new = (namespace.whole(name)["status"]["history"]["events"] for name in ("fails", made.name))
+    assert new[: made.event_id] == old[: made.event_id]
+    told = new[made.event_id]
+    assert (told["eventType"], told["reason"], told["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
+    assert told["cause"] == "ResetWorkflow"
+    assert (told["baseRunId"], told["newRunId"]) == (before["runId"], made.run_id)
+    assert namespace.closed("fails") == before
+    # Reset once more, from the new run.
+    again = await ask(made.name, "op-2", to=ResetPoint.FIRST_WORKFLOW_TASK)
+    assert namespace.closed(again.name)["output"] == status["output"]
+    check_history(namespace.whole(again.name))
+
+
+async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_that_is_asked(
+    namespace: Cluster, ask: Asker
+) -> None:
+    loop = {"items": "${lists.range(150)}", "maxConcurrency": 20}
+    steps = [
+        {"name": "naps", "forEach": loop, "sleep": {"duration": "1s"}},
+        nap("more", "1s"),
+        {"name": "heard", "waitForSignal": {"name": "go"}},
+        {"name": "finish", "waitForSignal": {"name": "finish"}},
+        {"name": "end", "return": {"output": "${steps.heard.output}"}},
+    ]
+    namespace.start("long", {"inline": {"steps": steps}})
+    namespace.wait("a segment", lambda: namespace.segments(namespace.get("workflowrun", "long") or {}), seconds=600)
+    last = event(namespace, "long", ev.TimerFired, 150)
+    tell(namespace, "go", "heard")
+    event(namespace, "long", ev.WorkflowExecutionSignaled)
+    answers = await asyncio.gather(*(ask("long", eventId=last) for _ in range(5)))
+    assert len(set(answers)) == 1
+    made = answers[0]
+    old = namespace.closed("long")
+    assert old["phase"] == "Terminated"
+    assert f"reset to event {last} of `long`, as `{made.name}`" in old["failure"]["message"]
+    event(namespace, made.name, ev.WorkflowExecutionSignaled)
+    tell(namespace, "finish", None)
+    status = namespace.closed(made.name)
+    assert status["output"] == "heard"
+    assert await ask("long", eventId=last) == made
+    assert len(namespace.list("workflowruns")) == 4
+    run = namespace.whole(made.name)
+    assert run["status"]["history"]["segments"] >= 1
+    check_history(run)
+    assert check_history(namespace.whole("long")).closed
+
+
+async def test_a_point_at_which_nothing_is_decided_is_refused_and_others_are_named(
+    namespace: Cluster, ask: Asker
+) -> None:
+    namespace.start("waits", {"inline": {"steps": [nap("short", "1s"), nap("long", "1h")]}})
+    event(namespace, "waits", ev.TimerStarted, 1)
+    with pytest.raises(ResetRefusedError, match="nothing is decided at event 2; choose event 1 or 3") as caught:
+        await ask("waits", eventId=2)
+    assert caught.value.reason is ConditionReason.RESET_POINT_NOT_FOUND
+    with pytest.raises(ResetRefusedError, match="choose event 3"):
+        await ask("waits", eventId=99)
+    assert (await ask("waits", to=ResetPoint.LAST_WORKFLOW_TASK)).event_id == 3
+    with pytest.raises(ResetRefusedError, match="not made by this reset"):
+        await _taken(namespace, ask)
+
+
+async def _taken(namespace: Cluster, ask: Asker) -> None:
+    namespace.start(reset_name("waits", "op-9"), {"inline": {"steps": [nap("any", "1s")]}})
+    await ask("waits", "op-9", eventId=1)
+
+
+async def test_children_from_before_the_point_are_kept_and_later_ones_close_with_the_old_run(
+    namespace: Cluster, ask: Asker
+) -> None:
+    namespace.apply(workflow("slow", nap("nap", "20s"), {"name": "end", "return": {"output": "${run.runId}"}}))
+    child = {"workflow": {"name": "slow"}}
+    steps = [
+        {"name": "early", "childWorkflow": {**child, "workflowId": "early"}, "needs": []},
+        {**nap("pause", "1s"), "needs": []},
+        {"name": "late", "childWorkflow": {**child, "workflowId": "late-${run.name}"}, "needs": ["pause"]},
+        {"name": "end", "needs": ["early", "late"], "return": {"output": "${[steps.early.output, steps.late.output]}"}},
+    ]
+    namespace.start("parent", {"inline": {"steps": steps}})
+    point = event(namespace, "parent", ev.TimerFired)
+    event(namespace, "parent", ev.ChildWorkflowExecutionStarted, 1)
+    children = {
+        run["spec"]["workflowId"]: run for run in namespace.list("workflowruns") if run["metadata"]["name"] != "parent"
+    }
+    made = await ask("parent", eventId=point)
+    status = namespace.closed(made.name)
+    assert status["phase"] == "Completed"
+    early, late = children["early"]["metadata"], children["late-parent"]["metadata"]
+    assert status["output"][0] == early["uid"]
+    assert status["output"][1] != late["uid"]
+    assert namespace.closed(late["name"])["phase"] == "Terminated"
+    kept = namespace.get("workflowrun", early["name"])
+    assert kept is not None
+    assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made.run_id]
+    check_history(namespace.whole(made.name))
+    # The child stays when the run goes that it was of.
+    namespace("delete", "workflowrun", "parent")
+    assert namespace.get("workflowrun", early["name"]) is not None
+
+
+async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker) -> None:
+    slow = python("import time; time.sleep(3); activity.complete('worked')")
+    steps = [nap("first", "1s"), {"name": "work", "activity": {"name": "work"}}]
+    namespace.start("interrupted", {"inline": {"activities": [slow], "steps": steps}})
+    point = event(namespace, "interrupted", ev.TimerFired)
+    with namespace.operator_down():
+        made = await ask("interrupted", eventId=point)
+        assert await ask("interrupted", eventId=point) == made
+        assert (namespace.get("workflowrun", "interrupted") or {})["status"].get("completionTime") is None
+    status = namespace.closed(made.name)
+    assert status["output"] == "worked"
+    assert len(namespace.list("workflowruns")) == 2
+    check_history(namespace.whole(made.name))
+    check_history(namespace.whole("interrupted"))

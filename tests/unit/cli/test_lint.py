@@ -1,0 +1,159 @@
+"""`lint` as it is called: files, lines, output, exit codes. And the project's own manifests are clean."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from manuals import REPOSITORY, Block, blocks
+from perdure.cli.app import build
+from perdure.cli.linting import lint
+from perdure.language.program import Severity
+
+GOOD = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: good}
+spec:
+  steps:
+  - {name: nap, sleep: {duration: 1s}}
+"""
+BAD = """# a comment
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: passed-over}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: bad}
+spec:
+  steps:
+  - name: nap
+    sleep:
+      duration: 1s
+  - name: eat
+    activity:
+      name: dinner
+    needs: [nap]
+---
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: run}
+spec:
+  workflow: {name: godd}
+"""
+WARNED = GOOD + "  blocks:\n  - {name: b, steps: [{name: x, sleep: {duration: 1s}}]}\n"
+
+
+def call(*arguments: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(build("perdure"), ["lint", *arguments], prog_name="perdure", input=given)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "deep" / "bad.yml").write_text(BAD)
+    (tmp_path / "scenario.yaml").write_text("files: [good.yaml]\n")
+    (tmp_path / "notes.txt").write_text("{ no YAML")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> None:
+    assert folder.exists()
+    done = call("-f", ".")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        (
+            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` in `spec.activities`; "
+            "there are: none"
+        ),
+        (
+            "deep/bad.yml:23:14: Warning: spec.workflow.name: there is no Workflow `godd` in the files, did you mean "
+            "`good`; they have: bad, good"
+        ),
+        "✗ 3 objects: 1 error, 1 warning",
+    ]
+
+
+def test_programs_read_json(folder: Path) -> None:
+    assert folder.exists()
+    answer = json.loads(call("-f", "good.yaml", "-f", "deep/bad.yml", "-o", "json").stdout)
+    assert (answer["objects"], answer["errors"], answer["warnings"], answer["unreadable"]) == (3, 1, 1, [])
+    assert answer["findings"][0] == {
+        "file": "deep/bad.yml",
+        "line": 16,
+        "column": 7,
+        "object": "Workflow/bad",
+        "path": "spec.steps[1].activity.name",
+        "severity": "Error",
+        "message": "there is no activity `dinner` in `spec.activities`; there are: none",
+    }
+
+
+def test_standard_input_is_a_file_too() -> None:
+    assert call("-f", "-", given=GOOD).exit_code == 0
+    assert "standard input:16:7: Error" in call("-f", "-", given=BAD).stdout
+
+
+def test_warnings_count_where_that_is_asked_for() -> None:
+    assert call("-f", "-", given=WARNED).exit_code == 0
+    assert call("-f", "-", "--strict", given=WARNED).exit_code == 1
+    assert call("-f", "-", "--strict", given=GOOD).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [("nowhere.yaml", "cannot be read: No such file"), ("notes.txt", "is no YAML"), ("scenario.yaml", None)],
+)
+def test_what_cannot_be_read_is_trouble(folder: Path, name: str, want: str | None) -> None:
+    assert folder.exists()
+    done = call("-f", name, "-f", "good.yaml")
+    assert done.exit_code == (2 if want else 1)
+    assert (want or "") in done.stderr
+
+
+def test_files_without_anything_to_check_are_trouble() -> None:
+    done = call("-f", "-", given="apiVersion: v1\nkind: ConfigMap\n")
+    assert done.exit_code == 2
+    assert "there is nothing to check" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "want"),
+    [
+        (GOOD.replace("sleep:", "slep:"), 7, "spec.steps[0].slep: unknown field"),
+        (GOOD.replace("kind: Workflow", "kind: Workflo"), 3, "kind: there is no such kind; there are: DeadLetter"),
+        (GOOD + "  steps: []\n", 8, "spec.steps: stands twice in the same object"),
+        (GOOD.replace("{name: good}", "{}"), 4, "metadata.name: must be set"),
+        ("metadata: {}\n", 1, "must be a manifest, with `apiVersion: perdure.dev/v1alpha1` and a `kind`"),
+    ],
+)
+def test_what_is_no_manifest_is_told_with_its_line(text: str, line: int, want: str) -> None:
+    done = call("-f", "-", given=text)
+    assert done.exit_code == 1
+    assert done.stdout.startswith(f"standard input:{line}:")
+    assert want in done.stdout
+
+
+def test_a_merge_key_is_no_key_twice_and_what_it_brings_has_a_line() -> None:
+    text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, needs: [], name: nap, sleep")
+    assert call("-f", "-", given=text).exit_code == 0
+    text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, name: nap, sleep")
+    assert "standard input:7:" in call("-f", "-", given=text).stdout
+
+
+def test_the_examples_have_no_errors() -> None:
+    linted = lint([str(REPOSITORY / "examples")])
+    assert linted.objects
+    assert [str(found) for found in linted.found if found.finding.severity is Severity.ERROR] == []
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if not block.not_yet], ids=str)
+def test_the_manifests_in_the_documentation_have_no_errors(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "block.yaml").write_text(block.text)
+    linted = lint([str(tmp_path / "block.yaml")])
+    assert linted.objects
+    assert [str(found) for found in linted.found if found.finding.severity is Severity.ERROR] == []

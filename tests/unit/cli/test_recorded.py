@@ -1,0 +1,85 @@
+"""What `describe` shows of runs as a cluster had them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.cli.view.data import as_data
+from perdure.cli.view.describe import describe
+from perdure.cli.view.events import check, table
+from perdure.cli.view.facts import read_run
+from perdure.cli.view.page import Page
+from perdure.cli.view.text import read_time
+from unit.cli.flow import golden, plain
+
+RECORDED = Path(__file__).parent / "recorded"
+NOW = read_time("2026-11-21T10:00:00Z")
+assert NOW is not None
+PAGE = Page(now=NOW, width=80)
+
+
+def recorded(name: str) -> dict[str, Any]:
+    obj: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    return obj
+
+
+def test_a_run_with_children_branches_a_catch_and_a_handler() -> None:
+    run = read_run(recorded("whole"), now=PAGE.now)
+    shown = plain(describe(run, PAGE))
+    assert shown[shown.index("Steps") : shown.index("\n\nWhat next")] == golden("""
+        Steps 3/3
+        STEP         STATUS       KIND                 TRIES  START  TIME
+        ├─ kids      ✓ Succeeded  childWorkflow child         +0s    2.3s
+        │  │ 3 items: 3 Succeeded
+        │  ├─ [0]    ✓ Succeeded  childWorkflow child         +0s    1.1s
+        │  ├─ [1]    ✓ Succeeded  childWorkflow child         +0s    1.2s
+        │  └─ [2]    ✓ Succeeded  childWorkflow child         +1.1s  1.1s
+        ├─ race      ✓ Succeeded  parallel Any                +0s    1s
+        │  ├─ slow   ⊘ Cancelled  call nap                    +0s    1s
+        │  │  └─ s   ⊘ Cancelled  sleep 1m                    +0s    1s
+        │  └─ quick  ✓ Succeeded  call nap                    +0s    1s
+        │     └─ s   ✓ Succeeded  sleep 1s                    +0s    1s
+        ├─ broken    ✓ Succeeded  fail Oops                   +2.3s  0s
+        └─ finally   ✓ Succeeded  handler nap                 +2.3s  1s
+           └─ s      ✓ Succeeded  sleep 1s                    +2.3s  1s
+    """)
+    data = as_data(run, PAGE)
+    assert [step["path"] for step in data["steps"][0]["steps"]] == ["kids[0]", "kids[1]", "kids[2]"]
+    assert data["steps"][1]["steps"][0]["state"] == "Cancelled"
+
+
+def test_a_run_whose_time_was_up() -> None:
+    shown = plain(describe(read_run(recorded("parent"), now=PAGE.now), PAGE))
+    assert shown[shown.index("Steps") : shown.index("\n\nWhat next")] == golden("""
+        Steps
+        STEP  STATUS     KIND                TRIES  START  TIME
+        ├─ a  ⊘ Stopped  childWorkflow long         +0s    4s
+        │    cut off when the run ended TimedOut
+        ├─ b  ⊘ Stopped  childWorkflow long         +0s    4s
+        │    cut off when the run ended TimedOut
+        └─ c  ⊘ Stopped  childWorkflow long         +0s    4s
+             cut off when the run ended TimedOut
+
+        Failure
+          Timeout: workflow timeout
+    """)
+
+
+@pytest.mark.parametrize("name", [file.stem for file in sorted(RECORDED.iterdir())])
+def test_every_event_fits_its_line(name: str) -> None:
+    events = recorded(name)["status"]["history"]["events"]
+    check(events)
+    lines = table(events, PAGE)
+    assert len(lines) == len(events) + 1
+    assert max(len(line.plain) for line in lines) <= 80
+
+
+@pytest.mark.parametrize("cut", [("state",), ("history",), ("definition", "state"), ("conditions",), ("phase",)])
+@pytest.mark.parametrize("name", ["whole", "parent"])
+def test_a_status_with_a_part_missing_is_shown_as_far_as_it_goes(name: str, cut: tuple[str, ...]) -> None:
+    obj = recorded(name)
+    for part in cut:
+        obj["status"].pop(part, None)
+    assert name in plain(describe(read_run(obj, now=PAGE.now), PAGE))

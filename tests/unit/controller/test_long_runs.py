@@ -1,0 +1,122 @@
+"""The status of a long run: whatever it has done, only what is open takes room. The engine and the sealing are the real ones."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from engine.script import T0
+from perdure.api.workflow import WorkflowSpec
+from perdure.controller.status import RunFacts, Status, compose, stored_state, without_sealed
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.inputs import AttemptCompleted
+from perdure.engine.step import start, step
+from perdure.kube.patch import json_patch
+from perdure.language.compiler import compile_program
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.runtime import segments
+from perdure.runtime.attempts import RunRef
+
+ITEMS = 10_000
+LIMIT = 256 * 1024
+"""Bytes."""
+RUN = RunRef(namespace="shop", name="r", uid="u", workflow_id="r")
+FACTS = RunFacts(name="r", uid="u", first_uid="u", generation=1, progress="0/1", definition=None)
+WORK = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "60s"}
+
+
+class Long:
+    """A run of a loop over `ITEMS` items, as the controller takes it along: seal, compose, commit."""
+
+    def __init__(self, loop: dict[str, Any]) -> None:
+        spec = {
+            "activities": [WORK],
+            "steps": [
+                {"name": "all", "forEach": loop, "activity": {"name": "work", "input": {"n": "${item}"}}},
+                {"name": "done", "return": {"output": "done"}},  # else the outputs of the loop are those of the run
+            ],
+        }
+        scope = RunScope(name="r", namespace="shop", workflow_id="r", run_id="u", attempt=1)
+        self.decider = Interpreter(compile_program(WorkflowSpec.parse(spec)), scope, input=ITEMS, start_time=T0)
+        self.status: Status = {}
+        self.sealed: list[dict[str, Any]] = []
+        self.sizes: list[int] = []
+        self.patches: list[int] = []
+        self.now = T0
+        first = ev.WorkflowExecutionStarted(
+            event_id=1,
+            event_time=T0,
+            workflow_type="t",
+            workflow_id="r",
+            input=ITEMS,
+            original_execution_run_id="u",
+            first_execution_run_id="u",
+        )
+        transition = start(first, self.decider)
+        self.state = transition.state
+        self.commit(transition.events)
+
+    def commit(self, events: tuple[ev.AnyEvent, ...]) -> None:
+        before = self.status
+        past = before.get("history") or {}
+        tail = past.get("events") or []
+        if segments.is_due(tail):
+            segment = segments.build(RUN, past["segments"], tail, past.get("lastSegmentHash"))
+            self.sealed.append(segment)
+            before = without_sealed(before, segment)
+        after = orjson.loads(orjson.dumps(compose(before, FACTS, self.state, events, self.now)))
+        self.sizes.append(len(orjson.dumps(after)))
+        self.patches.append(len(orjson.dumps(json_patch(self.status, after, "/status"))))
+        self.status = after
+
+    def play(self, at_once: int, output: Any) -> None:
+        """Let activities complete, some in each pass, until the run closes."""
+        while not self.state.closed:
+            self.now += timedelta(seconds=1)
+            done = [
+                AttemptCompleted(
+                    scheduled_event_id=activity.scheduled_event_id, attempt=1, result=output, started_time=self.now
+                )
+                for activity in list(self.state.activities.values())[:at_once]
+            ]
+            transition = step(self.state, done, self.now, self.decider)
+            self.state = transition.state
+            self.commit(transition.events)
+
+    def past(self) -> segments.Past:
+        run = {"metadata": {"name": RUN.name, "uid": RUN.uid}, "status": self.status}
+        return segments.gather(run, self.sealed)
+
+
+@pytest.mark.parametrize(
+    ("loop", "at_once", "output"),
+    [
+        ({"items": "${lists.range(input)}"}, 25, {"ok": True}),
+        ({"items": "${lists.range(input)}", "maxConcurrency": 20}, 10, "x" * 1024),
+    ],
+    ids=["as wide as it gets", "with outputs that nobody asks for"],
+)
+def test_a_loop_over_ten_thousand_items_keeps_only_what_is_open(
+    loop: dict[str, Any], at_once: int, output: Any
+) -> None:
+    long = Long(loop)
+    long.play(at_once, output)
+    assert long.status["phase"] == "Completed"
+    assert max(long.sizes) < LIMIT
+    assert max(len(orjson.dumps(segment)) for segment in long.sealed) < LIMIT
+    # What a commit costs depends on what happens in it, not on how much has happened before.
+    tenth = len(long.patches) // 10
+    first, last = sum(long.patches[1 : tenth + 1]) / tenth, sum(long.patches[-tenth - 1 : -1]) / tenth
+    assert last < 1.25 * first
+    past = long.past()
+    assert past.damage == ()
+    assert [event["eventId"] for event in past.events] == list(range(1, 3 * ITEMS + 3))
+    folded = history.replay(history.decode_events(past.events), long.decider)
+    assert history.encode(folded.memory) == history.encode(long.state.memory)
+    assert stored_state(long.status) is not None
+    print(
+        f"\nlargest status {max(long.sizes) / 1024:.0f} KiB, {len(long.sealed)} segments, patches of "
+        f"{first / 1024:.1f} KiB in the first decile and {last / 1024:.1f} KiB in the last"
+    )

@@ -1,0 +1,88 @@
+"""A run that asks for too much at once: the step that asks for too much fails, and the run goes on or ends."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.engine.recording import MAX_PENDING
+from perdure.language.walk import MAX_WAITING
+from perdure.simulation.cast import Manifest, read_cast, read_scenario
+from perdure.simulation.report import Report
+from perdure.simulation.world import World
+
+FANS = 32
+BLOCK = 32
+
+KINDS = {
+    "activities": {"activity": {"name": "work"}},
+    "timers": {"sleep": {"duration": "1h"}, "timeout": "2h"},
+    "children": {"childWorkflow": {"workflow": {"name": "child"}}},
+    "signals": {"waitForSignal": {"name": "never", "timeout": "1h"}, "timeout": "2h"},
+}
+
+
+def fans(step: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A workflow whose blocks, all at once, ask for 32 times 32 of the same."""
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "fan"},
+        "spec": {
+            "activities": [{"name": "work", "startToCloseTimeout": "1h", "container": {"image": "i"}}],
+            "steps": [{"name": f"s{i}", "needs": [], "call": {"block": "fan"}, **more} for i in range(FANS)],
+            "blocks": [
+                {"name": "fan", "steps": [{"name": f"x{i}", "needs": [], **step} for i in range(BLOCK)]},
+                {"name": "idle", "steps": [{"name": "x", "set": {"v": 1}}]},
+            ],
+        },
+    }
+
+
+def simulate(workflow: dict[str, Any], **scenario: Any) -> Report:
+    given = read_scenario({"children": {"child": [{"after": "1h"}]}, **scenario}, "s")
+    if "child" not in str(workflow["spec"]["blocks"]):
+        given = read_scenario(scenario, "s")
+    cast = read_cast([Manifest("f", yaml.safe_load(yaml.safe_dump(workflow)))], given, "s")
+    assert isinstance(cast.lead.spec, WorkflowRunSpec)
+    world = World(cast, given)
+    world.play()
+    return Report(world)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_step_that_asks_for_too_much_fails_and_with_it_the_run(kind: str) -> None:
+    report = simulate(fans(KINDS[kind]), maxEvents=200_000)
+    assert report.phase == "Failed"
+    failure = report.as_json()["failure"]
+    assert failure["type"] == "PendingLimitExceeded"
+    assert f"{MAX_WAITING} steps and items of the run wait already" in failure["message"]
+
+
+def test_the_failure_can_be_caught_and_what_was_begun_goes_on() -> None:
+    workflow = fans(KINDS["activities"], catch=[{"errorTypes": ["PendingLimitExceeded"], "call": {"block": "idle"}}])
+    report = simulate(workflow, maxEvents=200_000)
+    assert report.phase == "Completed"
+    done = sum(attempt["outcome"] == "Completed" for attempt in report.as_json()["attempts"]["work"])
+    assert MAX_WAITING - BLOCK < done <= MAX_WAITING
+
+
+def test_a_loop_waits_for_room_instead() -> None:
+    workflow = fans(KINDS["activities"])
+    workflow["spec"]["steps"] = [
+        {"name": "all", "forEach": {"items": "${lists.range(1500)}"}, "activity": {"name": "work"}}
+    ]
+    report = simulate(workflow, maxEvents=200_000)
+    assert report.phase == "Completed"
+    assert len(report.as_json()["attempts"]["work"]) == 1500
+
+
+def test_steps_that_only_run_blocks_do_not_count() -> None:
+    nested = fans({"call": {"block": "deep"}})
+    nested["spec"]["blocks"].append({"name": "deep", "steps": [{"name": "x", "set": {"v": 1}}]})
+    assert simulate(nested, maxEvents=200_000).phase == "Completed"
+
+
+def test_the_engine_has_room_for_all_timers_of_all_steps_that_wait() -> None:
+    assert 2 * MAX_WAITING + 1 <= MAX_PENDING

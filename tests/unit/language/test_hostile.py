@@ -1,0 +1,104 @@
+"""Hostile expressions: each is cut short after a bounded amount of work, and the run that has one fails and says why.
+
+Work is counted, so that these hold on every machine; how long it takes is printed by `tests/bench/test_hostile_expressions.py`.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from hostile import ATTACKS, HOSTILE, WORK
+from perdure.api.workflow import WorkflowSpec
+from perdure.engine.events import WorkflowExecutionStarted
+from perdure.language.cel import Meter
+from perdure.language.cel.limits import BUDGET
+from perdure.language.checks import check
+from perdure.language.expressions import ExpressionError, compile_template
+from perdure.language.failures import EXPRESSION_ERROR
+from perdure.language.inputs import MAX_SCHEMA, SchemaError, input_check
+from unit.language.play import Play
+
+
+class Counting(Meter):
+    """Counts what was charged and granted, which is what was done."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = 0
+
+    def charge(self, units: int) -> None:
+        assert units >= 0
+        super().charge(units)
+        self.done += units
+
+
+@pytest.mark.parametrize(("expression", "want"), [pytest.param(*case[1:], id=case[0]) for case in ATTACKS])
+def test_an_attack_does_no_more_work_than_an_expression_may(expression: str, want: str) -> None:
+    meter = Counting()
+    with pytest.raises(ExpressionError) as caught:
+        compile_template(f"${{{expression}}}").evaluate(HOSTILE, meter)
+    assert meter.done <= BUDGET
+    assert (meter.left < 0) == (want == WORK)
+    assert want in caught.value.message
+
+
+ALONE = [
+    ("three loops", "lists.range(3000).map(a, lists.range(3000).map(b, lists.range(3000).map(c, a + b + c)))"),
+    ("a text that doubles", "cel.bind(a, input.s + input.s, cel.bind(b, a + a, cel.bind(c, b + b, size(c + c))))"),
+    ("a regular expression in a loop", "lists.range(30000).map(x, input.s.matches('(a|b)*c'))"),
+    ("a value of exponential size", "cel.bind(a, [input.s, input.s], cel.bind(b, [a, a], [b, b, b, b]))"),
+]
+
+
+@pytest.mark.parametrize("expression", [pytest.param(each[1], id=each[0]) for each in ALONE])
+@pytest.mark.parametrize("where", ["set", "when", "items"])
+def test_the_run_fails_and_says_which_step_and_why(expression: str, where: str) -> None:
+    source = json.dumps("${" + expression + "}")
+    step = {
+        "set": f"{{name: evil, set: {{v: {source}}}}}",
+        "when": f"{{name: evil, when: {source}, set: {{v: 1}}}}",
+        "items": f"{{name: evil, forEach: {{items: {source}}}, set: {{v: 1}}}}",
+    }[where]
+    play = Play(f"steps: [{step}]", {"s": "a" * 100_000})
+    assert play.failure.type == EXPRESSION_ERROR
+    assert play.failure.message.startswith("step `evil`: spec.steps[0].")
+    assert len(play.failure.message) < 1_000
+
+
+def test_a_decision_stops_in_time_however_many_steps_are_hostile() -> None:
+    """200 steps that each use up their budget are not one decision, but one after the other."""
+    dear = "${lists.range(20000).map(x, x * 2).size()}"
+    steps = [{"name": f"s{i}", "needs": [], "set": {"v": dear}} for i in range(20)]
+    play = Play(json.dumps({"steps": steps}), begin=False)
+    play.happens(
+        WorkflowExecutionStarted,
+        workflow_type="t",
+        workflow_id="order",
+        original_execution_run_id="uid-1",
+        first_execution_run_id="uid-1",
+    )
+    assert play.closed
+    assert play.splits >= 5
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_a_schema_that_doubles_with_each_reference_is_refused(keyword: str) -> None:
+    twice: dict[str, Any] = {
+        f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(30)
+    }
+    with pytest.raises(SchemaError, match=f"more than {MAX_SCHEMA:,} parts"):
+        input_check({"$defs": {**twice, "d30": {"type": "string"}}, "$ref": "#/$defs/d0"}, None)
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "n": {"type": "integer"}}}
+    assert input_check(tree, None).check({"left": {"n": 1}, "right": {"left": {"n": "x"}}})[0][0] == ".right.left.n"
+
+
+def test_checking_evaluates_no_hostile_constant_to_its_end() -> None:
+    when = "${lists.range(1000).map(a, lists.range(1000).map(b, a * b)).size() > 0}"
+    steps = [{"name": f"s{i}", "when": when, "sleep": {"duration": "1s"}} for i in range(5)]
+    assert check(WorkflowSpec.parse({"steps": steps})).findings == ()

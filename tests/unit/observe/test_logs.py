@@ -1,0 +1,22 @@
+"""How loud what others log is here."""
+
+import logging
+
+import pytest
+
+from perdure.observe.logs import RetryFilter
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "level"),
+    [
+        ("kopf._cogs.clients.api", "Request attempt #1/8 failed; will retry: … storage is (re)initializing", "WARNING"),
+        ("kopf._cogs.clients.api", "Request attempt #8/8 failed; escalating: …", "ERROR"),
+        ("perdure.manager", "will retry", "ERROR"),
+    ],
+)
+def test_what_kopf_tries_again_is_a_warning(name: str, message: str, level: str) -> None:
+    record = logging.LogRecord(name, logging.ERROR, "", 0, message, None, None)
+    assert RetryFilter().filter(record)
+    assert record.levelname == level
+    assert record.levelno == getattr(logging, level)

@@ -25,9 +25,9 @@ from perdure.engine.events import (
 from perdure.engine.state import State, beside_history_removed
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
-from perdure.schedule.runs import scheduled_by
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
+from perdure.schedule.runs import scheduled_by
 
 Json = dict[str, Any]
 

@@ -13,6 +13,8 @@ from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
 from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.times import Times
 from perdure.simulation.cast import BadFileError
 
 if TYPE_CHECKING:
@@ -73,9 +75,14 @@ def convert(manifest: Object, source: str) -> list[Object]:
     made = read(_Source(manifest, source))
     for each in made:
         try:
-            (Schedule if each["kind"] == "Schedule" else Workflow).parse(each)
+            if each["kind"] == "Schedule":
+                Times(Schedule.parse(each).spec)
+            else:
+                Workflow.parse(each)
         except ValidationError as error:
             raise CliError(f"{source}: {'; '.join(mistakes(error))}") from error
+        except InvalidTimesError as error:
+            raise CliError(f"{source}: {error.message}") from error
     return made
 
 
@@ -246,6 +253,12 @@ def _seconds(number: int) -> str:
 # Temporal
 
 
+def _length(text: str) -> str:
+    """A duration as protobuf writes it, in seconds: one of ours, in whole seconds, as Temporal's server takes them."""
+    number = text.removesuffix("s").partition(".")[0]
+    return _seconds(int(number)) if number.isdecimal() else text
+
+
 def _temporal(source: _Source) -> list[Object]:
     name = source.take("scheduleId") or source.take("schedule_id")
     schedule = source.part("schedule")
@@ -267,7 +280,10 @@ def _temporal(source: _Source) -> list[Object]:
 
 def _temporal_times(spec: _Source) -> Object:
     intervals = [
-        {"every": each.get("interval", "0s"), **({"offset": each["phase"]} if each.get("phase") else {})}
+        {
+            "every": _length(each.get("interval", "0s")),
+            **({"offset": _length(each["phase"])} if each.get("phase") else {}),
+        }
         for each in spec.take("interval", [])
     ]
     calendars = [_structured(each) for each in spec.take("structuredCalendar", [])]
@@ -281,7 +297,7 @@ def _temporal_times(spec: _Source) -> Object:
         "exclude": excluded,
         "startTime": spec.take("startTime"),
         "endTime": spec.take("endTime"),
-        "jitter": spec.take("jitter"),
+        "jitter": _length(spec.take("jitter", "0s")),
         "timeZone": spec.take("timezoneName"),
         "timeZoneData": spec.take("timezoneData"),
         "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
@@ -332,7 +348,7 @@ def _temporal_policies(policies: _Source, state: _Source) -> Object:
     remaining = int(state.take("remainingActions", 0))
     return {
         "overlapPolicy": policy,
-        "catchupWindow": policies.take("catchupWindow", "365d"),
+        "catchupWindow": _length(policies.take("catchupWindow", "31536000s")),
         "pauseOnFailure": policies.take("pauseOnFailure", False),
         "paused": state.take("paused", False),
         "notes": state.take("notes"),
@@ -353,7 +369,7 @@ def _temporal_run(workflow: _Source) -> Object:
     ):
         value = workflow.take(field)
         if value not in (None, "0s"):
-            run[ours] = value
+            run[ours] = _length(value)
     payloads = workflow.take("input", [])
     payloads = payloads.get("payloads", []) if isinstance(payloads, dict) else payloads
     if len(payloads) > 1:

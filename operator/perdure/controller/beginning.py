@@ -54,7 +54,10 @@ class Pointer:
 
 
 def scope_of(run: api.Object) -> RunScope:
-    """What expressions know as `run` and `schedule`. A reset changes nothing about it: what was decided by it is decided by it again."""
+    """What expressions know as `run` and `schedule`.
+
+    A reset changes nothing about it: what was decided by it is decided by it again.
+    """
     meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
     schedule = scheduled_by(run)
     return RunScope(

@@ -266,8 +266,7 @@ class Schedule:
             return gone  # somebody has deleted it
         if any(entry.standing is not Standing.CLOSED for entry in chain):
             return None
-        continued = {entry.continues for entry in chain}
-        last = next((entry for entry in chain if entry.name not in continued), chain[-1])
+        last = max(chain, key=lambda entry: (entry.closed, entry.uid))
         if last.successor:
             return None  # it is about to be made
         try:
@@ -288,7 +287,8 @@ class Schedule:
         )
 
     async def _successor_is_gone(self, status: dict[str, Any]) -> bool:
-        name = status["history"]["events"][-1]["newWorkflowRun"]
+        closing = status["history"]["events"][-1]
+        name = closing.get("newWorkflowRun") or closing.get("resetRun")
         try:
             await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", name))
         except api.NotFoundError:

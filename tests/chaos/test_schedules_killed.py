@@ -1,0 +1,90 @@
+"""kill -9 of the operator, again and again, while schedules fire: each time leads to one run, and to one only.
+
+The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real, and its audit
+log says what was ever created. Set PERDURE_KILLS and PERDURE_SCHEDULES for a longer trial, PERDURE_SEED to repeat one.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from audit import what, writes
+from chaos.test_operator_killed import operator
+from kube import Cluster, Json
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
+
+KILLS = int(os.environ.get("PERDURE_KILLS", "25"))
+SCHEDULES = int(os.environ.get("PERDURE_SCHEDULES", "20"))
+SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+EVERY = 2
+CREATED = 201
+
+
+def schedule(name: str) -> Json:
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": name},
+        "spec": {
+            "intervals": [{"every": f"{EVERY}s"}],
+            "catchupWindow": "1h",
+            "overlapPolicy": "AllowAll",
+            "successfulRunsHistoryLimit": 5,
+            "workflowRunTemplate": {"spec": {"inline": {"steps": [{"name": "end", "return": {"output": "done"}}]}}},
+        },
+    }
+
+
+def runs_created(namespace: str) -> Counter[str]:
+    """How often each run was created, by the API server's audit log."""
+    return Counter(
+        entry["objectRef"]["name"]
+        for entry in writes(namespace)
+        if what(entry) == "create workflowruns" and entry["responseStatus"]["code"] == CREATED
+    )
+
+
+def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    print(f"seed {SEED}")
+    names = [f"often-{number:03}" for number in range(SCHEDULES)]
+    log = tmp_path / "operator.log"
+    with namespace.operator_down():
+        namespace.apply(*(schedule(name) for name in names))
+        for _ in range(KILLS):
+            with operator(namespace, log):
+                time.sleep(chance.uniform(0, 4))
+        with operator(namespace, log):
+            for name in names:
+                namespace("patch", "schedule", name, "--type=merge", "-p", '{"spec": {"paused": true}}')
+
+            def settled() -> list[Json] | None:
+                found = namespace.list("schedules")
+                done = all(
+                    s["status"].get("observedGeneration") == s["metadata"]["generation"] and not s["status"]["active"]
+                    for s in found
+                )
+                return found if done else None
+
+            schedules = namespace.wait("all runs to end", settled, seconds=600)
+    created = runs_created(namespace.namespace)
+    assert not [name for name, times in created.items() if times > 1]
+    total = 0
+    for each in schedules:
+        name, status = each["metadata"]["name"], each["status"]
+        assert status["counts"]["missedCatchupWindow"] == 0
+        mine = [run for run in created if run.startswith(f"{name}-")]
+        times = sorted(datetime.strptime(run.rpartition("-")[2], "%Y%m%dt%H%M%S%z").timestamp() for run in mine)
+        assert len(mine) == status["counts"]["actions"]
+        assert [int(t - times[0]) for t in times] == list(range(0, EVERY * len(times), EVERY))
+        assert times[0] - datetime.fromisoformat(each["metadata"]["creationTimestamp"]).timestamp() <= EVERY
+        assert datetime.fromisoformat(status["lastScheduledTime"]).timestamp() == times[-1]
+        total += len(mine)
+    print(f"{KILLS} kills, {SCHEDULES} schedules, {total} actions due, as many started, none twice")
+    assert total > KILLS * SCHEDULES // 2

@@ -80,7 +80,7 @@ def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace
         name, status = each["metadata"]["name"], each["status"]
         assert status["counts"]["missedCatchupWindow"] == 0
         mine = [run for run in created if run.startswith(f"{name}-")]
-        times = sorted(datetime.strptime(run.rpartition("-")[2], "%Y%m%dt%H%M%S%z").timestamp() for run in mine)
+        times = sorted(datetime.fromisoformat(run.rpartition("-")[2].upper()).timestamp() for run in mine)
         assert len(mine) == status["counts"]["actions"]
         assert [int(t - times[0]) for t in times] == list(range(0, EVERY * len(times), EVERY))
         assert times[0] - datetime.fromisoformat(each["metadata"]["creationTimestamp"]).timestamp() <= EVERY

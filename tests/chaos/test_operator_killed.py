@@ -6,14 +6,8 @@ server, the pods, the Leases. Set PERDURE_KILLS and PERDURE_RUNS for a longer tr
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,39 +16,15 @@ from audit import what, writes
 from kube import REPOSITORY, Cluster, check_history, recorded
 from perdure.api.names import pod_name
 from perdure.engine import events as ev
+from process import operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "50"))
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-PORT = 18181
 CREATED = 201
 CONFLICT = 409
-
-
-@contextmanager
-def operator(cluster: Cluster, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An operator as a process, killed with -9 at the end of the block."""
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PERDURE_HTTP_PORT": str(PORT)}
-    program = [sys.executable, "-c", "from perdure.handlers.main import main; main()"]
-    with log.open("ab") as output:
-        process = subprocess.Popen(program, env=environment, stdout=output, stderr=output)
-    try:
-        cluster.wait("the operator to begin", lambda: process.poll() is not None or is_ready(), seconds=60)
-        assert process.poll() is None, log.read_text()[-4000:]
-        yield process
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-
-def is_ready() -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/readyz", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def creations(namespace: str) -> dict[str, list[int]]:

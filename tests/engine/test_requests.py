@@ -167,3 +167,32 @@ def test_terminated_runs_have_a_failure_that_says_so() -> None:
     drive.ask(1, inp.TerminateRequested(request_id="t", reason="enough"))
     assert drive.failure is not None
     assert drive.failure.kind is FailureKind.TERMINATED
+
+
+def test_a_run_that_is_started_for_a_signal_has_it_before_it_decides_anything() -> None:
+    script = Reacting()
+    signal = inp.SignalRequested(request_id="op", signal_name="go", input=1, identity="me")
+    first = Drive.by(Reacting()).history[0]
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    transition = engine.start(first, script, requests=(signal,))
+    assert [type(event).__name__ for event in transition.events] == [
+        "WorkflowExecutionStarted",
+        "WorkflowExecutionSignaled",
+    ]
+    assert transition.state.requests == ("op",)
+    assert transition.state.signals == 1
+    assert transition.answers["op"].ok
+    asked_again = engine.step(transition.state, [signal], T0, script)
+    assert asked_again.answers["op"].ok
+    assert asked_again.events == ()
+
+
+def test_an_activity_that_was_cancelled_from_outside_tells_how_far_it_came() -> None:
+    ask = cmd.RequestCancelActivityTask(activity_id="work")
+    drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(ask,)]))
+    drive.started(1)
+    drive.signal(2, request_id="s")
+    answered = inp.ActivityAnswered(request_id="a", activity_id="work", result="half", cancelled=True)
+    assert drive.ask(3, answered).ok
+    (event,) = [e for e in drive.history if isinstance(e, ev.ActivityTaskCanceled)]
+    assert event.details == "half"

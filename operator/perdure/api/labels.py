@@ -32,6 +32,9 @@ SCHEDULE_LABEL: Final = "perdure.dev/schedule"
 SCHEDULED_BY_ANNOTATION: Final = "perdure.dev/scheduled-by"
 """Annotation on runs that a Schedule has started: what they know of it, JSON; `schedule` in expressions."""
 
+START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
+"""Annotation on runs that a `signalWithStart` Operation has started, written by the operator: the signal, JSON."""
+
 RESET_ANNOTATION: Final = "perdure.dev/reset"
 """Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
 

@@ -102,6 +102,21 @@ def successor_name(name: str, uid: str) -> str:
     return _numbered(root, f"-{count}-{_digest(uid)[:6]}")
 
 
+def started_name(workflow_id: str, operation_uid: str) -> str:
+    """Name the run that an Operation starts: ``<what a name can hold of the workflow id>-<hash>``.
+
+    Args:
+        workflow_id: Its workflow id, any text.
+        operation_uid: UID of the Operation: the hash of it makes the name a lock.
+
+    Returns:
+        A DNS-1123 label of at most 63 characters.
+    """
+    ending = f"-{_digest(operation_uid)}"
+    readable = _NOT_DNS.sub("-", workflow_id.lower())[: NAME_LIMIT - len(ending)].strip("-")
+    return f"{readable or 'run'}{ending}"
+
+
 def segment_name(run: str, uid: str, index: int) -> str:
     """Name the HistorySegment of a run: ``<run>-<hash>-<index>``.
 

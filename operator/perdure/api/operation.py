@@ -18,6 +18,7 @@ from perdure.api.fields import (
     ResourceName,
     Text,
     Time,
+    Uid,
     WorkflowId,
 )
 from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
@@ -349,17 +350,48 @@ class OperationSpec(SpecModel):
         return next(request for request in REQUESTS if getattr(self, request) is not None)
 
 
+class OperationPhase(StrEnum):
+    """Where an Operation stands, in one word; absent until the operator has seen it."""
+
+    RUNNING = "Running"
+    """It was accepted, and waits for its target to record it."""
+
+    COMPLETE = "Complete"
+    """It was done."""
+
+    FAILED = "Failed"
+    """It could not be done, and will not be tried again."""
+
+
 class OperationStatus(StatusModel):
     """The answer."""
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status is about."""
 
+    phase: OperationPhase | None = None
+    """Where the Operation stands: Running, Complete or Failed; derived from the conditions."""
+
+    verb: Annotated[str, Field(max_length=64)] | None = None
+    """What is asked, in one word, such as `signal`: the name of the field of the spec."""
+
+    arrival: Large | None = None
+    """Its place in the order in which Operations were made; those of one target are done in this order."""
+
+    workflow_run: ResourceName | None = None
+    """Name of the run that is asked; noted before it is asked, so that no other run is asked after a restart."""
+
+    run_id: Uid | None = None
+    """Id of that run: the UID of the WorkflowRun."""
+
+    start_time: Time | None = None
+    """When the operator took it up."""
+
     conditions: Conditions = Field(default_factory=list)
     """`Complete`: it was done. `Failed`: it could not be done; the message tells why."""
 
     result: Json = None
-    """What came of it, for programs: for instance the name of the run that was started."""
+    """What came of it, for programs: the run that was asked, and for `signalWithStart` whether it was started for it."""
 
     completion_time: Time | None = None
     """When it was done or failed."""
@@ -375,14 +407,16 @@ class Operation(Resource):
         plural="operations",
         short_name="wop",
         columns=(
+            Column("Verb", ".status.verb", "What is asked"),
             Column("Target", ".spec.target.kind", "What kind of object it is about"),
             Column("Name", ".spec.target.name", "The name of that object"),
-            Column("Workflow-ID", ".spec.target.workflowId", "The workflow id that it is about", wide=True),
-            Column("State", '.status.conditions[?(@.status=="True")].type', "Complete or Failed, once it was done"),
+            Column("Workflow-ID", ".spec.target.workflowId", "The workflow id that it is about"),
+            Column("Run", ".status.workflowRun", "The run that is asked", wide=True),
+            Column("Phase", ".status.phase", "Running; Complete or Failed, once it was done"),
             Column("Reason", '.status.conditions[?(@.status=="True")].reason', "Why it is in that state"),
             Column("Message", '.status.conditions[?(@.status=="True")].message', "What is to know about it", wide=True),
         ),
-        selectable=(".spec.target.kind", ".spec.target.name", ".spec.target.workflowId"),
+        selectable=(".spec.target.kind", ".spec.target.name", ".spec.target.workflowId", ".status.phase"),
     )
 
     kind: Literal["Operation"] = "Operation"

@@ -184,6 +184,12 @@ class ConditionReason(StrEnum):
     ACTIVITY_NOT_FOUND = "ActivityNotFound"
     """The run has no open activity at that step."""
 
+    CANCEL_NOT_REQUESTED = "CancelNotRequested"
+    """An activity cannot be answered for as cancelled: nobody has asked it to stop."""
+
+    SIGNAL_LIMIT_EXCEEDED = "SignalLimitExceeded"
+    """The run has received as many signals as it may; it should continue as new."""
+
     RESET_POINT_NOT_FOUND = "ResetPointNotFound"
     """The history has no such event, or not one that a run can be reset to."""
 

@@ -13,31 +13,43 @@ import typer
 from perdure.cli.errors import CliError, ExitCode
 
 VERBS = {
+    "cancel": "perdure.cli.verbs.cancel",
+    "complete": "perdure.cli.verbs.complete",
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
+    "operations": "perdure.cli.verbs.operations",
+    "pause": "perdure.cli.verbs.pause",
     "replay": "perdure.cli.verbs.replay",
     "schedule": "perdure.cli.verbs.schedule",
+    "reset": "perdure.cli.verbs.reset",
+    "signal": "perdure.cli.verbs.signal",
     "simulate": "perdure.cli.verbs.simulate",
+    "start": "perdure.cli.verbs.start",
+    "terminate": "perdure.cli.verbs.terminate",
     "test": "perdure.cli.verbs.test",
+    "unpause": "perdure.cli.verbs.unpause",
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
 }
 """The module of each verb, in the order of the help: it has `HELP`, and `command`, a function for typer. One with verbs of
 its own has `COMMANDS` instead: a function and its help for each."""
 
-_HELP = """Durable workflows on Kubernetes: see and follow what runs.
+_HELP = """Durable workflows on Kubernetes: start and follow what runs, and
+have a say in it.
 
 Everything here can be done with kubectl too; this shows more of it at a
 glance. Exit status: 0 yes, 1 no (the run failed, the history does not
-replay), 2 trouble (usage, no cluster, no such run), 124 timeout.
+replay, what was asked is refused), 2 trouble (usage, no cluster, no such
+run), 124 timeout.
 
 \b
 Examples:
   {program} list --all-namespaces
   {program} describe order-42
   {program} wait order-42 --timeout 5m
+  {program} signal order-42 --name approved --input true
   {program} simulate --file order.yaml
 """
 

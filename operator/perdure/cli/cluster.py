@@ -59,7 +59,7 @@ class Cluster:
         Raises:
             CliError: there is none, or it cannot be read.
         """
-        found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, kind="Schedule")
+        found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, "Schedule")
         return found
 
     async def schedules(self, *, everywhere: bool = False) -> list[Object]:
@@ -71,17 +71,6 @@ class Cluster:
         url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "schedules")
         items: list[Object] = await self._ask(self._client.list_all(url))
         return items
-
-    async def create(self, plural: str, body: Object) -> Object:
-        """Create an object of ours in the namespace.
-
-        Raises:
-            CliError: it is refused.
-        """
-        url = self._api.path(self._api.PERDURE, self.namespace, plural)
-        body = {**body, "metadata": {**body["metadata"], "namespace": self.namespace}}
-        made: Object = await self._ask(self._client.create(url, body))
-        return made
 
     async def delete_schedule(self, name: str, *, orphan: bool) -> None:
         """Delete a Schedule, with its runs unless they are to stay.
@@ -95,15 +84,6 @@ class Cluster:
             self._client.delete(self._path("schedules", name), uid=found["metadata"]["uid"], propagation=how), name
         )
 
-    async def operation(self, name: str) -> Object:
-        """Read an Operation.
-
-        Raises:
-            CliError: there is none, or it cannot be read.
-        """
-        found: Object = await self._ask(self._client.get(self._path("operations", name)), name, kind="Operation")
-        return found
-
     async def runs(self, *, everywhere: bool = False, phase: str | None = None) -> list[Object]:
         """Read all WorkflowRuns, of the namespace or of all namespaces, or those of one phase.
 
@@ -115,6 +95,36 @@ class Cluster:
         asked = {"fieldSelector": f"status.phase={phase}"} if phase else {}
         items: list[Object] = await self._ask(self._client.list_all(url, **asked))
         return items
+
+    async def operations(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all Operations, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "operations")
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def operation(self, name: str) -> Object:
+        """Read an Operation.
+
+        Raises:
+            CliError: it is gone, or cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("operations", name)), name, "Operation")
+        return found
+
+    async def create(self, plural: str, body: Object) -> Object:
+        """Create an object in the namespace; as the API server has it then.
+
+        Raises:
+            CliError: it was refused.
+        """
+        made: Object = await self._ask(
+            self._client.create(self._api.path(self._api.PERDURE, self.namespace, plural), body)
+        )
+        return made
 
     async def seen(self, run: Object) -> Seen | None:
         """See a run's pods with their Leases, why pods were refused, and its children.
@@ -176,10 +186,12 @@ class Cluster:
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))
 
-    async def _ask(self, answer: Any, name: str | None = None, *, kind: str = "WorkflowRun") -> Any:
+    async def _ask(self, answer: Any, name: str | None = None, kind: str = "WorkflowRun") -> Any:
         try:
             return await answer
         except self._api.NotFoundError as error:
+            if error.message.startswith("namespaces "):
+                raise CliError(f"there is no namespace `{self.namespace}`; choose another one with -n") from None
             if name is None or name not in error.message:
                 raise CliError(
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
@@ -200,7 +212,8 @@ class Cluster:
             return CliError(f"the API server does not know who you are ({message}); log in again, or use --context")
         if status == 403:  # noqa: PLR2004
             return CliError(
-                f"{message}; ask who runs the cluster for the role `view` in namespace `{self.namespace}`, or choose "
+                f"{message}; ask who runs the cluster for the role `view` (to look), `perdure-on-call` (to ask for something) "
+                f"or `edit` in namespace `{self.namespace}`, or choose "
                 "another namespace with -n"
             )
         if status == 429 or status >= 500:  # noqa: PLR2004

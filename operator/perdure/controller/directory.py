@@ -150,9 +150,13 @@ class Directory:
         """All runs."""
         return list(self._by_uid.values())
 
+    def runs_of(self, namespace: str, workflow_id: str) -> list[Entry]:
+        """The runs of a workflow id, in no order."""
+        return [self._by_uid[uid] for uid in self._by_id.get((namespace, workflow_id), ())]
+
     def open_run(self, namespace: str, workflow_id: str) -> Entry | None:
         """The run of a workflow id that is open, or the one that will be next."""
-        found = [self._by_uid[uid] for uid in self._by_id.get((namespace, workflow_id), ())]
+        found = self.runs_of(namespace, workflow_id)
         open_ = [entry for entry in found if entry.standing is Standing.OPEN]
         waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=lambda e: e.order)
         return next(iter((*open_, *waiting)), None)

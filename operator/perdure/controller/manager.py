@@ -69,6 +69,10 @@ class Manager:
         self._missed["workflowruns"] = 0
         self._take_run(obj, deleted=deleted)
 
+    def see(self, obj: api.Object) -> None:
+        """Take a run that was read as one that a watch tells of."""
+        self._take_run(obj, deleted=False)
+
     def on_pod(self, obj: api.Object, *, deleted: bool) -> None:
         """A watch tells: a pod of some run was seen, changed or deleted."""
         self._missed["pods"] = 0
@@ -178,12 +182,19 @@ class Manager:
 
     async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         try:
-            run = self._runs.get(entry.uid) or await self._fetch(entry)
+            await self.hand(entry, request, then)
         except (api.ApiError, *api.TRANSIENT) as error:
             self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
             self.ask(entry, request, then)
-            return
+
+    async def hand(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Give a run a request, as `ask`, and return when it has it: what is handed one after the other stays in order.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be given.
+        """
+        run = self._runs.get(entry.uid) or await self._fetch(entry)
         if run is None:
             then(Answer(ok=False, reason="TargetNotFound", message=f"WorkflowRun `{entry.name}` was deleted"))
             return
@@ -201,37 +212,48 @@ class Manager:
             return None
         return self._runs.get(entry.uid) or self._add(obj)
 
+    def withdraw(self, run_id: str, request_id: str) -> None:
+        """Take a request back; what the run has recorded stays done."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.withdraw(request_id)
+
     def answered(self, entry: Entry, request_id: str) -> None:
         """Tell a run that its answer to a request was recorded by whoever asked."""
         run = self._runs.get(entry.uid)
         if run is not None:
             run.forget(request_id)
 
-    def ask_schedule(
-        self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[ScheduleAnswer], None]
-    ) -> None:
-        """Give a Schedule a request; `then` is called with its answer, once that is recorded.
+    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
+        """Give a Schedule a request; its answer, once that is recorded.
 
         A request is dealt with once, by its id: whoever does not know the answer any more may ask again.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be looked for.
         """
-        schedule = self._schedule(namespace, name)
+        schedule = await self._schedule(namespace, name)
         if schedule is None:
             message = f"there is no Schedule `{name}` in namespace `{namespace}`"
-            then(ScheduleAnswer(ok=False, reason="TargetNotFound", message=message))
-            return
-        schedule.ask(request, then)
+            return ScheduleAnswer(ok=False, reason="TargetNotFound", message=message)
+        answer: asyncio.Future[ScheduleAnswer] = asyncio.get_running_loop().create_future()
+        schedule.ask(request, lambda given: None if answer.done() else answer.set_result(given))
         self._queue.wake(("schedule", schedule.uid))
+        return await answer
 
-    def schedule_answered(self, namespace: str, name: str, request_id: str) -> None:
-        """Tell a Schedule that its answer to a request was recorded by whoever asked."""
-        schedule = self._schedule(namespace, name)
-        if schedule is not None:
-            schedule.forget(request_id)
+    async def _schedule(self, namespace: str, name: str) -> Schedule | None:
+        """A Schedule by its name, also one that no watch has shown yet."""
 
-    def _schedule(self, namespace: str, name: str) -> Schedule | None:
-        return next(
-            (s for s in self._schedules.values() if (s.namespace, s.name) == (namespace, name) and not s.gone), None
-        )
+        def known() -> Schedule | None:
+            of_name = (s for s in self._schedules.values() if (s.namespace, s.name) == (namespace, name))
+            return next((schedule for schedule in of_name if not schedule.gone), None)
+
+        if known() is None:
+            try:
+                self._take_schedule(await self._tools.client.get(api.path(api.PERDURE, namespace, "schedules", name)))
+            except api.NotFoundError:
+                return None
+        return known()
 
     def _take_pod(self, obj: api.Object, *, deleted: bool) -> None:
         self._seen(obj, deleted=deleted)
@@ -255,6 +277,10 @@ class Manager:
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
 
+    async def learned(self) -> None:
+        """Wait until every run that there was at the beginning is known."""
+        await self._learned.wait()
+
     async def _learn(self) -> None:
         """Know every run that there is before anything is decided about one of them."""
         while True:
@@ -273,7 +299,7 @@ class Manager:
                 return
 
     async def _work(self, key: Key) -> None:
-        await self._learned.wait()
+        await self.learned()
         metrics.QUEUE_DEPTH.set(self._queue.depth)
         if key[0] == "pod":
             await self._release_orphan(key)

@@ -12,7 +12,7 @@ there: a restart makes the missing pods (their names are locks) and lets go of t
 lost looks like a conflict at the next one, and is found done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -45,6 +45,7 @@ from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, first_run_id, parent_of, reset_of
+from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
@@ -77,6 +78,10 @@ class _Origin:
 
     status: run_status.Status
     state: State
+
+
+class _NoRoomError(Exception):
+    """The status of the run has no room for what a request carries."""
 
 
 class Run:
@@ -151,6 +156,10 @@ class Run:
         """Have the run take a request at its next pass; `then` is called with the answer, once that is recorded."""
         self._inbox.append(_Asked(request, then))
 
+    def withdraw(self, request_id: str) -> None:
+        """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
+        self._inbox = [each for each in self._inbox if each.request.request_id != request_id]
+
     def forget(self, request_id: str) -> None:
         """Whoever has asked knows the answer: it need not be remembered any more."""
         self._forgotten.append(inputs.RequestForgotten(request_id=request_id))
@@ -223,7 +232,10 @@ class Run:
             return state, False
         transition = step(state, observed, now, self._decider_now())
         if transition.durable:
-            transition = await self._commit(transition, now)
+            try:
+                transition = await self._commit(transition, now, asked=asked)
+            except _NoRoomError:
+                return state, True
         self._state = transition.state
         self._attempts.retire(transition)
         self._relations.taken(len(told))
@@ -234,9 +246,20 @@ class Run:
     def _answer(self, asked: list[_Asked], transition: Transition) -> None:
         for each in asked:
             answer = transition.answers.get(each.request.request_id)
-            if answer is not None:
+            if answer is not None and each in self._inbox:
                 self._inbox.remove(each)
                 each.then(answer)
+
+    def _refuse_last(self, asked: Sequence[_Asked]) -> bool:
+        """Refuse the last request that carries something, as the run would have to end for its size; whether there was one."""
+        given = [each for each in asked if payload_of(each.request) is not None]
+        if not given:
+            return False
+        if given[-1] in self._inbox:
+            self._inbox.remove(given[-1])
+            message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
+            given[-1].then(Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=message))
+        return True
 
     def _refuse_all(self) -> None:
         """The run is gone: nobody gets what was asked for."""
@@ -326,7 +349,16 @@ class Run:
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
-        transition = start(first, self._decider_now(), signals, paused=spec.start_paused and continues is None)
+        began_for = start_signal_of(self._record.object)
+        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
+        refused = isinstance(self._decider, Refuser | Pointer)
+        transition = start(
+            first,
+            self._decider_now(),
+            signals,
+            requests=() if began_for is None or refused else (began_for.request,),
+            paused=spec.start_paused and continues is None,
+        )
         asked = list(self._inbox) if isinstance(self._decider, Idle) else []
         if asked:
             ended = step(transition.state, [each.request for each in asked], now, Idle())
@@ -433,16 +465,22 @@ class Run:
 
     # The commit
 
-    async def _commit(self, transition: Transition, now: datetime, origin: _Origin | None = None) -> Transition:
+    async def _commit(
+        self, transition: Transition, now: datetime, origin: _Origin | None = None, asked: Sequence[_Asked] = ()
+    ) -> Transition:
         """Record the transition: one write, refused if anyone has written since.
 
         Args:
             transition: What the engine has come to.
             now: The time.
             origin: Where a run goes on from that begins with another one's history.
+            asked: The requests in it.
 
         Returns:
             What was recorded: the transition or, where that would not fit into an object, the end of the run.
+
+        Raises:
+            _NoRoomError: one of the requests does not fit: it was refused, and nothing recorded.
         """
         before = origin.status if origin else self._record.status
         sealed = Sealed(before) if self._state is None or self._state.closed else await self._segments.seal(before, now)
@@ -453,6 +491,8 @@ class Run:
                 await self._record.write(status)
             except api.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
+        if reason is not None and self._refuse_last(asked):
+            raise _NoRoomError
         if reason is not None:
             transition = await self._terminate(sealed.status, transition, reason, now, origin)
         if sealed.damage:

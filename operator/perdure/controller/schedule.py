@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perdure.api.common import API_VERSION
-from perdure.api.reasons import EventReason
+from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.retrypolicy import RetryPolicySpec, RetryRules
 from perdure.api.schedule import ScheduleSpec
 from perdure.controller.commit import Record
@@ -102,10 +102,6 @@ class Schedule:
         """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
         self._inbox.append(_Asked(request, then))
 
-    def forget(self, request_id: str) -> None:
-        """Whoever has asked knows the answer: it need not be remembered any more."""
-        self._news.append(inp.RequestForgotten(request_id=request_id))
-
     # The pass
 
     async def advance(self) -> datetime | None:
@@ -115,9 +111,7 @@ class Schedule:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         if self._record.gone:
-            asked, self._inbox = self._inbox, []
-            for each in asked:
-                each.then(Answer(ok=False, reason="TargetNotFound", message=f"Schedule `{self.name}` was deleted"))
+            self._refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
             return None
         try:
             return await self._advance(wall_clock())
@@ -176,6 +170,7 @@ class Schedule:
             if status != self._record.status:
                 await self._record.write(status)
                 self._warn(EventReason.STATE_DAMAGED, message, "Load")
+            self._refuse_all(ConditionReason.STATE_DAMAGED, message)
             return False
         return True
 
@@ -189,6 +184,11 @@ class Schedule:
         await self._record.write(status)
         if problem is not None and _ready(status) != ready:
             self._warn(EventReason.INVALID_SPEC, problem.message, "Read")
+
+    def _refuse_all(self, reason: ConditionReason, message: str) -> None:
+        asked, self._inbox = self._inbox, []
+        for each in asked:
+            each.then(Answer(ok=False, reason=reason.value, message=message))
 
     async def _read_again(self) -> None:
         if await self._record.read_again():

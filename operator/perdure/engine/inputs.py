@@ -155,6 +155,7 @@ class ActivityAnswered:
     request_id: str
     activity_id: str
     result: Any = None
+    """Its output; where it was cancelled, how far it came."""
     failure: Failure | None = None
     cancelled: bool = False
 

@@ -106,6 +106,7 @@ def start(
     decider: Decider,
     signals: Sequence[CarriedSignal] = (),
     *,
+    requests: Sequence[inp.SignalRequested] = (),
     paused: bool = False,
 ) -> Transition:
     """The first pass of a run.
@@ -114,6 +115,7 @@ def start(
         attributes: its first event.
         decider: decides what follows.
         signals: what the run before in the chain has not consumed.
+        requests: the signals that the run is started for; it has them before its first decision.
         paused: whether the run waits to be unpaused before its first decision.
     """
     first = _Pass(apply(None, attributes), attributes.event_time, decider)
@@ -122,6 +124,8 @@ def start(
     for signal in signals:
         said = msgspec.structs.asdict(signal)
         first.emit(ev.WorkflowExecutionSignaled(**said, **first.here), decide=True)
+    for request in requests:
+        first.take_request(request)
     if paused:
         first.emit(ev.WorkflowExecutionPaused(**first.here), decide=False)
     return first.run(())
@@ -385,7 +389,7 @@ class _Pass:
                     f"activity `{answered.activity_id}` was not asked to cancel itself; answer with a failure instead"
                 )
                 return Answer(ok=False, reason="CancelNotRequested", message=message)
-            self.ended(activity, ev.ActivityTaskCanceled)
+            self.ended(activity, ev.ActivityTaskCanceled, details=answered.result)
         elif answered.failure is not None:
             self.failed(activity, answered.failure)
         else:

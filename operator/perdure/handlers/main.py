@@ -17,6 +17,7 @@ from perdure import __version__
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
+from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
 from perdure.controller.run import Tools
 from perdure.handlers import login, watch
@@ -78,21 +79,25 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             recorder=Recorder(client, instance=options.instance),
         )
         manager = Manager(tools, namespaces=options.namespaces)
+        operations = Operations(client, manager, tools.definitions, tools.recorder, namespaces=options.namespaces)
         registry = kopf.OperatorRegistry()
         login.register(registry, access)
-        watch.register(registry, manager)
+        watch.register(registry, manager, operations)
         ready = asyncio.Event()
 
         @kopf.on.cleanup(registry=registry)
         async def stopping(**_: Any) -> None:
             stop.set()  # a signal goes to kopf; its own wait for this flag would keep it for its last five seconds
 
+        def trouble() -> str | None:
+            return manager.trouble() or operations.trouble()
+
         def not_ready() -> str | None:
             return None if ready.is_set() else "the watches have not begun"
 
-        async with health.serve(options.port, live=manager.trouble, ready=not_ready):
+        async with health.serve(options.port, live=trouble, ready=not_ready):
             # The work begins before kopf does: at its end, kopf waits for, and cancels, every task younger than itself.
-            work = asyncio.create_task(manager.run(), name="work")
+            work = asyncio.create_task(_work(manager, operations), name="work")
             watches = asyncio.create_task(
                 kopf.operator(
                     registry=registry,
@@ -118,6 +123,12 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
                     task.cancel()
                 await asyncio.gather(work, watches, return_exceptions=True)
             log.info("Stopped")
+
+
+async def _work(manager: Manager, operations: Operations) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(manager.run())
+        group.create_task(operations.run())
 
 
 async def _main(options: Options, access: Access) -> None:

@@ -7,12 +7,13 @@ import kopf
 from perdure.api.common import GROUP, VERSION
 from perdure.api.labels import RUN_ID_LABEL
 from perdure.controller.manager import Manager
+from perdure.controller.operations import Operations
 
 _DELETED = "DELETED"
 
 
-def register(registry: kopf.OperatorRegistry, manager: Manager) -> None:
-    """Have kopf tell the manager of runs, of Workflows, of Schedules, and of the pods of runs."""
+def register(registry: kopf.OperatorRegistry, manager: Manager, operations: Operations) -> None:
+    """Have kopf tell of runs, of Workflows, of Schedules, of the pods of runs, and of Operations."""
 
     @kopf.on.event(GROUP, VERSION, "workflowruns", registry=registry)
     async def run_seen(event: kopf.RawEvent, **_: Any) -> None:
@@ -29,3 +30,7 @@ def register(registry: kopf.OperatorRegistry, manager: Manager) -> None:
     @kopf.on.event("", "v1", "pods", labels={RUN_ID_LABEL: kopf.PRESENT}, registry=registry)
     async def pod_seen(event: kopf.RawEvent, **_: Any) -> None:
         manager.on_pod(dict(event["object"]), deleted=event["type"] == _DELETED)
+
+    @kopf.on.event(GROUP, VERSION, "operations", registry=registry)
+    async def operation_seen(event: kopf.RawEvent, **_: Any) -> None:
+        operations.on_operation(dict(event["object"]), deleted=event["type"] == _DELETED)

@@ -19,6 +19,12 @@ PASSES = Histogram(
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
+OPERATIONS = Counter(
+    "perdure_operations",
+    "Operations that were answered, by what was asked and the answer.",
+    ["verb", "outcome"],
+    registry=REGISTRY,
+)
 QUEUE_DEPTH = Gauge("perdure_queue_depth", "Runs that wait for a pass.", registry=REGISTRY)
 TIMERS = Gauge("perdure_timers", "Runs that have a timer armed.", registry=REGISTRY)
 RUNS_KNOWN = Gauge("perdure_runs_known", "Runs this operator holds in memory.", registry=REGISTRY)

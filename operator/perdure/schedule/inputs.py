@@ -83,15 +83,8 @@ class UnpauseRequested:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestForgotten:
-    """Whoever has asked knows the answer."""
-
-    request_id: str
-
-
 Request = Triggered | BackfillRequested | PauseRequested | UnpauseRequested
-ScheduleInput = RunClosed | RunRefused | RunMade | Request | RequestForgotten
+ScheduleInput = RunClosed | RunRefused | RunMade | Request
 
 
 @dataclass(frozen=True, slots=True)

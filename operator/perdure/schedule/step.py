@@ -234,8 +234,6 @@ class _Pass:
                 self._change_recent(name, run_id=run_id)
             case inp.RunRefused(name=name, message=message):
                 self._take_refused(name, message)
-            case inp.RequestForgotten(request_id=request_id):
-                self._set(answered=tuple(a for a in self._state.answered if a.request != request_id))
             case inp.RunClosed():
                 self.take_closed(happened)
             case _:
@@ -258,7 +256,7 @@ class _Pass:
                 if self._state.paused is None:
                     self._set(paused=Paused(by=PausedBy.OPERATION, reason=reason, time=self._now))
                     self._note(EventReason.PAUSED, f"Paused by an Operation{': ' if reason else ''}{reason}")
-                self._answer(request_id, Answer(ok=True))
+                self._answer(request_id, Answer(ok=True, message="nothing is started by time until it is unpaused"))
             case inp.UnpauseRequested(request_id=request_id, reason=reason):
                 self._take_unpause(request_id, reason)
 
@@ -269,9 +267,9 @@ class _Pass:
             if not self._blocked:
                 self._forget_times_until_now()
         still = "`spec.paused` is true, and still pauses it: set it to false" if self._spec.paused else ""
-        self._answer(
-            request_id, Answer(ok=not still, reason=ConditionReason.PAUSED_BY_SPEC if still else "", message=still)
-        )
+        going = "runs are started by time again; what has passed is not made up for"
+        reason = ConditionReason.PAUSED_BY_SPEC if still else ""
+        self._answer(request_id, Answer(ok=not still, reason=reason, message=still or going))
 
     def _take_backfill(self, asked: inp.BackfillRequested) -> None:
         if self._rules.times is None:
@@ -281,7 +279,8 @@ class _Pass:
         after, end = asked.start - timedelta(microseconds=1), min(asked.end, self._now)
         filling = Backfilling(request=asked.request_id, after=after, end=end, policy=asked.overlap_policy)
         self._set(backfills=(*self._state.backfills, filling))
-        self._answer(asked.request_id, Answer(ok=True, result={"startTime": _text(asked.start), "endTime": _text(end)}))
+        message = f"the times from {_text(asked.start)} to {_text(end)} are started, by {asked.overlap_policy}"
+        self._answer(asked.request_id, Answer(ok=True, message=message))
 
     def _answer(self, request_id: str, answer: Answer) -> None:
         self._answers[request_id] = answer
@@ -542,7 +541,7 @@ class _Pass:
             message = f"nothing was started: `{open_}` is open"
             answer = Answer(ok=False, reason=ConditionReason.OVERLAP_SKIPPED, message=message)
         elif name:
-            answer = Answer(ok=True, result={"workflowRun": name})
+            answer = Answer(ok=True, message=f"`{name}` is started", result={"workflowRun": name})
         elif any(start.request == request_id for start in self._state.buffer):
             answer = Answer(ok=True, message="it starts when an earlier run has closed")
         else:

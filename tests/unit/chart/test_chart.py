@@ -101,6 +101,8 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
     assert own == {
         "workflows": {"get", "list", "watch"},
         "workflows/status": {"patch"},
+        "operations": {"get", "list", "watch", "delete"},
+        "operations/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
         "historysegments": {"get", "create"},
@@ -142,8 +144,17 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
     assert set(edit) == PERDURE_KINDS - {"historysegments"}
     assert edit["deadletters"] == {"delete", "deletecollection"}
-    left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false"), "ClusterRole")]
+    left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
     assert sorted(left) == ["perdure", "perdure-activity"]
+
+
+def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Render) -> None:
+    role = named(render("rbac.aggregate=false"), "ClusterRole", "perdure-on-call")
+    assert not [key for key in role["metadata"]["labels"] if "aggregate" in key]
+    may = granted(role, "perdure.dev")
+    assert set(may) == PERDURE_KINDS
+    assert may.pop("operations") == {"get", "list", "watch", "create", "delete"}
+    assert all(verbs == {"get", "list", "watch"} for verbs in may.values())
 
 
 def test_namespaced_mode_has_no_cluster_wide_rights(render: Render) -> None:
@@ -323,6 +334,20 @@ def test_the_fence_of_pods_trusts_the_operator_and_asks_only_about_what_carries_
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
 
 
+def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-runs")
+    assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+    (validation,) = policy["spec"]["validations"]
+    marks = (
+        labels.PARENT_ANNOTATION,
+        labels.CONTINUES_ANNOTATION,
+        labels.START_SIGNAL_ANNOTATION,
+        labels.PARENT_RUN_LABEL,
+    )
+    assert all(mark.startswith("perdure.dev/") for mark in marks)
+    assert validation["expression"].count("!k.startsWith('perdure.dev/')") == 2
+
+
 def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
     bindings = of_kind(render(), "ValidatingAdmissionPolicyBinding")
     assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
@@ -336,6 +361,6 @@ def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
 def test_the_fence_can_be_left_out(render: Render) -> None:
     assert not [
         x
-        for x in render("leaseFence.enabled=false", "podFence.enabled=false")
+        for x in render("leaseFence.enabled=false", "podFence.enabled=false", "runFence.enabled=false")
         if x["kind"].startswith("ValidatingAdmission")
     ]

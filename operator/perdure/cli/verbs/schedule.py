@@ -7,8 +7,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from perdure.cli.asking import Asked, OutputOption, ReasonOption, TimeoutOption, WaitOption, ask
+from perdure.cli.asking import Output as Answered
 from perdure.cli.cluster import Cluster, connect
-from perdure.cli.errors import CliError
 from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Screen
@@ -197,7 +198,6 @@ class Cascade(StrEnum):
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
 OverlapPolicy = Annotated[
     Overlap | None,
     typer.Option("--overlap-policy", help="What to do while an earlier run is open", show_default=False),
@@ -344,26 +344,32 @@ def pause(
     context: typer.Context,
     name: Name,
     *,
-    reason: Reason = "",
+    reason: ReasonOption = "",
     namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Answered.TEXT,
     cluster: ContextOption = None,
 ) -> None:
     """Pause a schedule."""
-    _operate(context, cluster, namespace, name, {"pause": {"reason": reason}})
-    typer.echo(f"schedule.perdure.dev/{name} paused")
+    asked = _of(name, namespace=namespace, cluster=cluster, wait=wait, timeout=timeout, output=output)
+    ask(context, "pause", {"reason": reason or None}, asked)
 
 
 def unpause(
     context: typer.Context,
     name: Name,
     *,
-    reason: Reason = "",
+    reason: ReasonOption = "",
     namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Answered.TEXT,
     cluster: ContextOption = None,
 ) -> None:
     """End the pause of a schedule."""
-    _operate(context, cluster, namespace, name, {"unpause": {"reason": reason}})
-    typer.echo(f"schedule.perdure.dev/{name} unpaused")
+    asked = _of(name, namespace=namespace, cluster=cluster, wait=wait, timeout=timeout, output=output)
+    ask(context, "unpause", {"reason": reason or None}, asked)
 
 
 def trigger(
@@ -372,13 +378,14 @@ def trigger(
     *,
     overlap_policy: OverlapPolicy = None,
     namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Answered.TEXT,
     cluster: ContextOption = None,
 ) -> None:
     """Start a run of a schedule now."""
-    asked = {"overlapPolicy": overlap_policy.value} if overlap_policy else {}
-    result = _operate(context, cluster, namespace, name, {"trigger": asked})
-    run = result.get("workflowRun")
-    typer.echo(f"workflowrun.perdure.dev/{run} started" if run else f"schedule.perdure.dev/{name} triggered")
+    asked = _of(name, namespace=namespace, cluster=cluster, wait=wait, timeout=timeout, output=output)
+    ask(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, asked)
 
 
 def backfill(
@@ -389,15 +396,17 @@ def backfill(
     end_time: Annotated[str, typer.Option("--end-time", help="The last instant")],
     overlap_policy: OverlapPolicy = None,
     namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Answered.TEXT,
     cluster: ContextOption = None,
 ) -> None:
     """Start the runs of all times between two instants."""
     from perdure.cli.upcoming import moment  # noqa: PLC0415 - slow to import, and not for `--help`
 
-    asked = {"startTime": moment(start_time).isoformat(), "endTime": moment(end_time).isoformat()}
-    asked |= {"overlapPolicy": overlap_policy.value} if overlap_policy else {}
-    _operate(context, cluster, namespace, name, {"backfill": asked})
-    typer.echo(f"schedule.perdure.dev/{name} backfilled")
+    times = {"startTime": moment(start_time).isoformat(), "endTime": moment(end_time).isoformat()}
+    asked = _of(name, namespace=namespace, cluster=cluster, wait=wait, timeout=timeout, output=output)
+    ask(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, asked)
 
 
 def delete(
@@ -449,39 +458,19 @@ def _with_cluster(
     return asyncio.run(run())
 
 
-def _operate(
-    context: typer.Context, cluster: str | None, namespace: str | None, name: str, request: dict[str, Any]
-) -> dict[str, Any]:
-    """Ask a schedule for something by an Operation, and wait for its answer."""
+def _of(name: str, *, namespace: str | None, cluster: str | None, wait: bool, timeout: str, output: Answered) -> Asked:
+    """How something is asked of a Schedule."""
+    return Asked(
+        name=name,
+        workflow_id=None,
+        namespace=namespace,
+        cluster=cluster,
+        wait=wait,
+        timeout=timeout,
+        output=output,
+        kind="Schedule",
+    )
 
-    async def ask(found: Cluster) -> dict[str, Any]:
-        await found.schedule(name)
-        body = {
-            "apiVersion": "perdure.dev/v1alpha1",
-            "kind": "Operation",
-            "metadata": {"generateName": f"{next(iter(request))}-"},
-            "spec": {"target": {"kind": "Schedule", "name": name}, **request},
-        }
-        made = await found.create("operations", body)
-        for _ in range(_ANSWER_TRIES):
-            operation = await found.operation(made["metadata"]["name"])
-            status = operation.get("status") or {}
-            for condition in status.get("conditions") or ():
-                if condition["status"] == "True" and condition["type"] == "Failed":
-                    raise CliError(f"schedule `{name}`: {condition.get('message') or condition['reason']}")
-                if condition["status"] == "True" and condition["type"] == "Complete":
-                    return dict(status.get("result") or {})
-            await asyncio.sleep(_ANSWER_PAUSE)
-        raise CliError(
-            f"Operation `{made['metadata']['name']}` was made, but has no answer yet; see it with "
-            f"`kubectl describe operation {made['metadata']['name']}`"
-        )
-
-    return _with_cluster(context, cluster, namespace, ask)
-
-
-_ANSWER_PAUSE = 0.2
-_ANSWER_TRIES = 150
 
 COMMANDS = {
     "backfill": (backfill, _BACKFILL),

@@ -30,16 +30,30 @@ def table(runs: Sequence[Run], page: Page, *, namespaces: bool = False, wide: bo
         heading.insert(0, "NAMESPACE")
     if wide:
         heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
-    rows = [_cells(run, page, namespaces=namespaces, wide=wide) for run in runs]
+    return lines(heading, [_cells(run, page, namespaces=namespaces, wide=wide) for run in runs], page)
+
+
+def lines(heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page) -> list[Text]:
+    """Lay cells out in columns.
+
+    Args:
+        heading: Names of the columns; the words of the one called PHASE have colours.
+        rows: The cells; an empty one is shown as a dash.
+        page: What they are shown on.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
     phase = heading.index("PHASE")
-    lines = [Text(_line(heading, widths), style="dim")]
-    for run, row in zip(runs, rows, strict=True):
+    shown = [Text(_line(heading, widths), style="dim")]
+    for row in rows:
         line = Text(_line(row, widths))
         begin = sum(widths[:phase]) + len(_GAP) * phase
-        line.stylize(style_of(run.phase), begin, begin + len(row[phase]))
-        lines.append(line)
-    return lines
+        line.stylize(style_of(row[phase]), begin, begin + len(row[phase]))
+        shown.append(line)
+    return shown
 
 
 def _cells(run: Run, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
@@ -49,18 +63,19 @@ def _cells(run: Run, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
         run.phase,
         run.progress,
         run.reason,
-        _ago(run.start, page),
+        ago(run.start, page),
         "" if length is None else text.duration(length),
-        _ago(run.created, page),
+        ago(run.created, page),
     ]
     if namespaces:
         cells.insert(0, run.namespace)
     if wide:
         cells += [run.workflow or "", run.workflow_id, run.message]
-    return [text.one_line(cell) or page.glyphs.dash for cell in cells]
+    return cells
 
 
-def _ago(time: datetime | None, page: Page) -> str:
+def ago(time: datetime | None, page: Page) -> str:
+    """How long ago a time was, or the time itself, as the page wants it; empty for none."""
     if time is None:
         return ""
     return text.iso(time) if page.iso else text.age(page.now - time)

@@ -1,0 +1,182 @@
+"""Asking for something: an Operation is made, and its answer waited for. Shared by the verbs that do so."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.api.durations import parse_duration
+from perdure.api.labels import API_VERSION
+from perdure.cli.cluster import Object, UnreachableError, connect
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.page import program_of
+from perdure.cli.terminal import Screen
+
+_PAUSE = 0.25
+"""Seconds between two looks."""
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    NAME = "name"
+
+
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or give --workflow-id", show_default=False),
+]
+WorkflowIdOption = Annotated[
+    str | None,
+    typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
+WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer")]
+StepOption = Annotated[
+    str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How something is asked, and of whom."""
+
+    name: str | None
+    workflow_id: str | None
+    namespace: str | None
+    cluster: str | None
+    wait: bool
+    timeout: str
+    output: Output
+    kind: str = "WorkflowRun"
+    """Kind of the target."""
+
+    @property
+    def target(self) -> Object:
+        """The target, as an Operation names it.
+
+        Raises:
+            BadParameter: none is named, or two are.
+        """
+        if (self.name is None) == (self.workflow_id is None):
+            raise typer.BadParameter("name the run, or give --workflow-id; one of the two")
+        which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
+        return {"kind": self.kind, **which}
+
+
+def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:
+    """Make an Operation, wait for its answer and print it.
+
+    Args:
+        context: What typer hands to a verb.
+        verb: The field of the spec that says what is asked, such as `signal`.
+        request: What stands in that field; values that are None are left out.
+        asked: How it is asked, and of whom.
+
+    Raises:
+        CliError: it could not be asked.
+        Exit: with the status of the answer.
+    """
+    said = {key: value for key, value in request.items() if value is not None}
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "Operation",
+        "metadata": {"generateName": f"{verb.lower()}-"},
+        "spec": {"target": asked.target, verb: said},
+    }
+    seconds = length(asked.timeout)
+    found = asyncio.run(_ask(context, body, asked, seconds))
+    _show(found, Screen(), asked.output)
+    phase, name = _status(found).get("phase"), found["metadata"]["name"]
+    if phase == "Failed":
+        raise typer.Exit(ExitCode.NO)
+    if phase != "Complete" and asked.wait:
+        program = program_of(context)
+        typer.echo(
+            f"Error: there is no answer to Operation `{name}` within {asked.timeout}; it is kept, and done when that is "
+            f"possible; look again with `{program} operations`, or delete it",
+            err=True,
+        )
+        raise typer.Exit(ExitCode.TIMEOUT)
+
+
+async def _ask(context: typer.Context, body: Object, asked: Asked, seconds: float) -> Object:
+    async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
+        found = await cluster.create("operations", body)
+        deadline = time.monotonic() + seconds
+        while asked.wait and not _status(found).get("completionTime") and time.monotonic() < deadline:
+            await asyncio.sleep(_PAUSE)
+            try:
+                found = await cluster.operation(found["metadata"]["name"])
+            except UnreachableError:
+                continue  # it is asked already: the answer can be waited for
+        return found
+
+
+def _show(operation: Object, screen: Screen, output: Output) -> None:
+    name = operation["metadata"]["name"]
+    if output is Output.JSON:
+        screen.write_json(operation)
+    elif output is Output.NAME:
+        screen.write(f"operation.perdure.dev/{name}")
+    else:
+        status = _status(operation)
+        told = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
+        if told is None:
+            screen.write(f"operation.perdure.dev/{name} created")
+            return
+        reason = f" ({told['reason']})" if status["phase"] == "Failed" else ""
+        screen.write(f"operation.perdure.dev/{name} {status['phase']}{reason}: {told.get('message', '')}")
+
+
+def _status(operation: Object) -> Object:
+    status: Object = operation.get("status") or {}
+    return status
+
+
+def length(text: str) -> float:
+    """Seconds of a duration that was given as an option.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from error
+
+
+def value(text: str | None, option: str) -> Any:
+    """A JSON value that was given as an option: itself, or in a file.
+
+    Args:
+        text: JSON; `@FILE` for what stands in a file, `@-` for standard input; None for none.
+        option: Name of the option, for the message.
+
+    Raises:
+        BadParameter: it is no JSON.
+        CliError: the file cannot be read.
+    """
+    if text is None:
+        return None
+    if text.startswith("@"):
+        try:
+            text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise CliError(f"the file of {option} cannot be read: {error}") from error
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        message = f"is not JSON: {error}; a text takes quotes of its own: '\"yes\"'; a file is given as @FILE"
+        raise typer.BadParameter(message, param_hint=option) from error

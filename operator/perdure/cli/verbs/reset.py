@@ -1,0 +1,71 @@
+"""`reset`: start a run anew from a point in its history."""
+
+from typing import Annotated
+
+import typer
+
+from perdure.api.operation import ResetPoint
+from perdure.cli.asking import (
+    Asked,
+    Output,
+    OutputOption,
+    ReasonOption,
+    TargetArgument,
+    TimeoutOption,
+    WaitOption,
+    WorkflowIdOption,
+    ask,
+)
+from perdure.cli.options import ContextOption, NamespaceOption
+
+HELP = """Start a run anew from a point in its history.
+
+A new run begins with the history up to that point, and this one is
+terminated if it is open. Signals that came later are given to the new run.
+
+Exit status: 0 it was done, 1 it was refused (the run is closed, for
+instance), 2 trouble, 124 there was no answer in time.
+
+\b
+Examples:
+  {program} reset order-42 --event-id 12 --reason "charge was mended"
+  {program} reset order-42 --type FirstWorkflowTask
+"""
+
+
+def command(
+    context: typer.Context,
+    name: TargetArgument = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    event_id: Annotated[
+        int | None, typer.Option("--event-id", help="The last event that is kept", show_default=False)
+    ] = None,
+    point: Annotated[
+        ResetPoint | None,
+        typer.Option("--type", help="Instead of --event-id: before the first or the last decision", show_default=False),
+    ] = None,
+    reapply: Annotated[
+        bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Give later signals to the new run")
+    ] = True,
+    reason: ReasonOption = "",
+    namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Output.TEXT,
+    cluster: ContextOption = None,
+) -> None:
+    """Start a run anew from a point in its history."""
+    asked = Asked(
+        name=name,
+        workflow_id=workflow_id,
+        namespace=namespace,
+        cluster=cluster,
+        wait=wait,
+        timeout=timeout,
+        output=output,
+    )
+    if (event_id is None) == (point is None):
+        raise typer.BadParameter("one of the two has to be given", param_hint="--event-id, --type")
+    said = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}
+    ask(context, "reset", said, asked)

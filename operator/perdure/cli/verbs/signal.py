@@ -1,0 +1,80 @@
+"""`signal`: send a signal to a run."""
+
+from typing import Annotated
+
+import typer
+
+from perdure.cli.asking import (
+    Asked,
+    Output,
+    OutputOption,
+    TargetArgument,
+    TimeoutOption,
+    WaitOption,
+    WorkflowIdOption,
+    ask,
+    value,
+)
+from perdure.cli.options import ContextOption, NamespaceOption
+
+HELP = """Send a signal to a run.
+
+The run has it exactly once, in the order of the signals. With --start, a run
+of that Workflow is started first if none of the workflow id is open.
+
+Exit status: 0 it was done, 1 it was refused (the run is closed, for
+instance), 2 trouble, 124 there was no answer in time.
+
+\b
+Examples:
+  {program} signal order-42 --name approved --input true
+  {program} signal -w order-42 --name approved --input @approval.json
+  {program} signal -w cart-7 --name add --input '"lamp"' --start cart
+"""
+
+
+def command(
+    context: typer.Context,
+    name: TargetArgument = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    signal: Annotated[str, typer.Option("--name", help="Name of the signal", show_default=False)],
+    given: Annotated[
+        str | None,
+        typer.Option("--input", "-i", help="What it carries: JSON, or @FILE", show_default=False),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--start", help="Workflow to start if no run is open; takes --workflow-id", show_default=False),
+    ] = None,
+    start_input: Annotated[
+        str | None,
+        typer.Option("--start-input", help="Input of that run: JSON, or @FILE", show_default=False),
+    ] = None,
+    namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Output.TEXT,
+    cluster: ContextOption = None,
+) -> None:
+    """Send a signal to a run."""
+    asked = Asked(
+        name=name,
+        workflow_id=workflow_id,
+        namespace=namespace,
+        cluster=cluster,
+        wait=wait,
+        timeout=timeout,
+        output=output,
+    )
+    said = {"name": signal, "input": value(given, "--input")}
+    if start is None:
+        if start_input is not None:
+            raise typer.BadParameter("takes --start as well", param_hint="--start-input")
+        ask(context, "signal", said, asked)
+        return
+    if workflow_id is None:
+        raise typer.BadParameter("takes --workflow-id: there may be no run yet that has a name", param_hint="--start")
+    run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
+    run = {key: each for key, each in run.items() if each is not None}
+    ask(context, "signalWithStart", {**said, "start": run}, asked)

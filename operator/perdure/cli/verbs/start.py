@@ -1,0 +1,104 @@
+"""`start`: start a run of a Workflow."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from perdure.api.labels import API_VERSION
+from perdure.api.steps import WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowIdConflictPolicy
+from perdure.cli.asking import Output, OutputOption, length, value
+from perdure.cli.cluster import Object, connect
+from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.page import program_of
+from perdure.cli.terminal import Screen
+from perdure.cli.verbs import wait as waiting
+
+HELP = """Start a run of a Workflow.
+
+With --wait, follows the run until it ends.
+
+Exit status: 0 it was made (with --wait: it completed), 2 trouble; with --wait
+also 1 it ended in any other way, 124 it did not end in time.
+
+\b
+Examples:
+  {program} start order-flow --input @order.json
+  {program} start order-flow --name order-42 -w A-1001 --wait --timeout 5m
+"""
+
+
+def command(
+    context: typer.Context,
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name of the Workflow", show_default=False)],
+    *,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the WorkflowRun; made up by default", show_default=False),
+    ] = None,
+    workflow_id: Annotated[
+        str | None, typer.Option("--workflow-id", "-w", help="Workflow id; default: the name", show_default=False)
+    ] = None,
+    given: Annotated[
+        str | None, typer.Option("--input", "-i", help="Input: JSON, or @FILE", show_default=False)
+    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Have it wait until it is unpaused")] = False,
+    reuse: Annotated[
+        WorkflowIdReusePolicy | None,
+        typer.Option(
+            "--id-reuse-policy",
+            metavar="POLICY",
+            help=f"If closed runs have the id: {', '.join(WorkflowIdReusePolicy)}",
+            show_default=False,
+        ),
+    ] = None,
+    conflict: Annotated[
+        WorkflowIdConflictPolicy | None,
+        typer.Option(
+            "--id-conflict-policy",
+            metavar="POLICY",
+            help=f"If an open run has the id: {', '.join(WorkflowIdConflictPolicy)}",
+            show_default=False,
+        ),
+    ] = None,
+    namespace: NamespaceOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until it ends")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
+    ] = None,
+    output: OutputOption = Output.TEXT,
+    cluster: ContextOption = None,
+) -> None:
+    """Start a run of a Workflow."""
+    if timeout is not None:
+        length(timeout)
+        if not wait:
+            raise typer.BadParameter("takes --wait as well", param_hint="--timeout")
+    spec: dict[str, Any] = {
+        "workflow": {"name": workflow},
+        "workflowId": workflow_id,
+        "input": value(given, "--input"),
+        "startPaused": paused or None,
+        "workflowIdReusePolicy": reuse,
+        "workflowIdConflictPolicy": conflict,
+    }
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {"name": name} if name is not None else {"generateName": f"{workflow}-"},
+        "spec": {key: each for key, each in spec.items() if each is not None},
+    }
+    made = asyncio.run(_create(context, body, namespace, cluster))
+    screen, called = Screen(), made["metadata"]["name"]
+    if output is Output.JSON:
+        screen.write_json(made)
+    else:
+        screen.write(f"workflowrun.perdure.dev/{called}" + (" created" if output is Output.TEXT else ""))
+    if wait:
+        waiting.command(context, called, namespace=made["metadata"]["namespace"], timeout=timeout, cluster=cluster)
+
+
+async def _create(context: typer.Context, body: Object, namespace: str | None, cluster: str | None) -> Object:
+    async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
+        return await reached.create("workflowruns", body)

@@ -1,0 +1,56 @@
+"""`unpause`: end a pause."""
+
+import typer
+
+from perdure.cli.asking import (
+    Asked,
+    Output,
+    OutputOption,
+    ReasonOption,
+    StepOption,
+    TargetArgument,
+    TimeoutOption,
+    WaitOption,
+    WorkflowIdOption,
+    ask,
+)
+from perdure.cli.options import ContextOption, NamespaceOption
+
+HELP = """End a pause; a run that was created paused starts.
+
+With --step, only the pause of the activity of that step.
+
+Exit status: 0 it was done, 1 it was refused (the run is closed, for
+instance), 2 trouble, 124 there was no answer in time.
+
+\b
+Examples:
+  {program} unpause order-42
+  {program} unpause order-42 --step charge
+"""
+
+
+def command(
+    context: typer.Context,
+    name: TargetArgument = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    step: StepOption = None,
+    reason: ReasonOption = "",
+    namespace: NamespaceOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = "30s",
+    output: OutputOption = Output.TEXT,
+    cluster: ContextOption = None,
+) -> None:
+    """End a pause."""
+    asked = Asked(
+        name=name,
+        workflow_id=workflow_id,
+        namespace=namespace,
+        cluster=cluster,
+        wait=wait,
+        timeout=timeout,
+        output=output,
+    )
+    ask(context, "unpause", {"step": step, "reason": reason or None}, asked)

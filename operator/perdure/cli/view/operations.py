@@ -1,0 +1,53 @@
+"""Operations: a line for each. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from perdure.cli.view.page import Page
+from perdure.cli.view.runs import ago, lines
+from perdure.runtime.times import read_time
+
+_SPEC_ONLY = frozenset({"target", "ttlSecondsAfterFinished"})
+
+
+def table(operations: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool, wide: bool) -> list[Text]:
+    """Show Operations. Nothing is cut: the lines are also read by programs.
+
+    Args:
+        operations: The Operations, as the API server gives them.
+        page: What they are shown on.
+        namespaces: Whether their namespaces are shown.
+        wide: Whether more columns are shown.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    heading = ["NAME", "VERB", "TARGET", "RUN", "PHASE", "REASON", "AGE"]
+    if namespaces:
+        heading.insert(0, "NAMESPACE")
+    if wide:
+        heading.append("MESSAGE")
+    rows = [_cells(each, page, namespaces=namespaces, wide=wide) for each in operations]
+    return lines(heading, rows, page)
+
+
+def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+    meta, spec, status = operation["metadata"], operation["spec"], operation.get("status") or {}
+    told: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c["status"] == "True"), {})
+    target = spec["target"]
+    cells = [
+        meta["name"],
+        next((key for key in spec if key not in _SPEC_ONLY), ""),
+        f"{target['kind']}/{target['name']}" if "name" in target else f"workflow id {target['workflowId']}",
+        status.get("workflowRun", ""),
+        status.get("phase") or "Pending",
+        told.get("reason", ""),
+        ago(read_time(meta.get("creationTimestamp")), page),
+    ]
+    if namespaces:
+        cells.insert(0, meta["namespace"])
+    if wide:
+        cells.append(told.get("message", ""))
+    return cells

@@ -1,0 +1,169 @@
+"""What an Operation asks of a run: read from its manifest, and written as the engine takes it. Pure."""
+
+from typing import Any, Final
+
+import msgspec
+
+from perdure.api import labels
+from perdure.api.names import started_name
+from perdure.api.operation import ON_BOTH, ON_RUNS, CompleteActivity, OperationSpec, TargetKind
+from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.runtime.attempts import KubeObject
+
+MAX_PAYLOAD: Final = 128 * 1024
+"""Bytes of JSON that one Operation may give to a run: with more, a few of them would fill the run's status."""
+
+MAX_DEPTH: Final = 100
+"""Levels that the JSON of an Operation may nest: within the status of a run it stands deeper still, and has to be written."""
+
+
+class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The signal that a run was started for. It stands on the run, so that the one is never there without the other."""
+
+    request_id: str
+    """UID of the Operation."""
+    signal_name: str
+    input: Any = None
+    identity: str = ""
+
+    @property
+    def request(self) -> inputs.SignalRequested:
+        """The signal, as the engine takes it."""
+        return inputs.SignalRequested(
+            request_id=self.request_id, signal_name=self.signal_name, input=self.input, identity=self.identity
+        )
+
+
+def is_of_runs(spec: OperationSpec) -> bool:
+    """Whether an Operation asks something of a run: not of a Schedule or a DeadLetter."""
+    return spec.target.kind is TargetKind.WORKFLOW_RUN and spec.request in {*ON_RUNS, *ON_BOTH}
+
+
+def request_of(spec: OperationSpec, uid: str, identity: str) -> inputs.Request:
+    """What the engine is asked.
+
+    Args:
+        spec: The Operation's; it asks something of a run, and not to reset it.
+        uid: The Operation's: the id of the request, so that it is heeded once.
+        identity: Who asks, for the history.
+
+    Raises:
+        ValueError: it asks nothing that the engine could be asked.
+    """
+    if spec.complete_activity is not None:
+        return _answered(spec.complete_activity, uid)
+    match spec.request:
+        case "signal" | "signal_with_start":
+            signal = spec.signal or spec.signal_with_start
+            assert signal is not None
+            return inputs.SignalRequested(
+                request_id=uid, signal_name=signal.name, input=signal.input, identity=identity
+            )
+        case "terminate":
+            assert spec.terminate is not None
+            said = {"reason": spec.terminate.reason, "details": spec.terminate.details}
+            return inputs.TerminateRequested(request_id=uid, identity=identity, **said)
+        case "cancel":
+            assert spec.cancel is not None
+            return inputs.CancelRequested(request_id=uid, reason=spec.cancel.reason, identity=identity)
+        case "pause" | "unpause":
+            pause = spec.pause or spec.unpause
+            assert pause is not None
+            kind = inputs.PauseRequested if spec.pause is not None else inputs.UnpauseRequested
+            return kind(request_id=uid, activity_id=pause.step, reason=pause.reason, identity=identity)
+        case _:
+            raise ValueError(f"`{spec.request}` is nothing that a run is asked")
+
+
+def _answered(answer: CompleteActivity, uid: str) -> inputs.ActivityAnswered:
+    if answer.failure is not None:
+        failure = Failure(
+            kind=FailureKind.APPLICATION,
+            type=answer.failure.type,
+            message=answer.failure.message,
+            details=answer.failure.details,
+            non_retryable=answer.failure.non_retryable,
+        )
+        return inputs.ActivityAnswered(request_id=uid, activity_id=answer.step, failure=failure)
+    if answer.cancelled is not None:
+        details = answer.cancelled.details
+        return inputs.ActivityAnswered(request_id=uid, activity_id=answer.step, result=details, cancelled=True)
+    assert answer.result is not None
+    return inputs.ActivityAnswered(request_id=uid, activity_id=answer.step, result=answer.result.output)
+
+
+def payload_of(request: inputs.Request) -> Any:
+    """What a request carries into the history of a run; None where it carries nothing but words."""
+    match request:
+        case inputs.SignalRequested():
+            return request.input
+        case inputs.TerminateRequested():
+            return request.details
+        case inputs.ActivityAnswered():
+            return request.failure.details if request.failure else request.result
+        case _:
+            return None
+
+
+def too_much(request: inputs.Request) -> str | None:
+    """Why a request carries more than a run can take; None if it can."""
+    payload = payload_of(request)
+    if payload is None:
+        return None
+    if _deeper(payload, MAX_DEPTH):
+        return f"what it carries nests more than {MAX_DEPTH} levels deep"
+    size = len(msgspec.json.encode(payload))
+    if size <= MAX_PAYLOAD:
+        return None
+    return f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on where it is"
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether a value nests more than that many levels; found level by level, so that the deepest one costs no stack."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeObject:
+    """The WorkflowRun that a `signalWithStart` makes where none is open; its name is a lock.
+
+    Args:
+        operation: The Operation, valid.
+        signal: What it asks: it comes with the run's first event, or not at all.
+    """
+    meta, spec = operation["metadata"], operation["spec"]
+    workflow_id = spec["target"]["workflowId"]
+    carried = StartSignal(
+        request_id=signal.request_id, signal_name=signal.signal_name, input=signal.input, identity=signal.identity
+    )
+    return {
+        "apiVersion": labels.API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {
+            "name": started_name(workflow_id, meta["uid"]),
+            "namespace": meta["namespace"],
+            "annotations": {labels.START_SIGNAL_ANNOTATION: msgspec.json.encode(carried).decode()},
+        },
+        "spec": {**spec["signalWithStart"]["start"], "workflowId": workflow_id},
+    }
+
+
+def start_signal_of(run: KubeObject) -> StartSignal | None:
+    """The signal that a run was started for; None for one that was started otherwise."""
+    text = (run["metadata"].get("annotations") or {}).get(labels.START_SIGNAL_ANNOTATION)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=StartSignal)
+    except msgspec.MsgspecError:
+        return None

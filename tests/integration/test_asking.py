@@ -1,0 +1,92 @@
+"""The verbs of the command line that ask for something, against a real cluster and the operator."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kube import Cluster
+from perdure.cli.app import build
+
+pytestmark = pytest.mark.cluster
+
+Call = Callable[..., Result]
+FLOW = {
+    "apiVersion": "perdure.dev/v1alpha1",
+    "kind": "Workflow",
+    "metadata": {"name": "flow"},
+    "spec": {
+        "steps": [
+            {"name": "approval", "waitForSignal": {"name": "approved"}},
+            {"name": "told", "return": {"output": ["${input}", "${steps.approval.output}"]}},
+        ]
+    },
+}
+
+
+@pytest.fixture
+def perdure(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Call:
+    # The official client reads KUBECONFIG when it is imported, which in tests is only once.
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
+    namespace.apply(FLOW)
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(build("perdure"), [*arguments, "-n", namespace.namespace], prog_name="perdure")
+
+    return call
+
+
+def test_a_run_is_started_paused_signalled_and_followed(namespace: Cluster, perdure: Call, tmp_path: Path) -> None:
+    (tmp_path / "approval.json").write_text('{"by": "ada"}')
+    started = perdure("start", "flow", "--name", "order", "-w", "A/1", "--input", "7", "--paused")
+    assert (started.exit_code, started.stdout) == (0, "workflowrun.perdure.dev/order created\n")
+    namespace.condition("workflowrun", "order", "Paused")
+    told = perdure("signal", "-w", "A/1", "--name", "approved", "--input", f"@{tmp_path}/approval.json", "-o", "json")
+    assert told.exit_code == 0, told.stderr
+    operation = json.loads(told.stdout)
+    assert operation["spec"]["signal"] == {"name": "approved", "input": {"by": "ada"}}
+    assert operation["status"]["result"]["workflowRun"] == "order"
+    gone_on = perdure("unpause", "order", "--reason", "all is well")
+    assert gone_on.exit_code == 0
+    assert gone_on.stdout.endswith(" Complete: `order` has recorded it\n")
+    assert perdure("wait", "order", "--timeout", "2m").exit_code == 0
+    assert namespace.closed("order")["output"] == [7, {"by": "ada"}]
+    refused = perdure("terminate", "order")
+    assert refused.exit_code == 1
+    assert refused.stdout.endswith("Failed (WorkflowExecutionCompleted): the run has closed: Completed\n")
+    listed = perdure("operations", "-o", "wide").stdout
+    assert [line.split()[1] for line in listed.splitlines()] == ["VERB", "terminate", "unpause", "signal"]
+
+
+def test_a_signal_may_start_its_run(namespace: Cluster, perdure: Call) -> None:
+    done = perdure(
+        "signal", "-w", "cart 7", "--name", "approved", "--input", '"lamp"', "--start", "flow", "--start-input", "1"
+    )
+    assert done.exit_code == 0, done.stdout
+    (run,) = namespace.list("workflowruns")
+    assert namespace.closed(run["metadata"]["name"])["output"] == [1, "lamp"]
+
+
+def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Cluster, perdure: Call) -> None:
+    namespace.start("order", {"workflow": {"name": "not-there"}})
+    namespace.condition("workflowrun", "order", "WorkflowNotFound")
+    late = perdure("signal", "order", "--name", "approved", "--timeout", "1s")
+    assert late.exit_code == 124
+    assert "it is kept" in late.stderr
+    asked = perdure("pause", "order", "--no-wait", "-o", "name")
+    assert (asked.exit_code, asked.stdout.partition("/")[0]) == (0, "operation.perdure.dev")
+    ended = perdure("cancel", "order")
+    assert ended.exit_code == 0
+    assert namespace.closed("order")["phase"] == "Cancelled"
+
+
+def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
+    for arguments in (["cancel", "Not A Name"], ["start", "Not A Name"], ["start", "flow", "--name", "x" * 300]):
+        done = perdure(*arguments)
+        assert done.exit_code == 2, done.stdout
+        assert done.stderr.startswith("Error: the API server refuses")
+    elsewhere = CliRunner().invoke(build("perdure"), ["cancel", "a", "-n", "not-there"], prog_name="perdure")
+    assert elsewhere.exit_code == 2
+    assert "there is no namespace `not-there`" in elsewhere.stderr

@@ -1,0 +1,82 @@
+"""Nobody but the operator says what a run is to other runs: the policy of the chart, as installed.
+
+The callers are impersonated: an editor of the namespace, who may create and change runs there, and the operator.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kube import Cluster, run_manifest
+from perdure.api import labels
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+EDITOR = "--as=editor"
+OPERATOR = "--as=system:serviceaccount:perdure-system:perdure"
+UID = "0b7d1b5e-0000-4000-8000-000000000000"
+WAITS = {"workflow": {"name": "not-there"}}
+ANNOTATIONS = [
+    {labels.PARENT_ANNOTATION: json.dumps({"name": "a", "workflowId": "a", "runId": UID, "initiatedEventId": 2})},
+    {labels.CONTINUES_ANNOTATION: json.dumps({"name": "a", "runId": UID, "firstRunId": UID})},
+    {labels.START_SIGNAL_ANNOTATION: json.dumps({"requestId": UID, "signalName": "forged"})},
+    {"perdure.dev/reset": "{}"},
+]
+LABELS = [
+    {labels.PARENT_RUN_LABEL: "a"},
+    {labels.PARENT_RUN_ID_LABEL: UID},
+    {labels.RUN_ID_LABEL: UID},
+    {"perdure.dev/schedule": "nightly"},
+]
+
+
+@pytest.fixture
+def scene(namespace: Cluster) -> Iterator[Cluster]:
+    """A namespace with an editor."""
+    namespace("create", "rolebinding", "editor", "--clusterrole=edit", "--user=editor")
+    return namespace
+
+
+def create(scene: Cluster, who: str, name: str, **metadata: Json) -> str:
+    """Create a run as somebody; the refusal, or nothing."""
+    manifest = run_manifest(name, WAITS)
+    manifest["metadata"] |= metadata
+    done = scene.run("create", who, "-f", "-", stdin=yaml.safe_dump(manifest))
+    return done.stderr if done.returncode else ""
+
+
+def patch(scene: Cluster, who: str, name: str, **metadata: Json) -> str:
+    """Patch a run as somebody; the refusal, or nothing."""
+    done = scene.run("patch", who, "wfr", name, "--type=merge", "-p", json.dumps({"metadata": metadata}))
+    return done.stderr if done.returncode else ""
+
+
+def test_only_the_operator_makes_runs_that_say_what_they_are_to_others(scene: Cluster) -> None:
+    for forged in ANNOTATIONS:
+        assert "perdure-runs" in create(scene, EDITOR, "forged", annotations=forged), forged
+    for forged in LABELS:
+        assert "perdure-runs" in create(scene, EDITOR, "forged", labels=forged), forged
+    plain = {"labels": {"app": "shop", "search.perdure.dev/customer": "ada"}, "annotations": {"note": "mine"}}
+    assert not create(scene, EDITOR, "plain", **plain)
+    assert not create(scene, OPERATOR, "child", annotations=ANNOTATIONS[0], labels=LABELS[0])
+
+
+def test_nobody_else_says_so_later_changes_it_or_takes_it_away(scene: Cluster) -> None:
+    assert not create(scene, EDITOR, "plain")
+    assert not create(scene, OPERATOR, "child", annotations=ANNOTATIONS[0], labels=LABELS[0])
+    for forged in ANNOTATIONS:
+        assert "must not set, change or remove" in patch(scene, EDITOR, "plain", annotations=forged), forged
+    for forged in LABELS:
+        assert "perdure-runs" in patch(scene, EDITOR, "plain", labels=forged), forged
+    (key,), (label,) = ANNOTATIONS[0], LABELS[0]
+    assert "perdure-runs" in patch(scene, EDITOR, "child", annotations={key: "{}"})
+    assert "perdure-runs" in patch(scene, EDITOR, "child", annotations={key: None})
+    assert "perdure-runs" in patch(scene, EDITOR, "child", labels={label: "b"})
+    assert "perdure-runs" in patch(scene, EDITOR, "child", labels={label: None})
+    assert not patch(scene, EDITOR, "child", labels={"app": "shop"}, annotations={"note": "mine"})
+    assert not patch(scene, OPERATOR, "child", labels={label: "b"})
+    scene("delete", EDITOR, "wfr", "plain", "child")

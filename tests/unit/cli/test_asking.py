@@ -1,0 +1,112 @@
+"""Asking with the command line, as far as that needs no cluster: what is wrong is told before anything is asked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from perdure.cli.app import build
+from perdure.cli.asking import Asked, Output, value
+from perdure.cli.errors import CliError
+from perdure.cli.view.operations import table
+from perdure.cli.view.page import ASCII, Page
+from perdure.kube import clock
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cancel"], "name the run, or give --workflow-id"),
+        (["cancel", "a", "-w", "b"], "one of the two"),
+        (["signal", "a"], "--name"),
+        (["signal", "a", "--name", "go", "--input", "yes"], "is not JSON"),
+        (["signal", "a", "--name", "go", "--start", "cart"], "takes --workflow-id"),
+        (["signal", "a", "--name", "go", "--start-input", "1"], "takes --start"),
+        (["pause", "a", "--timeout", "soon"], "--timeout"),
+        (["reset", "a"], "--event-id, --type"),
+        (["reset", "a", "--event-id", "3", "--type", "FirstWorkflowTask"], "one of the two"),
+        (["complete", "a", "--step", "s"], "one of the three"),
+        (["complete", "a", "--step", "s", "--result", "1", "--cancelled"], "one of the three"),
+        (["start", "flow", "--timeout", "5m"], "takes --wait"),
+        (["signal", "a", "--name", "go", "--input", "@/not/there"], "cannot be read"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_told_before_anybody_is_asked(arguments: list[str], said: str) -> None:
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "want"), [(None, None), ("null", None), ('"yes"', "yes"), ('{"a": [1.5, true]}', {"a": [1.5, True]})]
+)
+def test_a_value_is_json(text: str | None, want: Any) -> None:
+    assert value(text, "--input") == want
+
+
+def test_a_value_may_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "approval.json").write_text('{"by": "ada"}')
+    assert value(f"@{tmp_path}/approval.json", "--input") == {"by": "ada"}
+    with pytest.raises(CliError, match="cannot be read"):
+        value(f"@{tmp_path}/none.json", "--input")
+    with pytest.raises(typer.BadParameter, match="not JSON"):
+        value("[" * 100_000, "--input")
+
+
+@pytest.mark.parametrize(
+    ("name", "workflow_id", "target"),
+    [
+        ("order", None, {"kind": "WorkflowRun", "name": "order"}),
+        (None, "A/1", {"kind": "WorkflowRun", "workflowId": "A/1"}),
+    ],
+)
+def test_a_run_is_named_or_its_workflow_id_is(name: str | None, workflow_id: str | None, target: Any) -> None:
+    asked = Asked(
+        name=name,
+        workflow_id=workflow_id,
+        namespace=None,
+        cluster=None,
+        wait=True,
+        timeout="1s",
+        output=Output.TEXT,
+    )
+    assert asked.target == target
+
+
+def test_operations_are_shown_a_line_each() -> None:
+    made = {"name": "approve-1", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    refused = {"type": "Failed", "status": "True", "reason": "TargetNotFound", "message": "there is none"}
+    page = Page(
+        now=clock.now(), width=80, glyphs=ASCII, iso=True, program="perdure", context=None
+    )  # fmt: skip
+    lines = table(
+        [
+            {"metadata": made, "spec": {"target": {"kind": "WorkflowRun", "name": "order"}, "signal": {"name": "a"}}},
+            {
+                "metadata": made | {"name": "stop"},
+                "spec": {"target": {"kind": "WorkflowRun", "workflowId": "A 1"}, "cancel": {}},
+                "status": {"phase": "Failed", "workflowRun": "order", "conditions": [refused]},
+            },
+        ],
+        page,
+        namespaces=True,
+        wide=True,
+    )
+    assert [line.plain.split("  ")[0] for line in lines] == ["NAMESPACE", "shop", "shop"]
+    assert [part for part in lines[1].plain.split() if part != "-"] == [
+        "shop",
+        "approve-1",
+        "signal",
+        "WorkflowRun/order",
+        "Pending",
+        "2026-01-01T00:00:00Z",
+    ]
+    assert "workflow id A 1" in lines[2].plain
+    assert lines[2].plain.endswith("there is none")

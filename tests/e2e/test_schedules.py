@@ -131,6 +131,46 @@ def test_a_failure_is_handed_on_retried_and_pauses(namespace: Cluster) -> None:
     assert endings == {"", "-r2", "-r3"}
 
 
+def operation(namespace: Cluster, name: str, schedule_name: str, **request: Any) -> Json:
+    """The status of an Operation on a schedule, once it is answered."""
+    target = {"kind": "Schedule", "name": schedule_name}
+    namespace.apply(
+        {
+            "apiVersion": "perdure.dev/v1alpha1",
+            "kind": "Operation",
+            "metadata": {"name": name},
+            "spec": {"target": target, **request},
+        }
+    )
+
+    def answered() -> Json | None:
+        found: Json = (namespace.get("operation", name) or {}).get("status") or {}
+        return found if found.get("completionTime") else None
+
+    result: Json = namespace.wait(f"Operation {name} to be answered", answered)
+    return result
+
+
+def test_operations_pause_trigger_backfill_and_unpause(namespace: Cluster) -> None:
+    namespace.apply(schedule("asked", QUICK, cron=["0 * * * *"], successfulRunsHistoryLimit=100))
+    assert operation(namespace, "pause", "asked", pause={"reason": "a test"})["phase"] == "Complete"
+    assert "a test" in namespace.condition("schedule", "asked", "PausedByOperation")["message"]
+    triggered = operation(namespace, "trigger", "asked", trigger={})
+    assert triggered["phase"] == "Complete"
+    run = namespace.closed(triggered["result"]["workflowRun"])
+    assert run["phase"] == "Completed"
+    times = {"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-01T05:00:00Z"}
+    assert operation(namespace, "backfill", "asked", backfill=times)["phase"] == "Complete"
+    namespace.wait("six more runs", lambda: len(namespace.list("workflowruns")) == 7)
+    found = namespace.wait("all to end", lambda: (s := status(namespace, "asked")).get("active") == 0 and s)
+    assert found["counts"]["actions"] == 7
+    assert "lastScheduledTime" not in found
+    assert operation(namespace, "unpause", "asked", unpause={})["phase"] == "Complete"
+    namespace.condition("schedule", "asked", "NotPaused")
+    missing = operation(namespace, "missing", "nobody", trigger={})
+    assert (missing["phase"], missing["conditions"][0]["reason"]) == ("Failed", "TargetNotFound")
+
+
 def test_a_spec_that_cannot_be_followed_says_why_and_is_mended(namespace: Cluster) -> None:
     namespace.apply(schedule("wrong", QUICK, cron=["0 0 30 2 *"]))
     assert "40 years" in namespace.condition("schedule", "wrong", "NoMoreTimes")["message"]

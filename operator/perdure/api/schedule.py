@@ -61,6 +61,15 @@ class OverlapPolicy(StrEnum):
 class TemplateMetadata(SpecModel):
     """Labels and annotations of the runs."""
 
+    rules = tuple(
+        Rule(
+            f"`{field}` must not begin with `perdure.dev/`: those are the operator's own",
+            f"!has(self.{field}) || self.{field}.all(name, !name.startsWith('perdure.dev/'))",
+            lambda metadata, field=field: not any(name.startswith("perdure.dev/") for name in getattr(metadata, field)),
+        )
+        for field in ("labels", "annotations")
+    )
+
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=100)] = Field(
         default_factory=dict
     )

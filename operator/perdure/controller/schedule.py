@@ -16,8 +16,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+import pydantic
 
-from perdure.api.common import API_VERSION
+from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.retrypolicy import RetryPolicySpec, RetryRules
 from perdure.api.schedule import ScheduleSpec
@@ -36,7 +37,7 @@ from perdure.schedule.inputs import Answer, Outcome
 from perdure.schedule.retrying import Policy
 from perdure.schedule.runs import is_of, scheduled_run
 from perdure.schedule.state import Running, State, load_state
-from perdure.schedule.status import Problem, compose, unreadable
+from perdure.schedule.status import Problem, compose, not_ready
 from perdure.schedule.step import Rules, Transition, next_wake, step
 from perdure.schedule.times import Times
 
@@ -126,7 +127,8 @@ class Schedule:
             await self._read_again()
             if self._record.gone:
                 return now
-        if self._state is None and not await self._load(now):
+        changed = self._rules is None or self._rules[0] != self._generation
+        if (self._state is None or changed) and not await self._load(now):
             return None
         if self._state is not None:
             await self._make_runs(self._state, now)
@@ -166,13 +168,25 @@ class Schedule:
             self._state = load_state(status)
         except (msgspec.ValidationError, AttributeError) as error:
             message = f"`status.state` cannot be read: {error}; remove `status` to begin anew, or restore it"
-            status = unreadable(status, message, self._generation, now)
-            if status != self._record.status:
-                await self._record.write(status)
-                self._warn(EventReason.STATE_DAMAGED, message, "Load")
-            self._refuse_all(ConditionReason.STATE_DAMAGED, message)
+            await self._stand_still(Problem(ConditionReason.STATE_DAMAGED, message), EventReason.STATE_DAMAGED, now)
+            return False
+        try:
+            ScheduleSpec.parse(self._record.object["spec"])
+        except pydantic.ValidationError as error:
+            # The API server has taken it by other rules, of an earlier or a later version.
+            problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error)))
+            await self._stand_still(problem, EventReason.INVALID_SPEC, now)
+            self._state = None
             return False
         return True
+
+    async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
+        """Say why nothing can be done; once, not at each try."""
+        status = not_ready(self._record.status, problem, self._generation, now)
+        if status != self._record.status:
+            await self._record.write(status)
+            self._warn(reason, problem.message, "Load")
+        self._refuse_all(problem.reason, problem.message)
 
     async def _commit(self, rules: Rules, transition: Transition, problem: Problem | None, now: datetime) -> None:
         """Record the transition: one write, refused if anyone has written since."""

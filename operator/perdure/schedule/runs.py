@@ -76,15 +76,17 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
         # One of the same id may have run before; that somebody asks for another, or it failed, is reason enough.
         spec["workflowIdReusePolicy"] = "AllowDuplicate"
     own = template.get("metadata") or {}
+    # What ties runs together is the operator's: whoever writes a Schedule must not write it by way of the operator.
+    foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",
         "metadata": {
             "name": run.name,
             "namespace": meta["namespace"],
-            "labels": {**(own.get("labels") or {}), labels.SCHEDULE_LABEL: label_value(meta["name"])},
+            "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
             "annotations": {
-                **(own.get("annotations") or {}),
+                **foreign["annotations"],
                 labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
             },
             "ownerReferences": [
@@ -111,3 +113,7 @@ def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
         and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
         and any(owner["uid"] == schedule["metadata"]["uid"] for owner in owners)
     )
+
+
+def _without_ours(marks: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in marks.items() if not name.startswith(f"{labels.GROUP}/")}

@@ -81,14 +81,14 @@ def compose(
     return {key: value for key, value in status.items() if value is not None}
 
 
-def unreadable(old: dict[str, Any], message: str, generation: int, now: datetime) -> dict[str, Any]:
-    """The status of a schedule whose state cannot be read: as it is, and that it cannot."""
+def not_ready(old: dict[str, Any], problem: Problem, generation: int, now: datetime) -> dict[str, Any]:
+    """The status of a schedule whose state or spec cannot be read: as it is, and that it cannot."""
     conditions = set_condition(
         _read(old),
         ConditionType.READY,
         False,
-        ConditionReason.STATE_DAMAGED,
-        message,
+        problem.reason,
+        problem.message,
         now=now,
         observed_generation=generation,
     )

@@ -334,7 +334,8 @@ class _Pass:
             return False
         assert self._rules.times is not None
         first = run.first_started or run.started
-        due = next(self._rules.times.dues(state.cursor, self._rules.seed), None)
+        # Where there are no actions left, no next time comes.
+        due = next(self._rules.times.dues(state.cursor, self._rules.seed), None) if state.remaining != 0 else None
         decision = decide(
             self._rules.retry_policy,
             closed.failure or Failure(kind=FailureKind.SERVER),

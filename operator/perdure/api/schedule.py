@@ -58,17 +58,19 @@ class OverlapPolicy(StrEnum):
     """It starts; any number may be open."""
 
 
+def _foreign(field: str) -> Rule:
+    """What ties runs together stands under `perdure.dev/`: nobody writes that by way of the operator."""
+    return Rule(
+        f"`{field}` must not begin with `perdure.dev/`: those are the operator's own",
+        f"!has(self.{field}) || self.{field}.all(name, !name.startsWith('perdure.dev/'))",
+        lambda metadata: not any(name.startswith("perdure.dev/") for name in getattr(metadata, field)),
+    )
+
+
 class TemplateMetadata(SpecModel):
     """Labels and annotations of the runs."""
 
-    rules = tuple(
-        Rule(
-            f"`{field}` must not begin with `perdure.dev/`: those are the operator's own",
-            f"!has(self.{field}) || self.{field}.all(name, !name.startsWith('perdure.dev/'))",
-            lambda metadata, field=field: not any(name.startswith("perdure.dev/") for name in getattr(metadata, field)),
-        )
-        for field in ("labels", "annotations")
-    )
+    rules = (_foreign("labels"), _foreign("annotations"))
 
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=100)] = Field(
         default_factory=dict

@@ -311,9 +311,14 @@ class Schedule:
 
     async def _make_runs(self, state: State, now: datetime) -> None:
         """Make the runs that the committed state names and that are not known to exist."""
+        there = {entry.name: entry.uid for entry in self._peers.directory.of_schedule(self.uid)}
         for run in state.running:
             if run.run_id:
                 self._made.setdefault(run.name, run.run_id)
+            elif run.name in there and run.name not in self._made:
+                # Made by an operator that was killed before it wrote that: nobody else makes a run of ours by that name.
+                self._made[run.name] = there[run.name]
+                self._news.append(inp.RunMade(name=run.name, run_id=there[run.name]))
             if run.name not in self._made and not any(_about(each, run.name) for each in self._news):
                 await self._record.confirm()
                 await self._make(run, state, now)

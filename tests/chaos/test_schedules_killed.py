@@ -1,7 +1,8 @@
 """kill -9 of the operator, again and again, while schedules fire: each time leads to one run, and to one only.
 
-The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real. Every run is kept,
-and has its time in its name, so that what is there is all that was ever started. Set PERDURE_KILLS and PERDURE_SCHEDULES for a longer trial, PERDURE_SEED to repeat one.
+The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real. Every run is
+kept, and has its time in its name, so that what is there is all that was ever started. Set PERDURE_KILLS and
+PERDURE_SCHEDULES for a longer trial, PERDURE_SEED to repeat one.
 """
 
 import os
@@ -12,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.test_operator_killed import operator
 from kube import Cluster, Json
+from process import operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
 

@@ -24,7 +24,7 @@ def operator(cluster: Cluster, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as output:
         process = subprocess.Popen(program, env=environment, stdout=output, stderr=output)
     try:
-        cluster.wait("the operator to begin", lambda: process.poll() is not None or is_ready(port), seconds=60)
+        cluster.wait("the operator to begin", lambda: process.poll() is not None or is_ready(port), seconds=300)
         assert process.poll() is None, log.read_text()[-4000:]
         yield process
     finally:

@@ -60,26 +60,38 @@ def test_a_long_history_is_sealed_and_read_back_whole(namespace: Cluster, tmp_pa
 
 
 def test_what_is_done_to_segments_is_told_and_the_run_goes_on(namespace: Cluster) -> None:
-    namespace.start("hurt", naps(400))
+    loop = naps(120)["inline"]["steps"][0]
+    parts = [
+        [{**loop, "name": f"naps-{n}"}, {"name": f"go-{n}", "waitForSignal": {"name": f"go-{n}"}}] for n in range(3)
+    ]
+    namespace.start("hurt", {"inline": {"steps": [step for part in parts for step in part]}})
 
-    def sealed() -> list[Json]:
+    def sealed(count: int) -> list[Json]:
+        """All segments, once the run waits for the next word and has so many."""
         run = namespace.get("workflowrun", "hurt")
-        return namespace.segments(run) if run else []
+        found = namespace.segments(run) if run else []
+        return found if len(found) == count else []
 
-    (first, *_) = namespace.wait("a segment", sealed)
+    def go(part: int) -> None:
+        assert perdure(namespace, "signal", "hurt", "--name", f"go-{part}").returncode == 0
+
+    (first,) = namespace.wait("a segment", lambda: sealed(1))
     namespace("delete", "historysegment", "--all")
+    go(0)
     condition = namespace.condition("workflowrun", "hurt", "SegmentMissing")
     assert (condition["type"], condition["status"]) == ("HistoryTruncated", "True")
     assert "was deleted" in condition["message"]
     # Whoever puts something else in its place is found out too.
-    (other, *_) = namespace.wait("another segment", sealed)
+    (other,) = namespace.wait("another segment", lambda: sealed(1))
     forged = {key: other[key] for key in ("apiVersion", "kind", "spec")}
     metadata = {key: other["metadata"][key] for key in ("name", "ownerReferences")}
     forged["spec"]["events"][0]["eventTime"] = "2000-01-01T00:00:00Z"
     namespace("delete", "historysegment", other["metadata"]["name"])
     namespace.apply({**forged, "metadata": metadata})
+    go(1)
     condition = namespace.condition("workflowrun", "hurt", "SegmentChanged")
     assert other["metadata"]["name"] in condition["message"]
+    go(2)
     assert namespace.closed("hurt", seconds=300)["phase"] == "Completed"
     events = namespace.list("events.v1.events.k8s.io")
     assert [e["reason"] for e in events if e["regarding"]["name"] == "hurt"].count("HistoryTruncated") == 2

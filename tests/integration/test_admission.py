@@ -180,7 +180,7 @@ def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
         ("wfr", True, "NAME PHASE PROGRESS REASON STARTED COMPLETED SCHEDULE MESSAGE AGE"),
         ("wsch", False, "NAME SPEC ZONE PAUSED LAST NEXT ACTIVE AGE"),
         ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),
-        ("wop", False, "NAME TARGET NAME STATE REASON AGE"),
+        ("wop", False, "NAME VERB TARGET NAME WORKFLOW-ID PHASE REASON AGE"),
         ("dlt", False, "NAME RUN STEP ACTIVITY ATTEMPTS REDRIVEN AGE"),
         ("hseg", False, "NAME RUN INDEX FIRST LAST BYTES AGE"),
     ],

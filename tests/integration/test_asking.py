@@ -70,7 +70,7 @@ def test_a_signal_may_start_its_run(namespace: Cluster, perdure: Call) -> None:
 
 
 def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Cluster, perdure: Call) -> None:
-    namespace.start("order", {"workflow": {"name": "not-there"}})
+    namespace.start("order", {"workflow": {"name": "not-there"}, "startPaused": True, "startDelay": "1h"})
     namespace.condition("workflowrun", "order", "WorkflowNotFound")
     late = perdure("signal", "order", "--name", "approved", "--timeout", "1s")
     assert late.exit_code == 124

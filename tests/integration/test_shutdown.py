@@ -21,6 +21,10 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+WATCHES = 4
+"""Runs, Workflows, Operations and the pods of runs, in the one namespace."""
+
+
 def test_a_signal_ends_the_operator_without_waiting_for_tasks_that_hang(namespace: Cluster, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "operator.log"
     environment = {
@@ -43,7 +47,7 @@ def test_a_signal_ends_the_operator_without_waiting_for_tasks_that_hang(namespac
             except OSError:
                 return None
 
-        namespace.wait("its watches to run", lambda: log.read_text().count("Starting the watch-stream") == 3)
+        namespace.wait("its watches to run", lambda: log.read_text().count("Starting the watch-stream") == WATCHES)
         # A client that would keep its connection, as Prometheus does.
         kept = namespace.wait("the operator to be ready", ready)
         process.send_signal(signal.SIGTERM)

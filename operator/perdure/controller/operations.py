@@ -12,37 +12,29 @@ run is asked, and everybody behind waits for that, so that nobody overtakes.
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pydantic
 import structlog
 
-from perdure.api import labels
 from perdure.api.common import mistakes
-from perdure.api.conditions import Condition, set_condition
-from perdure.api.fields import format_time
-from perdure.api.names import started_name
-from perdure.api.operation import REQUESTS, Operation, OperationPhase, OperationSpec, Reset, TargetKind
-from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.rules import cel_name
+from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, TargetKind
+from perdure.api.reasons import ConditionReason
+from perdure.controller.answers import Answers, arrival, identity
 from perdure.controller.definitions import Definitions
-from perdure.controller.directory import Entry, entry_of
+from perdure.controller.directory import Entry
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.relations import Peers
 from perdure.controller.resetting import ResetRefusedError, reset
-from perdure.engine import inputs
+from perdure.controller.targets import HoldError, RefusedError, Runs, Targets, escaped
 from perdure.engine.step import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.requests import is_of_runs, request_of, run_to_start, start_signal_of, too_much
-from perdure.schedule.inputs import Answer as ScheduleAnswer
-from perdure.schedule.inputs import Request as ScheduleRequest
+from perdure.runtime.requests import is_of_runs, request_of, too_much
 from perdure.schedule.requests import request_of as schedule_request
 
 Key = tuple[str, ...]
@@ -60,39 +52,6 @@ _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
 _OVER = frozenset({_CLOSED.value, _NOT_FOUND.value})
 """Answers of a run that has ended before it could heed a request."""
-
-
-class Runs(Peers, Protocol):
-    """All runs of this operator."""
-
-    async def learned(self) -> None:
-        """Wait until every run that there was at the beginning is known."""
-        ...
-
-    async def hand(self, entry: Entry, request: inputs.Request, then: Any) -> None:
-        """Give a run a request, and return when it has it."""
-        ...
-
-    def withdraw(self, run_id: str, request_id: str) -> None:
-        """Take a request back; what the run has recorded stays done."""
-        ...
-
-    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
-        """Give a Schedule a request; its answer, once that is recorded."""
-        ...
-
-    def see(self, obj: api.Object) -> None:
-        """Take a run that was read as one that a watch tells of."""
-        ...
-
-
-class RefusedError(Exception):
-    """What is asked cannot be done, now or later; the message says why."""
-
-    def __init__(self, reason: ConditionReason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 @dataclass(slots=True)
@@ -122,7 +81,8 @@ class Operations:
         self._client = client
         self._runs = runs
         self._definitions = definitions
-        self._recorder = recorder
+        self._targets = Targets(client, runs)
+        self._answers = Answers(client, recorder)
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._asked: dict[str, _Asked] = {}
@@ -154,7 +114,7 @@ class Operations:
         elif done:
             self._queue.wake_at(_key("expiry", obj), _expiry(obj))
             self._have_forgotten(obj, datetime.fromisoformat(done))
-        else:
+        elif uid not in self._asked:  # what a run was handed, its answer takes further
             self._queue.wake(_target(obj))
 
     def _give_up(self, uid: str) -> None:
@@ -210,7 +170,7 @@ class Operations:
             except api.ConflictError:
                 self._queue.wake(key)  # somebody has changed it, or seen to it: look again
                 return
-            except _HoldError as held:
+            except HoldError as held:
                 self._hold(key, held)
                 return
             before = entry.uid if entry is not None else before
@@ -218,9 +178,9 @@ class Operations:
     async def _waiting(self, key: Key) -> list[api.Object]:
         """What waits for a target, in the order in which it was made. The list is consistent: nothing older is missing."""
         _, namespace, kind, by, which = key
-        chosen = f"spec.target.kind={kind},spec.target.{by}={_escaped(which)},{_WAITING}"
+        chosen = f"spec.target.kind={kind},spec.target.{by}={escaped(which)},{_WAITING}"
         found = await self._client.list_all(api.path(api.PERDURE, namespace, "operations"), fieldSelector=chosen)
-        return sorted((obj for obj in found if not obj["metadata"].get("deletionTimestamp")), key=_arrival)
+        return sorted((obj for obj in found if not obj["metadata"].get("deletionTimestamp")), key=arrival)
 
     async def _take_up(self, obj: api.Object, asked: _Asked | None, before: str) -> Entry | None:
         """Take up an Operation: the run that it asks; None if it was answered at once.
@@ -232,7 +192,7 @@ class Operations:
 
         Raises:
             NotFoundError, ConflictError: it was deleted, or has changed.
-            _HoldError: it has to wait, and what is behind it too.
+            HoldError: it has to wait, and what is behind it too.
         """
         uid = obj["metadata"]["uid"]
         try:
@@ -241,19 +201,19 @@ class Operations:
                 await self._ask_schedule(obj, spec)
                 return None
             if spec.reset is not None:
-                await self._reset(obj, spec, spec.reset, before)
+                await self._reset(obj, spec.reset, before)
                 return None
-            request = request_of(spec, uid, _identity(obj))
+            request = request_of(spec, uid, identity(obj))
             if (wrong := too_much(request)) is not None:
                 raise RefusedError(ConditionReason.PAYLOAD_TOO_LARGE, wrong)  # noqa: TRY301 (handled as what `_find` raises)
-            entry = await self._find(obj, request, again=asked is not None)
+            entry = await self._targets.find(obj, request, again=asked is not None)
         except RefusedError as error:
             self._asked.pop(uid, None)
             await self._finish(obj, Answer(ok=False, reason=error.reason.value, message=error.message), None)
             return None
         if before not in {"", entry.uid}:
-            raise _HoldError(until_answered=True)
-        obj = await self._note(obj, spec, entry)
+            raise HoldError(until_answered=True)
+        obj = await self._answers.note(obj, entry)
         asked = self._asked[uid] = _Asked(obj, entry)
         try:
             await self._runs.hand(entry, request, partial(self._take_answer, asked))
@@ -262,7 +222,7 @@ class Operations:
             raise
         return entry
 
-    def _hold(self, key: Key, held: "_HoldError") -> None:
+    def _hold(self, key: Key, held: "HoldError") -> None:
         if held.until_answered:
             self._held.add(key)
         else:
@@ -273,25 +233,25 @@ class Operations:
         if key in self._held:
             self._queue.wake(key)
 
-    async def _reset(self, obj: api.Object, spec: OperationSpec, wanted: Reset, before: str) -> None:
+    async def _reset(self, obj: api.Object, wanted: Reset, before: str) -> None:
         """Have a run reset; the new one is made here, and the rest is its own affair.
 
         Raises:
             RefusedError: it cannot be.
             NotFoundError, ConflictError: the Operation was deleted, or has changed.
-            _HoldError: what was asked before has to be answered first.
+            HoldError: what was asked before has to be answered first.
         """
         if before:
-            raise _HoldError(until_answered=True)
-        entry = await self._find(obj, None, again=False)
-        obj = await self._note(obj, spec, entry)
+            raise HoldError(until_answered=True)
+        entry = await self._targets.find(obj, None, again=False)
+        obj = await self._answers.note(obj, entry)
         try:
             run = await self._client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name))
         except api.NotFoundError:
             raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
         uid = obj["metadata"]["uid"]
         try:
-            made = await reset(self._client, self._definitions, run, wanted, request_id=uid, identity=_identity(obj))
+            made = await reset(self._client, self._definitions, run, wanted, request_id=uid, identity=identity(obj))
         except ResetRefusedError as error:
             raise RefusedError(error.reason, error.message) from error
         message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
@@ -307,117 +267,6 @@ class Operations:
         given = Answer(ok=answer.ok, reason=answer.reason, message=answer.message)
         await self._finish(obj, given, None, answer.result or None)
 
-    # Whom to ask
-
-    async def _find(self, obj: api.Object, request: inputs.Request | None, *, again: bool) -> Entry:
-        """The run that an Operation asks.
-
-        Raises:
-            RefusedError: there is none.
-            _HoldError: there will be one.
-        """
-        namespace, target, status = obj["metadata"]["namespace"], obj["spec"]["target"], obj.get("status") or {}
-        if status.get("runId") and not again:
-            entry = await self._named(namespace, status["workflowRun"])
-            if entry is None or entry.uid != status["runId"]:
-                raise RefusedError(_NOT_FOUND, f"WorkflowRun `{status['workflowRun']}` was deleted before it answered")
-            return entry
-        if "name" in target:
-            entry = await self._named(namespace, target["name"])
-            if entry is None:
-                raise RefusedError(_NOT_FOUND, f"there is no WorkflowRun `{target['name']}` in namespace `{namespace}`")
-            return entry
-        return await self._of_workflow(obj, target["workflowId"], request, again=again)
-
-    async def _of_workflow(
-        self, obj: api.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
-    ) -> Entry:
-        """The open run of a workflow id; else the newest that has closed, which answers for itself."""
-        namespace, directory = obj["metadata"]["namespace"], self._runs.directory
-        if directory.open_run(namespace, workflow_id) is None:
-            await self._look(namespace, workflow_id)
-        entry = directory.open_run(namespace, workflow_id)
-        if entry is not None:
-            return entry
-        known = directory.runs_of(namespace, workflow_id)
-        if any(each.successor for each in known):
-            raise _HoldError(until_answered=False)  # the next run of the chain is about to be made
-        if isinstance(request, inputs.SignalRequested) and "signalWithStart" in obj["spec"]:
-            return await self._start(obj, request, again=again)
-        newest = max(known, key=lambda each: (each.closed, each.uid), default=None)
-        if newest is None:
-            message = f"there is no run of workflow id `{workflow_id}` in namespace `{namespace}`"
-            raise RefusedError(_NOT_FOUND, message)
-        return newest
-
-    async def _start(self, obj: api.Object, signal: inputs.SignalRequested, *, again: bool) -> Entry:
-        """Make the run that a `signalWithStart` starts, or find it made."""
-        namespace, body = obj["metadata"]["namespace"], run_to_start(obj, signal)
-        name = body["metadata"]["name"]
-        try:
-            made = await self._client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
-        except api.AlreadyExistsError:
-            made = None
-        except (api.InvalidError, api.TooLargeError) as error:
-            raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
-        if made is not None:
-            self._runs.see(made)
-            return entry_of(made)
-        try:
-            made = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
-        except api.NotFoundError:
-            raise _HoldError(until_answered=False) from None
-        signal_of = start_signal_of(made)
-        if signal_of is None or signal_of.request_id != signal.request_id:
-            raise RefusedError(
-                ConditionReason.WORKFLOW_ID_IN_USE,
-                f"there is a WorkflowRun `{name}` already, which was not made for this",
-            )
-        if again:
-            failure = (made.get("status") or {}).get("failure") or {}
-            raise RefusedError(_CLOSED, f"`{name}`, which was started for it, has closed: {failure.get('message', '')}")
-        return entry_of(made)
-
-    async def _named(self, namespace: str, name: str) -> Entry | None:
-        try:
-            return entry_of(await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", name)))
-        except (api.NotFoundError, ValueError):
-            return None
-
-    async def _look(self, namespace: str, workflow_id: str) -> None:
-        """Read the runs of a workflow id: watches may lag. The id of a run that gives none is its name."""
-        url = api.path(api.PERDURE, namespace, "workflowruns")
-        for found in await self._client.list_all(url, fieldSelector=f"spec.workflowId={_escaped(workflow_id)}"):
-            self._runs.see(found)
-        try:
-            found = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", workflow_id))
-        except (api.NotFoundError, ValueError):
-            return
-        self._runs.see(found)
-
-    # What is written
-
-    async def _note(self, obj: api.Object, spec: OperationSpec, entry: Entry) -> api.Object:
-        """Write down which run is asked; the Operation as it is then.
-
-        Raises:
-            NotFoundError, ConflictError: it was deleted, or has changed.
-        """
-        status = obj.get("status") or {}
-        if status.get("runId") == entry.uid:
-            return obj
-        return await self._write(
-            obj,
-            {
-                "phase": OperationPhase.RUNNING.value,
-                "verb": cel_name(spec.request),
-                "arrival": _arrival(obj),
-                "workflowRun": entry.name,
-                "runId": entry.uid,
-                "startTime": status.get("startTime") or format_time(now()),
-            },
-        )
-
     def _take_answer(self, asked: _Asked, answer: Answer) -> None:
         asked.answer = answer
         self._queue.wake(_key("answer", asked.obj))
@@ -429,104 +278,14 @@ class Operations:
             return
         obj, answer, target = asked.obj, asked.answer, _target(asked.obj)
         if not answer.ok and answer.reason in _OVER and "workflowId" in obj["spec"]["target"]:
-            await self._look(asked.entry.namespace, asked.entry.workflow_id)
-            if self._goes_on(asked):
+            await self._targets.look(asked.entry.namespace, asked.entry.workflow_id)
+            if self._targets.goes_on(obj, asked.entry):
                 asked.again = True
                 self._queue.wake(target)
                 return
         await self._finish(obj, answer, asked.entry)
         self._asked.pop(key[3], None)
         self._go_on(target)
-
-    def _goes_on(self, asked: _Asked) -> bool:
-        """Whether there is, or will be, another run of the workflow id."""
-        directory, entry = self._runs.directory, asked.entry
-        following = directory.open_run(entry.namespace, entry.workflow_id)
-        known = directory.runs_of(entry.namespace, entry.workflow_id)
-        return (
-            "signalWithStart" in asked.obj["spec"]
-            or any(each.successor for each in known)
-            or (following is not None and following.uid != entry.uid)
-        )
-
-    async def _finish(
-        self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
-    ) -> None:
-        """Write the answer, unless it was written, or the Operation is gone."""
-        time = now()
-        kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
-        reason = ConditionReason.DONE.value if answer.ok else answer.reason
-        message = answer.message or (f"`{entry.name}` has recorded it" if answer.ok and entry is not None else "")
-        verb = _verb(obj)
-        while True:
-            meta, before = obj["metadata"], obj.get("status") or {}
-            conditions = [Condition.model_validate(each, by_alias=True) for each in before.get("conditions") or ()]
-            generation = meta.get("generation")
-            conditions = set_condition(
-                conditions, kind, True, reason, message, now=time, observed_generation=generation
-            )
-            written: dict[str, Any] = {
-                "phase": kind.value,
-                "verb": verb,
-                "conditions": [condition.dump() for condition in conditions],
-                "startTime": before.get("startTime") or format_time(time),
-                "completionTime": format_time(time),
-            }
-            told = result or (_result(obj, entry) if entry is not None else None)
-            if answer.ok and told:
-                written["result"] = told
-            try:
-                obj = await self._write(obj, written)
-                break
-            except api.ConflictError:
-                found = await self._fresh(meta)
-                if found is None:
-                    return
-                obj = found
-            except api.NotFoundError:
-                return
-        self._take(obj, deleted=False)
-        self._tell(obj, verb, answer, message, entry)
-
-    async def _fresh(self, meta: Mapping[str, Any]) -> api.Object | None:
-        """An Operation as it is now; None if it is gone, or was answered."""
-        try:
-            found = await self._client.get(api.path(api.PERDURE, meta["namespace"], "operations", meta["name"]))
-        except api.NotFoundError:
-            return None
-        over = found["metadata"]["uid"] != meta["uid"] or (found.get("status") or {}).get("completionTime")
-        return None if over else found
-
-    async def _write(self, obj: api.Object, changes: dict[str, Any]) -> api.Object:
-        """Change the status, if the Operation is as it was read; the Operation as it is then.
-
-        Raises:
-            NotFoundError, ConflictError: it was deleted, or has changed.
-        """
-        meta = obj["metadata"]
-        changes = {"observedGeneration": meta.get("generation"), **changes}
-        url = api.path(api.PERDURE, meta["namespace"], "operations", meta["name"], "status")
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": changes}
-        written = await self._client.merge(url, body)
-        return {**obj, "metadata": {**meta, **written["metadata"]}, "status": {**(obj.get("status") or {}), **changes}}
-
-    def _tell(self, obj: api.Object, verb: str, answer: Answer, message: str, entry: Entry | None) -> None:
-        meta = obj["metadata"]
-        metrics.OPERATIONS.labels(verb=verb, outcome="Complete" if answer.ok else "Failed").inc()
-        itself = {"apiVersion": labels.API_VERSION, "kind": "Operation", "metadata": meta}
-        run = entry and {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
-        about = {"apiVersion": labels.API_VERSION, "kind": "WorkflowRun", "metadata": run} if run else itself
-        related = {"apiVersion": labels.API_VERSION, "kind": "Operation", "namespace": meta["namespace"]}
-        related |= {"name": meta["name"], "uid": meta["uid"]}
-        note = f"Operation {meta['name']}: {verb}" + ("" if answer.ok else f": {answer.reason}: {message}")
-        self._recorder.record(
-            about,
-            kind="Normal" if answer.ok else "Warning",
-            reason=(EventReason.OPERATION_DONE if answer.ok else EventReason.OPERATION_FAILED).value,
-            note=note,
-            action=f"{verb[:1].upper()}{verb[1:]}",
-            related=related if run else None,
-        )
 
     async def _remove_expired(self, key: Key) -> None:
         _, namespace, name, uid = key
@@ -541,6 +300,14 @@ class Operations:
             self._queue.wake_at(key, _expiry(obj))
         else:
             await self._client.delete(url, uid=uid)
+
+    async def _finish(
+        self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
+    ) -> None:
+        """Have the answer written, unless it was, or the Operation is gone."""
+        written = await self._answers.finish(obj, answer, entry, result)
+        if written is not None:
+            self._take(written, deleted=False)
 
     # Sweeping
 
@@ -579,15 +346,6 @@ class Operations:
         return f"the watch of operations is dead: {self._missed} sweeps have found some, and it has told of none"
 
 
-class _HoldError(Exception):
-    """An Operation has to wait, and what was made after it for the same target too."""
-
-    def __init__(self, *, until_answered: bool) -> None:
-        """`until_answered`: what is before it has to be answered first; otherwise it is tried again in a moment."""
-        super().__init__()
-        self.until_answered = until_answered
-
-
 def _spec(obj: api.Object) -> OperationSpec:
     """What an Operation asks of a run.
 
@@ -602,30 +360,6 @@ def _spec(obj: api.Object) -> OperationSpec:
         message = f"this version of the operator does nothing with a {spec.target.kind} yet"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     return spec
-
-
-def _result(obj: api.Object, entry: Entry) -> dict[str, Any]:
-    result: dict[str, Any] = {"workflowRun": entry.name, "workflowId": entry.workflow_id, "runId": entry.uid}
-    if "signalWithStart" in obj["spec"]:
-        started = started_name(entry.workflow_id, obj["metadata"]["uid"])
-        result["started"] = entry.name == started
-    return result
-
-
-def _identity(obj: api.Object) -> str:
-    """Who asks, for the history of the run."""
-    return f"operation/{obj['metadata']['name']}"
-
-
-def _verb(obj: api.Object) -> str:
-    """What is asked, also of an Operation that cannot be read."""
-    return next((name for name in map(cel_name, REQUESTS) if name in obj["spec"]), "unknown")
-
-
-def _arrival(obj: api.Object) -> int:
-    """The place of an Operation in the order in which they were made: resourceVersions are numbers that grow (KEP-5504)."""
-    noted = (obj.get("status") or {}).get("arrival")
-    return int(obj["metadata"]["resourceVersion"] if noted is None else noted)
 
 
 def _target(obj: api.Object) -> Key:
@@ -643,8 +377,3 @@ def _expiry(obj: api.Object) -> datetime:
     """When an Operation that was answered is to be removed."""
     closed = datetime.fromisoformat(obj["status"]["completionTime"])
     return closed + timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))
-
-
-def _escaped(value: str) -> str:
-    """A value within a field selector (k8s.io/apimachinery/pkg/fields: EscapeValue)."""
-    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")

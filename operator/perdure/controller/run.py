@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import msgspec
+
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
@@ -51,6 +53,7 @@ from perdure.runtime.searching import search_marks
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
 _ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
+_PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
 _FIRST_CONFLICT_PAUSE = timedelta(milliseconds=5)
 
 
@@ -346,6 +349,9 @@ class Run:
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
         first = first_event(self.ref, spec, workflow_type, given, now, parent=parent, continues=continues)
+        idle = isinstance(self._decider, Idle)
+        # One that begins only to end waits for nothing.
+        first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
@@ -357,9 +363,9 @@ class Run:
             self._decider_now(),
             signals,
             requests=() if began_for is None or refused else (began_for.request,),
-            paused=spec.start_paused and continues is None,
+            paused=spec.start_paused and continues is None and not idle,
         )
-        asked = list(self._inbox) if isinstance(self._decider, Idle) else []
+        asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
         if asked:
             ended = step(transition.state, [each.request for each in asked], now, Idle())
             transition = replace(ended, events=(*transition.events, *ended.events))

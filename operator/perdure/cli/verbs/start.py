@@ -25,7 +25,7 @@ also 1 it ended in any other way, 124 it did not end in time.
 \b
 Examples:
   {program} start order-flow --input @order.json
-  {program} start order-flow --name order-42 -w A-1001 --wait --timeout 5m
+  {program} start order-flow --name order-42 --wait --timeout 5m
 """
 
 

@@ -74,6 +74,8 @@ def _of_paused(run: Run, page: Page) -> Iterator[Hint]:
 
 
 def _of_open(run: Run, page: Page) -> Iterator[Hint]:
+    if run.phase == "Paused":
+        yield "let it go on", page.perdure(run.namespace, "unpause", run.name)
     if run.undecided:
         yield (
             "what comes next cannot be decided, and is tried again; see what the operator says",

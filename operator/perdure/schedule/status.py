@@ -51,7 +51,7 @@ def compose(
         "paused": {"by": state.paused.by, "reason": state.paused.reason, "time": format_time(state.paused.time)}
         if state.paused
         else None,
-        "spec": rules.times.canonical().dump() if rules.times else old.get("spec"),
+        "spec": rules.times.canonical_json if rules.times else old.get("spec"),
         "lastScheduledTime": _time(state.last_scheduled),
         "nextScheduledTimes": [] if paused[0] else upcoming,
         "recentActions": [

@@ -17,6 +17,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
 
 from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
 from perdure.api.durations import format_duration
@@ -172,6 +174,11 @@ class Times:
             exclude=self._spec.exclude,
             time_zone=self.zone.name or "embedded",
         )
+
+    @cached_property
+    def canonical_json(self) -> dict[str, Any]:
+        """The same as a status has it; the same object each time, as each commit needs it."""
+        return self.canonical().dump()
 
     def summary(self) -> str:
         """The times in a few words."""

@@ -96,8 +96,9 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             return None if ready.is_set() else "the watches have not begun"
 
         async with health.serve(options.port, live=trouble, ready=not_ready):
-            # The work begins before kopf does: at its end, kopf waits for, and cancels, every task younger than itself.
-            work = asyncio.create_task(_work(manager, operations), name="work")
+            # The work begins before kopf does, with the tasks it is made of: at its end, kopf waits for, and cancels, every
+            # task younger than itself.
+            work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
             watches = asyncio.create_task(
                 kopf.operator(
                     registry=registry,
@@ -115,20 +116,14 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             gc.freeze()
             gc.set_threshold(100_000, 50, 100)
             try:
-                done, _ = await asyncio.wait({work, watches}, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
             finally:
-                for task in (work, watches):
+                for task in (*work, watches):
                     task.cancel()
-                await asyncio.gather(work, watches, return_exceptions=True)
+                await asyncio.gather(*work, watches, return_exceptions=True)
             log.info("Stopped")
-
-
-async def _work(manager: Manager, operations: Operations) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(manager.run())
-        group.create_task(operations.run())
 
 
 async def _main(options: Options, access: Access) -> None:

@@ -26,6 +26,12 @@ PARENT_ANNOTATION: Final = "perdure.dev/parent"
 CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 """Annotation on runs that continue or retry another, written by the operator: what they take over from it, JSON."""
 
+SCHEDULE_LABEL: Final = "perdure.dev/schedule"
+"""Label on runs that a Schedule has started: its name (cut with a hash where it exceeds 63 characters)."""
+
+SCHEDULED_BY_ANNOTATION: Final = "perdure.dev/scheduled-by"
+"""Annotation on runs that a Schedule has started: what they know of it, JSON; `schedule` in expressions."""
+
 START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
 """Annotation on runs that a `signalWithStart` Operation has started, written by the operator: the signal, JSON."""
 

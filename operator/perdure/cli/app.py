@@ -23,6 +23,7 @@ VERBS = {
     "operations": "perdure.cli.verbs.operations",
     "pause": "perdure.cli.verbs.pause",
     "replay": "perdure.cli.verbs.replay",
+    "schedule": "perdure.cli.verbs.schedule",
     "reset": "perdure.cli.verbs.reset",
     "retry": "perdure.cli.verbs.retry",
     "signal": "perdure.cli.verbs.signal",
@@ -82,11 +83,11 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         if not hasattr(module, "COMMANDS"):
             app.command(name, help=text, context_settings=settings)(_told(module.command))
             continue
-        group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
+        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
         group.callback()(_root)
-        for second, (command, told) in module.COMMANDS.items():
-            group.command(second, help=told.format(program=program), context_settings=settings)(_told(command))
-        app.add_typer(group, name=name)
+        for verb, (command, told) in module.COMMANDS.items():
+            group.command(verb, help=told.format(program=program), context_settings=settings)(_told(command))
+        app.add_typer(group, name=name, help=text)
     return app
 
 

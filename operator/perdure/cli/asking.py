@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -41,6 +41,7 @@ _WorkflowId = Annotated[
     str | None,
     typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
 ]
+ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
@@ -61,6 +62,8 @@ class Asked:
     wait: bool
     timeout: str
     output: Output
+    kind: str = "WorkflowRun"
+    """Kind of the target."""
 
     @property
     def target(self) -> Object:
@@ -72,10 +75,9 @@ class Asked:
         if (self.name is None) == (self.workflow_id is None):
             raise typer.BadParameter("name the run, or give --workflow-id; one of the two")
         which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
-        return {"kind": "WorkflowRun", **which}
+        return {"kind": self.kind, **which}
 
 
-_OF_WHOM = {"workflow_id": (_WorkflowId, None)}
 _HOW = {
     "namespace": (NamespaceOption, None),
     "wait": (_Wait, True),
@@ -83,11 +85,11 @@ _HOW = {
     "output": (OutputOption, Output.TEXT),
     "cluster": (ContextOption, None),
 }
-"""The options that every verb that asks has: before its own, and after them."""
+"""The options that every verb that asks has, after its own."""
 
 
 def asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a verb that asks: who calls it gives the options that all of them have, and it gets an `Asked`.
+    """Make a command of a verb that asks a run: who calls it gives the options that all of them have.
 
     Args:
         verb: Takes what typer hands to a verb, an `Asked`, and its own options by keyword.
@@ -95,24 +97,43 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
     Returns:
         The command.
     """
-    own = list(inspect.signature(verb, eval_str=True).parameters.values())[2:]
 
     @functools.wraps(verb)
     def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in (*_OF_WHOM, *_HOW)}
+        shared = {key: options.pop(key) for key in ("workflow_id", *_HOW)}
         verb(context, Asked(name=name, **shared), **options)
 
-    either, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    first = [
-        inspect.Parameter("context", either, annotation=typer.Context),
-        inspect.Parameter("name", either, annotation=_Target, default=None),
-    ]
-    of_whom, how = (
-        [inspect.Parameter(key, named, annotation=kind, default=default) for key, (kind, default) in options.items()]
-        for options in (_OF_WHOM, _HOW)
-    )
-    command.__signature__ = inspect.Signature([*first, *of_whom, *own, *how])  # type: ignore[attr-defined]
+    whom = [_parameter("name", _Target, None, first=True), _parameter("workflow_id", _WorkflowId, None)]
+    return _with_options(command, verb, whom)
+
+
+def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a verb that asks a Schedule, as `asking` does of one that asks a run."""
+
+    @functools.wraps(verb)
+    def command(context: typer.Context, name: str, **options: Any) -> None:
+        shared = {key: options.pop(key) for key in _HOW}
+        verb(context, Asked(kind="Schedule", name=name, workflow_id=None, **shared), **options)
+
+    return _with_options(command, verb, [_parameter("name", ScheduleName, first=True)])
+
+
+def _with_options(
+    command: Callable[..., None], verb: Callable[..., None], whom: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """Have typer see whom the command asks, the verb's own options, and how it is asked."""
+    own = list(inspect.signature(verb, eval_str=True).parameters.values())[2:]
+    how = [_parameter(key, kind, default) for key, (kind, default) in _HOW.items()]
+    context = _parameter("context", typer.Context, first=True)
+    command.__signature__ = inspect.Signature([context, *whom, *own, *how])  # type: ignore[attr-defined]
     return command
+
+
+def _parameter(
+    name: str, kind: Any, default: Any = inspect.Parameter.empty, *, first: bool = False
+) -> inspect.Parameter:
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, place, annotation=kind, default=default)
 
 
 def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+_LISTED_BY = {
+    "WorkflowRun": "list",
+    "Schedule": "schedule list",
+    "DeadLetter": "deadletters list",
+    "Operation": "operations",
+}
+"""The verbs that list objects of a kind."""
+
 GET_ONE = "set KUBECONFIG or --context, or bring a cluster up with `make cluster`"
 """How to get a cluster."""
 
@@ -52,6 +60,37 @@ class Cluster:
         """
         found: Object = await self._ask(self._client.get(self._path("workflowruns", name)), name)
         return found
+
+    async def schedule(self, name: str) -> Object:
+        """Read a Schedule.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, "Schedule")
+        return found
+
+    async def schedules(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all Schedules, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "schedules")
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def delete_schedule(self, name: str, *, orphan: bool) -> None:
+        """Delete a Schedule, with its runs unless they are to stay.
+
+        Raises:
+            CliError: there is none, or it may not be deleted.
+        """
+        found = await self.schedule(name)
+        how = "Orphan" if orphan else "Background"
+        await self._ask(
+            self._client.delete(self._path("schedules", name), uid=found["metadata"]["uid"], propagation=how), name
+        )
 
     async def runs(self, *, everywhere: bool = False, phase: str | None = None) -> list[Object]:
         """Read all WorkflowRuns, of the namespace or of all namespaces, or those of one phase.
@@ -191,7 +230,8 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
-            way = f"{self._program} list" if kind == "WorkflowRun" else f"kubectl get {kind.lower()}"
+            verb = _LISTED_BY.get(kind, "")
+            way = f"{self._program} {verb}" if verb else f"kubectl get {kind.lower()}"
             raise GoneError(
                 f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
                 f"`{way} -A`, and choose the namespace with -n"

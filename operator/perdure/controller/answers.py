@@ -76,8 +76,9 @@ class Answers:
                 "startTime": before.get("startTime") or format_time(time),
                 "completionTime": format_time(time),
             }
-            if answer.ok and entry is not None:
-                written["result"] = result or _result(obj, entry)
+            came = result or (_result(obj, entry) if entry is not None else None)
+            if answer.ok and came:
+                written["result"] = came
             try:
                 obj = await self._write(obj, written)
                 break

@@ -15,6 +15,7 @@ from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
+from perdure.schedule.runs import scheduled_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,19 @@ class Pointer:
 
 
 def scope_of(run: api.Object) -> RunScope:
-    """What expressions know as `run`. A reset changes nothing about it: what was decided by it is decided by it again."""
+    """What expressions know as `run` and `schedule`.
+
+    A reset changes nothing about it: what was decided by it is decided by it again.
+    """
     meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
+    schedule = scheduled_by(run)
     return RunScope(
         name=reset.original.name if reset else meta["name"],
         namespace=meta["namespace"],
         workflow_id=run["spec"].get("workflowId") or meta["name"],
         run_id=reset.original.run_id if reset else meta["uid"],
         attempt=continues.attempt if continues else 1,
+        schedule=schedule.scope() if schedule else {},
     )
 
 

@@ -7,7 +7,6 @@ what there is, once in a while, and hands on what no event has told of. That is 
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 
@@ -17,6 +16,7 @@ from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
 from perdure.controller.run import Run, Tools
+from perdure.controller.schedule import Schedule
 from perdure.engine import inputs
 from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.step import Answer
@@ -24,9 +24,11 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
 from perdure.runtime.deadletters import letter_of
+from perdure.schedule.inputs import Answer as ScheduleAnswer
+from perdure.schedule.inputs import Request as ScheduleRequest
 
 Key = tuple[str, ...]
-"""``("run", uid)``; ``("workflow", namespace, name)``;
+"""``("run", uid)``; ``("workflow", namespace, name)``; ``("schedule", uid)``;
 ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
 for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
 ``("letter", namespace, name)`` for a DeadLetter; ``("redrive", namespace, name)`` for an Operation that asks to re-drive one."""
@@ -34,6 +36,7 @@ for a closed run that is removed when its time is over; ``("policy", namespace, 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
 _ASK_AGAIN_SECONDS = 1.0
+_CLOCK_JUMP_SECONDS = 1.0
 _OPEN = "Running"
 _DEFAULT_TTL = 86_400
 """Seconds; the API server fills it in, so only an object from before that knows it not."""
@@ -50,12 +53,13 @@ class Manager:
         self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._orphans: dict[Key, api.Object] = {}
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._versions: dict[str, str] = {}
         self._checked: dict[str, int | None] = {}
         self._lagging: set[tuple[str, str]] = set()
-        self._missed = {"workflowruns": 0, "pods": 0}
+        self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
         tools.policies.changed = self._policies_changed
@@ -106,6 +110,28 @@ class Manager:
         for run in self._runs.values():
             if run.ref.namespace == namespace and run.observe_policies():
                 self._queue.wake(("run", run.ref.uid))
+        for schedule in self._schedules.values():
+            if schedule.namespace == namespace and schedule.waits_for_policy:
+                self._queue.wake(("schedule", schedule.uid))
+
+    def on_schedule(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a Schedule was seen, changed or deleted."""
+        self._missed["schedules"] = 0
+        self._take_schedule(obj, deleted=deleted)
+
+    def _take_schedule(self, obj: api.Object, *, deleted: bool = False) -> None:
+        uid = obj["metadata"]["uid"]
+        self._seen(obj, deleted=deleted)
+        schedule = self._schedules.get(uid)
+        if deleted or obj["metadata"].get("deletionTimestamp"):
+            if schedule is not None:
+                schedule.observe_gone()
+                self._queue.wake(("schedule", uid))
+        elif schedule is None:
+            self._schedules[uid] = Schedule(self._tools.client, self._tools.recorder, self, self._tools.policies, obj)
+            self._queue.wake(("schedule", uid))
+        elif schedule.observe(obj):
+            self._queue.wake(("schedule", uid))
 
     def _take_run(self, obj: api.Object, *, deleted: bool) -> None:
         uid = obj["metadata"]["uid"]
@@ -152,6 +178,8 @@ class Manager:
             before and after and (before.standing, before.successor) == (after.standing, after.successor)
         ):
             return
+        if known.schedule_uid in self._schedules:
+            self._queue.wake(("schedule", known.schedule_uid))
         parent = self._runs.get(known.parent_uid)
         if parent is not None:
             parent.observe_child(known.uid)
@@ -223,6 +251,37 @@ class Manager:
         if run is not None:
             run.forget(request_id)
 
+    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
+        """Give a Schedule a request; its answer, once that is recorded.
+
+        A request is dealt with once, by its id: whoever does not know the answer any more may ask again.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be looked for.
+        """
+        schedule = await self._schedule(namespace, name)
+        if schedule is None:
+            message = f"there is no Schedule `{name}` in namespace `{namespace}`"
+            return ScheduleAnswer(ok=False, reason="TargetNotFound", message=message)
+        answer: asyncio.Future[ScheduleAnswer] = asyncio.get_running_loop().create_future()
+        schedule.ask(request, lambda given: None if answer.done() else answer.set_result(given))
+        self._queue.wake(("schedule", schedule.uid))
+        return await answer
+
+    async def _schedule(self, namespace: str, name: str) -> Schedule | None:
+        """A Schedule by its name, also one that no watch has shown yet."""
+
+        def known() -> Schedule | None:
+            of_name = (s for s in self._schedules.values() if (s.namespace, s.name) == (namespace, name))
+            return next((schedule for schedule in of_name if not schedule.gone), None)
+
+        if known() is None:
+            try:
+                self._take_schedule(await self._tools.client.get(api.path(api.PERDURE, namespace, "schedules", name)))
+            except api.NotFoundError:
+                return None
+        return known()
+
     def _take_pod(self, obj: api.Object, *, deleted: bool) -> None:
         self._seen(obj, deleted=deleted)
         meta = obj["metadata"]
@@ -258,6 +317,9 @@ class Manager:
                         self.directory.put(obj)
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
                         self.on_policy(obj, deleted=False)
+                    # Their closed runs are theirs to remove.
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "schedules")):
+                        self._take_schedule(obj)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -277,6 +339,8 @@ class Manager:
                 await self._remove_expired(key)
             case ("workflow", namespace, name):
                 self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
+            case ("schedule", uid):
+                await self._advance_schedule(key)
             case ("policy", namespace, name):
                 await self._tools.policies.reconcile(namespace, name)
             case ("letter", namespace, name):
@@ -298,9 +362,27 @@ class Manager:
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._runs))
 
+    async def _advance_schedule(self, key: Key) -> None:
+        schedule = self._schedules.get(key[1])
+        if schedule is None:
+            return
+        wake = await schedule.advance()
+        if schedule.gone:
+            self._schedules.pop(key[1], None)
+            self._queue.forget(key)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.SCHEDULES_KNOWN.set(len(self._schedules))
+
     async def _remove_expired(self, key: Key) -> None:
-        """Remove a closed run whose time to be kept is over; its spec may have been given more time since."""
+        """Remove a closed run whose time to be kept is over; its spec may have been given more time since.
+
+        The runs of a Schedule are kept as long as its history limits say.
+        """
         _, namespace, name, uid = key
+        entry = self.directory.get(uid)
+        if entry is not None and entry.schedule_uid in self._schedules:
+            return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
         try:
             obj = await self._tools.client.get(url)
@@ -354,8 +436,14 @@ class Manager:
             self._versions[meta["uid"]] = meta["resourceVersion"]
 
     async def _sweep_for_ever(self) -> None:
+        ahead = _ahead()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            ahead, before = _ahead(), ahead
+            if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
+                self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
+                for uid in self._schedules:
+                    self._queue.wake(("schedule", uid))
             try:
                 await self.sweep()
             except (api.ApiError, *api.TRANSIENT) as error:
@@ -368,7 +456,7 @@ class Manager:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
         """
         client = self._tools.client
-        lagging: set[tuple[str, str]] = set()
+        before, self._lagging = self._lagging, set()
         there: set[str] = set()
         for namespace in self._namespaces:
             runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
@@ -376,32 +464,53 @@ class Manager:
             pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
             for obj in await client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
                 self.on_policy(obj, deleted=False)
-            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods))
-            for kind, found, take in (("workflowruns", runs, self._take_run), ("pods", pods, self._take_pod)):
-                late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
-                lagging.update(map(_mark, late))
-                missed = [obj for obj in late if _mark(obj) in self._lagging]
-                for obj in missed:
-                    take(obj, deleted=False)
-                if missed:
-                    self._missed[kind] += 1
-                    metrics.WATCH_LAG.inc(len(missed))
-                    self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
-        for uid, run in list(self._runs.items()):
-            if uid not in there and self._swept and uid in self._versions:
-                await self._drop_if_gone(uid, run)
-        self._lagging = lagging
+            schedules = await client.list_all(api.path(api.PERDURE, namespace, "schedules"))
+            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods, *schedules))
+            self._compare("workflowruns", runs, before, self._take_run)
+            self._compare("pods", pods, before, self._take_pod)
+            self._compare("schedules", schedules, before, self._take_schedule)
+        if self._swept:
+            await self._drop_what_is_gone(there)
         self._swept = True
 
-    async def _drop_if_gone(self, uid: str, run: Run) -> None:
-        url = api.path(api.PERDURE, run.ref.namespace, "workflowruns", run.ref.name)
+    def _compare(
+        self, kind: str, found: list[api.Object], before: set[tuple[str, str]], take: Callable[..., None]
+    ) -> None:
+        """Hand on what no watch has told of for two sweeps."""
+        late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
+        self._lagging.update(map(_mark, late))
+        missed = [obj for obj in late if _mark(obj) in before]
+        for obj in missed:
+            take(obj, deleted=False)
+        if missed:
+            self._missed[kind] += 1
+            metrics.WATCH_LAG.inc(len(missed))
+            self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
+
+    async def _drop_what_is_gone(self, there: set[str]) -> None:
+        """What was deleted unseen must not stay known for ever."""
+        for uid, run in list(self._runs.items()):
+            unseen = uid not in there and uid in self._versions
+            if unseen and await self._is_gone(run.ref.namespace, "workflowruns", run.ref.name, uid):
+                run.observe_gone()
+                self._queue.wake(("run", uid))
+        for uid, schedule in list(self._schedules.items()):
+            unseen = uid not in there and uid in self._versions
+            if unseen and await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
+                schedule.observe_gone()
+                self._queue.wake(("schedule", uid))
+        for entry in self.directory.all():  # a schedule waits for its runs
+            unseen = entry.uid not in there and entry.schedule_uid in self._schedules
+            if unseen and await self._is_gone(entry.namespace, "workflowruns", entry.name, entry.uid):
+                self.directory.drop(entry.uid)
+                self._queue.wake(("schedule", entry.schedule_uid))
+
+    async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:
-            found: dict[str, Any] | None = await self._tools.client.get(url)
+            found = await self._tools.client.get(api.path(api.PERDURE, namespace, plural, name))
         except api.NotFoundError:
-            found = None
-        if found is None or found["metadata"]["uid"] != uid:
-            run.observe_gone()
-            self._queue.wake(("run", uid))
+            return True
+        return bool(found["metadata"]["uid"] != uid)
 
     # Health
 
@@ -411,6 +520,11 @@ class Manager:
             if sweeps >= _DEAD_AFTER_SWEEPS:
                 return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
         return None
+
+
+def _ahead() -> float:
+    """Seconds that the wall clock is ahead of one that is never set."""
+    return now().timestamp() - asyncio.get_running_loop().time()
 
 
 def _owning_run(pod: api.Object) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ import pydantic
 import structlog
 
 from perdure.api.common import mistakes
-from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset
+from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.answers import Answers, arrival, identity
 from perdure.controller.deadletters import asks_for_redrive
@@ -36,6 +36,7 @@ from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.requests import is_of_runs, request_of, too_much
+from perdure.schedule.requests import request_of as schedule_request
 
 Key = tuple[str, ...]
 """``("target", namespace, kind, "name" or "workflowId", which)``: what is asked of one target. ``("answer", namespace, name,
@@ -199,6 +200,9 @@ class Operations:
         uid = obj["metadata"]["uid"]
         try:
             spec = _spec(obj)
+            if spec.target.kind is TargetKind.SCHEDULE:
+                await self._ask_schedule(obj, spec)
+                return None
             if spec.reset is not None:
                 await self._reset(obj, spec.reset, before)
                 return None
@@ -257,6 +261,14 @@ class Operations:
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
         done = Answer(ok=True, message=message)
         await self._finish(obj, done, entry, {**result, "eventId": made.event_id})
+
+    async def _ask_schedule(self, obj: api.Object, spec: OperationSpec) -> None:
+        """Ask a Schedule, and answer; it knows by the UID what it has heeded, so that asking again does no harm."""
+        meta, name = obj["metadata"], spec.target.name
+        assert name is not None
+        answer = await self._runs.ask_schedule(meta["namespace"], name, schedule_request(spec, meta["uid"]))
+        given = Answer(ok=answer.ok, reason=answer.reason, message=answer.message)
+        await self._finish(obj, given, None, answer.result or None)
 
     def _take_answer(self, asked: _Asked, answer: Answer) -> None:
         asked.answer = answer
@@ -347,7 +359,7 @@ def _spec(obj: api.Object) -> OperationSpec:
         spec = Operation.parse(obj).spec
     except pydantic.ValidationError as error:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
-    if not is_of_runs(spec):
+    if not is_of_runs(spec) and spec.target.kind is not TargetKind.SCHEDULE:
         message = f"this version of the operator does nothing with a {spec.target.kind} yet"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     return spec

@@ -143,8 +143,8 @@ class Relations:
         except api.NotFoundError:
             return []
         status = obj.get("status") or {}
-        failure = _failure(status)
-        if _has_successor(status):
+        failure = failure_in(status)
+        if has_successor(status):
             return []
         if failure is not None and failure.type == ALREADY_STARTED:
             return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
@@ -396,7 +396,7 @@ def _application(type_: str, message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type=str(type_), message=message, non_retryable=True)
 
 
-def _failure(status: dict[str, Any]) -> Failure | None:
+def failure_in(status: dict[str, Any]) -> Failure | None:
     """The failure of a closed run, as its last event has it."""
     events = (status.get("history") or {}).get("events") or []
     try:
@@ -405,7 +405,7 @@ def _failure(status: dict[str, Any]) -> Failure | None:
         return None
 
 
-def _has_successor(status: dict[str, Any]) -> bool:
+def has_successor(status: dict[str, Any]) -> bool:
     """Whether the run goes on in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
     return bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))

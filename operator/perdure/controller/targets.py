@@ -8,6 +8,8 @@ from perdure.controller.relations import Peers
 from perdure.engine import inputs
 from perdure.kube import client as api
 from perdure.runtime.requests import run_to_start, start_signal_of
+from perdure.schedule.inputs import Answer as ScheduleAnswer
+from perdure.schedule.inputs import Request as ScheduleRequest
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
@@ -30,6 +32,10 @@ class Runs(Peers, Protocol):
 
     def redrive(self, operation: api.Object) -> None:
         """Re-drive the DeadLetter that an Operation is about, and answer it."""
+        ...
+
+    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
+        """Give a Schedule a request; its answer, once that is recorded."""
         ...
 
     def see(self, obj: api.Object) -> None:

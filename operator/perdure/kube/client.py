@@ -139,9 +139,11 @@ class Client:
         """Replace an object; with a resourceVersion in it, only if it has not changed."""
         return await self._request("PUT", url, body=body)
 
-    async def delete(self, url: str, *, uid: str | None = None, grace_seconds: int | None = None) -> None:
+    async def delete(
+        self, url: str, *, uid: str | None = None, grace_seconds: int | None = None, propagation: str = "Background"
+    ) -> None:
         """Delete an object; with `uid`, only if it is still that one. One that is gone already is fine."""
-        options: Object = {"propagationPolicy": "Background"}
+        options: Object = {"propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:

@@ -69,6 +69,21 @@ def forget_circuit(namespace: str, policy: str) -> None:
             CIRCUITS.remove(namespace, policy, state)
 
 
+SCHEDULES_KNOWN = Gauge("perdure_schedules_known", "Schedules this operator holds in memory.", registry=REGISTRY)
+SCHEDULE_ACTIONS = Counter(
+    "perdure_schedule_actions",
+    "Times of schedules that were dealt with: Started, MissedCatchupWindow, OverlapSkipped, BufferDropped or Refused.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
+SCHEDULE_DELAY = Histogram(
+    "perdure_schedule_action_delay_seconds",
+    "How long after a run was due it was made; not of what waited for an earlier run.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
+    registry=REGISTRY,
+)
+
+
 def render() -> bytes:
     """All metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

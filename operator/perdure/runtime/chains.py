@@ -171,7 +171,8 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
             failure=ev.failure_of(closing),
             backoff=closing.new_run_backoff,
         )
-    return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run))
+    successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run))
+    return _as_scheduled(successor, run)
 
 
 def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
@@ -185,7 +186,7 @@ def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
     tie = continuation_of(run)
     body = _run(run["metadata"]["namespace"], name, _same_spec(run), parent_of(run), tie, _same_labels(run))
     body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
-    return body
+    return _as_scheduled(body, run)
 
 
 def _same_spec(run: KubeObject) -> dict[str, Any]:
@@ -224,6 +225,18 @@ def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
     if owners:
         changed["ownerReferences"] = owners
     return {"metadata": changed}
+
+
+def _as_scheduled(successor: KubeObject, run: KubeObject) -> KubeObject:
+    """Let a run belong to the Schedule that the one before belongs to."""
+    meta, new = run["metadata"], successor["metadata"]
+    scheduled_by = (meta.get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
+    if scheduled_by:
+        new["annotations"][labels.SCHEDULED_BY_ANNOTATION] = scheduled_by
+    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") == "Schedule"]
+    if owners:
+        new["ownerReferences"] = [*(new.get("ownerReferences") or ()), *owners]
+    return successor
 
 
 def is_child(obj: KubeObject, parent: RunRef, child: PendingChild) -> bool:

@@ -462,3 +462,12 @@ def test_what_cannot_be_followed_blocks_times_only() -> None:
     drive.edit()
     drive.until(T0 + 11 * M)
     assert drive.minutes() == [10, 11]
+
+
+def test_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:
+    drive = Drive(rules(overlapPolicy="CancelOther"))
+    drive.until(T0 + M)
+    drive.now = T0 + 2 * M
+    drive.advance(inp.Triggered(request_id="r", overlap_policy=OverlapPolicy.ALLOW_ALL))
+    assert [(run.start.by_time, run.cancel) for run in drive.state.running] == [(True, True), (False, True)]
+    assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]

@@ -13,6 +13,7 @@ import structlog
 from perdure.api import labels
 from perdure.controller import pods as attempts
 from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
 from perdure.controller.run import Run, Tools
@@ -31,7 +32,7 @@ Key = tuple[str, ...]
 """``("run", uid)``; ``("workflow", namespace, name)``; ``("schedule", uid)``;
 ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
 for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
-``("letter", namespace, name)`` for a DeadLetter; ``("redrive", namespace, name)`` for an Operation that asks to re-drive one."""
+``("letter", namespace, name)`` for a DeadLetter."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -101,10 +102,6 @@ class Manager:
         self._tools.policies.observe(obj, deleted=deleted)
         if not deleted:
             self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
-
-    def redrive(self, operation: api.Object) -> None:
-        """An Operation asks to re-drive a DeadLetter: do that, and answer it."""
-        self._queue.wake(("redrive", operation["metadata"]["namespace"], operation["metadata"]["name"]))
 
     def _policies_changed(self, namespace: str) -> None:
         for run in self._runs.values():
@@ -345,8 +342,6 @@ class Manager:
                 await self._tools.policies.reconcile(namespace, name)
             case ("letter", namespace, name):
                 await self._tools.letters.reconcile(namespace, name)
-            case ("redrive", namespace, name):
-                await self._tools.letters.answer(namespace, name)
 
     async def _advance(self, key: Key, uid: str) -> None:
         run = self._runs.get(uid)
@@ -384,17 +379,7 @@ class Manager:
         if entry is not None and entry.schedule_uid in self._schedules:
             return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
-        try:
-            obj = await self._tools.client.get(url)
-        except api.NotFoundError:
-            return
-        expiry = _expiry(obj)
-        if obj["metadata"]["uid"] != uid or expiry is None:
-            return
-        if expiry > now() or _has_chores(obj):
-            self._queue.wake_at(key, max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)))
-            return
-        await self._tools.client.delete(url, uid=uid)
+        self._queue.wake_at(key, await remove_expired(self._tools.client, url, uid, _over))
 
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
@@ -540,6 +525,12 @@ def _has_chores(run: api.Object) -> bool:
     """Whether a closed run has something left to do: children to close, a successor to make, a signal to give."""
     state = (run.get("status") or {}).get("state") or {}
     return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
+
+
+def _over(run: api.Object) -> datetime | None:
+    """When the time of a run is over; one with chores is looked at again a little later."""
+    expiry = _expiry(run)
+    return max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if expiry and _has_chores(run) else expiry
 
 
 def _expiry(run: api.Object) -> datetime | None:

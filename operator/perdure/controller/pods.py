@@ -176,10 +176,10 @@ class Pods:
         except (api.AlreadyExistsError, api.NotFoundError):
             return None
         except api.ApiError as error:
-            if error.status not in _REFUSED or any(words in error.message for words in _NO_REFUSAL):
-                if error.status in _REFUSED:
-                    return None
+            if error.status not in _REFUSED:
                 raise
+            if any(words in error.message for words in _NO_REFUSAL):
+                return None
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
 import structlog
@@ -27,9 +27,6 @@ from perdure.observe import metrics
 from perdure.runtime import circuits
 from perdure.runtime.circuits import Held
 from perdure.runtime.policies import policy_status
-
-if TYPE_CHECKING:
-    from perdure.kube.patch import Operation
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -191,13 +188,9 @@ class Policies:
                 )
                 if status == known.status:
                     return circuit
-                operations: list[Operation] = [
-                    {"op": "replace", "path": "/metadata/resourceVersion", "value": known.version},
-                    {"op": "add", "path": "/status", "value": status},
-                ]
-                url = api.path(api.PERDURE, namespace, "retrypolicies", name, "status")
+                url = api.path(api.PERDURE, namespace, "retrypolicies", name)
                 try:
-                    answer = await self._client.patch(url, operations)
+                    answer = await self._client.set_status(url, known.object, status)
                 except (api.ConflictError, api.NotFoundError):
                     metrics.CIRCUIT_CONFLICTS.inc()
                     await self._read(namespace, name)

@@ -209,10 +209,14 @@ class Relations:
         if state.start_successor and "successor" not in self._made:
             await self._make_successor(state, run, status)
 
+    def _is_taken_over(self, child: PendingChild) -> bool:
+        """Whether a child of the run that was reset goes on as this one's."""
+        children = self._peers.directory.children_of(self._run.uid)
+        return any(entry.initiated_event_id == child.initiated_event_id for entry in children)
+
     async def _make_child(self, child: PendingChild) -> None:
         key = f"child/{child.initiated_event_id}"
-        taken_over = (e.initiated_event_id for e in self._peers.directory.children_of(self._run.uid) if self._reset)
-        if key in self._made or child.initiated_event_id in taken_over:
+        if key in self._made or (self._reset and self._is_taken_over(child)):
             self._made.add(key)
             return
         body = child_run(self._run, child)

@@ -28,10 +28,11 @@ from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
 from perdure.controller.directory import Entry, Taken, Wait, entry_of
+from perdure.controller.errors import RefusedError
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
-from perdure.controller.resetting import ResetRefusedError, fork_of, since_fork, still_open
+from perdure.controller.resetting import fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
@@ -381,7 +382,7 @@ class Run:
             self._decider = Idle()
         except InvalidWorkflowError as error:
             self._decider = Refuser(str(error), error.type)
-        except ResetRefusedError as error:
+        except RefusedError as error:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
@@ -437,7 +438,7 @@ class Run:
         children are this one's, and the segments have the same names and the same events.
 
         Raises:
-            ResetRefusedError: it cannot be gone on from there.
+            RefusedError: it cannot be gone on from there.
             NotReadyError: the runs of the workflow id have to close first.
         """
         fork = await fork_of(
@@ -455,7 +456,7 @@ class Run:
         try:
             await self._segments.put(sealed)
         except ForeignSegmentError as error:
-            raise ResetRefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
+            raise RefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         event = fork.event(self.ref, reset, now)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.api.conditions import Condition, set_condition
+from perdure.api.conditions import read_conditions, set_condition
 from perdure.api.fields import format_time
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
@@ -156,7 +156,7 @@ def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
 
 def truncated(status: Status, damage: Damage, now: datetime) -> Status:
     """A status that says that the past of its run cannot be told any more, and why. Unchanged where it says so already."""
-    conditions = [Condition.model_validate(c, by_alias=True) for c in status["conditions"]]
+    conditions = read_conditions(status)
     kind = ConditionType.HISTORY_TRUNCATED
     generation = status["observedGeneration"]
     told = set_condition(conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation)
@@ -257,7 +257,7 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
-    conditions = [Condition.model_validate(c, by_alias=True) for c in old.get("conditions") or []]
+    conditions = read_conditions(old)
     for verdict in verdicts:
         conditions = set_condition(
             conditions,

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, entry_of
+from perdure.controller.errors import RefusedError
 from perdure.controller.relations import Peers
 from perdure.engine import inputs
 from perdure.kube import client as api
@@ -30,10 +31,6 @@ class Runs(Peers, Protocol):
         """Take a request back; what the run has recorded stays done."""
         ...
 
-    def redrive(self, operation: api.Object) -> None:
-        """Re-drive the DeadLetter that an Operation is about, and answer it."""
-        ...
-
     async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
         """Give a Schedule a request; its answer, once that is recorded."""
         ...
@@ -41,15 +38,6 @@ class Runs(Peers, Protocol):
     def see(self, obj: api.Object) -> None:
         """Take a run that was read as one that a watch tells of."""
         ...
-
-
-class RefusedError(Exception):
-    """What is asked cannot be done, now or later; the message says why."""
-
-    def __init__(self, reason: ConditionReason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 class HoldError(Exception):

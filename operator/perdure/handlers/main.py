@@ -91,7 +91,9 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             recorder=recorder,
         )
         manager = Manager(tools, namespaces=options.namespaces)
-        operations = Operations(client, manager, tools.definitions, tools.recorder, namespaces=options.namespaces)
+        operations = Operations(
+            client, manager, tools.definitions, tools.letters, tools.recorder, namespaces=options.namespaces
+        )
         registry = kopf.OperatorRegistry()
         login.register(registry, access)
         watch.register(registry, manager, operations)

@@ -171,6 +171,24 @@ class Client:
             headers={"Content-Type": "application/merge-patch+json", "Accept": _ONLY_METADATA},
         )
 
+    async def set_status(self, url: str, obj: Object, status: Object) -> Object:
+        """Replace the whole status of an object, if nobody has written since it was read; the answer is its metadata only.
+
+        Args:
+            url: Of the object.
+            obj: The object as it was read.
+            status: Its new status.
+
+        Raises:
+            ConflictError: somebody has.
+            NotFoundError: it was deleted.
+        """
+        operations = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        return await self.patch(f"{url}/status", operations)
+
     async def text(self, url: str, **query: str) -> str:
         """Read plain text, such as a pod's log."""
         async with self._session.get(f"{self._server}{url}", params=query, headers=self._authorization()) as response:

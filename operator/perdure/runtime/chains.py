@@ -93,17 +93,17 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 def parent_of(run: KubeObject) -> Parent | None:
     """The parent of a run; None for one that has none, or whose annotation is not ours."""
-    return _read(run, labels.PARENT_ANNOTATION, Parent)
+    return read_annotation(run, labels.PARENT_ANNOTATION, Parent)
 
 
 def continuation_of(run: KubeObject) -> Continuation | None:
     """What a run continues or retries; None for the first of a chain."""
-    return _read(run, labels.CONTINUES_ANNOTATION, Continuation)
+    return read_annotation(run, labels.CONTINUES_ANNOTATION, Continuation)
 
 
 def reset_of(run: KubeObject) -> Reset | None:
     """What a run begins with of another one; None for one that begins by itself."""
-    return _read(run, labels.RESET_ANNOTATION, Reset)
+    return read_annotation(run, labels.RESET_ANNOTATION, Reset)
 
 
 def first_run_id(run: KubeObject) -> str:
@@ -114,7 +114,8 @@ def first_run_id(run: KubeObject) -> str:
     return reset.lineage[0].run_id if reset is not None else str(run["metadata"]["uid"])
 
 
-def _read(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
+def read_annotation(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
+    """What an annotation of a run holds as JSON; None where there is none, or where it cannot be read."""
     text = (run["metadata"].get("annotations") or {}).get(key)
     if not text:
         return None

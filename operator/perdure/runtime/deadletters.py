@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.common import API_VERSION
-from perdure.api.conditions import Condition, set_condition
+from perdure.api.conditions import read_conditions, set_condition
 from perdure.api.durations import format_duration
 from perdure.api.fields import format_time
 from perdure.api.names import dead_letter_name, redrive_name
@@ -78,20 +78,15 @@ def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> 
     return {**given, **written, "retryPolicy": retry_policy_json(scheduled.retry_policy)}
 
 
-def redrive_run(letter: KubeObject, request_id: str) -> KubeObject | None:
+def redrive_run(letter: KubeObject, request_id: str) -> KubeObject:
     """The run that does the activity of a DeadLetter again; its name is a lock: there is one for each re-drive.
 
     Args:
-        letter: The DeadLetter, with a status that tells of all re-drives so far.
+        letter: The DeadLetter, one that there is no `refusal` for, with a status that tells of all re-drives so far.
         request_id: Who asks for it: the UID of an Operation.
-
-    Returns:
-        The WorkflowRun; None where the DeadLetter does not say what the activity was.
     """
     meta, spec = letter["metadata"], letter["spec"]
-    definition = spec.get("definition")
-    if not definition:
-        return None
+    definition = spec["definition"]
     call: dict[str, Any] = {"name": definition["name"]}
     given = {"input": spec["input"]} if spec.get("input") is not None else {}
     if given:
@@ -166,7 +161,7 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
         if not done and told.get("failure"):
             status["failure"] = told["failure"]
             message += f": {told['failure'].get('message', '')}"
-    conditions = [Condition.model_validate(c, by_alias=True) for c in before.get("conditions") or []]
+    conditions = read_conditions(before)
     conditions = set_condition(
         conditions,
         ConditionType.REDRIVEN,

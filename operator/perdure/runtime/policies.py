@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from perdure.api.conditions import Condition, set_condition
+from perdure.api.conditions import read_conditions, set_condition
 from perdure.api.durations import format_decimal_duration
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.retrypolicy import Circuit, CircuitState
@@ -66,7 +66,7 @@ def policy_status(
         mistakes: What is wrong with it, where it cannot be used.
         now: The time, for conditions that change.
     """
-    conditions = [Condition.model_validate(c, by_alias=True) for c in before.get("conditions") or []]
+    conditions = read_conditions(before)
 
     def say(kind: ConditionType, status: bool, reason: ConditionReason, message: str) -> None:
         nonlocal conditions

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from perdure.api.conditions import Condition, set_condition
+from perdure.api.conditions import read_conditions, set_condition
 from perdure.api.fields import format_time
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.schedule import PausedBy
@@ -84,7 +84,7 @@ def compose(
 def not_ready(old: dict[str, Any], problem: Problem, generation: int, now: datetime) -> dict[str, Any]:
     """The status of a schedule whose state or spec cannot be read: as it is, and that it cannot."""
     conditions = set_condition(
-        _read(old),
+        read_conditions(old),
         ConditionType.READY,
         False,
         problem.reason,
@@ -134,14 +134,10 @@ def _paused(rules: Rules, state: State) -> _Verdict:
 def _conditions(
     old: dict[str, Any], ready: _Verdict, paused: _Verdict, generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    conditions = _read(old)
+    conditions = read_conditions(old)
     for kind, (holds, reason, message) in ((ConditionType.READY, ready), (ConditionType.PAUSED, paused)):
         conditions = set_condition(conditions, kind, holds, reason, message, now=now, observed_generation=generation)
     return [each.dump() for each in conditions]
-
-
-def _read(old: dict[str, Any]) -> list[Condition]:
-    return [Condition.parse(each) for each in old.get("conditions") or ()]
 
 
 def _time(time: datetime | None) -> str | None:

@@ -495,10 +495,12 @@ class _Pass:
         self._keep(kept, start)
 
     def _cancel_other(self, start: Start, kept: list[Start]) -> None:
-        if self._fresh:
+        if not self._state.running:
             self._replace_fresh(start, kept)
             return
         self._set(running=tuple(replace(run, cancel=True) for run in self._state.running))
+        # What was triggered beside them a moment ago begins, and is in the way like them.
+        self._fresh = [replace(run, cancel=True) for run in self._fresh]
         for other in [o for o in kept if (o.policy or self._spec.overlap_policy) is OverlapPolicy.CANCEL_OTHER]:
             kept.remove(other)
             self._skip(other, kept)

@@ -148,4 +148,3 @@ def test_when_it_is_not_done_again() -> None:
     found = refusal(bare)
     assert found is not None
     assert found[0] is ConditionReason.NOT_SUPPORTED
-    assert redrive_run(bare | {"metadata": {"name": "x", "uid": "y", "namespace": "shop"}}, "op") is None

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image install test test-unit test-cluster test-temporal test-sdk lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image wheels install test test-unit test-cluster test-temporal test-sdk lint format generate clean
 
 # kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
 CLUSTER ?= kind
@@ -36,6 +36,9 @@ cluster-down: ## Remove that cluster, and with the last one every trace of it
 
 image: ## Build the project's image into build/perdure.tar
 	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar
+
+wheels: setup ## Build the wheel of perdure.activity, for images that run activities, into dist/
+	$(UV) build --quiet --wheel --out-dir dist packages/perdure-activity
 
 install: setup ## Install Perdure into the cluster
 	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py --install-only

@@ -1,7 +1,8 @@
 """`make quickstart`: from nothing to a finished workflow, and what happened on the way.
 
 An order goes through an example workflow. Half-way through its first activity the pod is killed, to see another one go on
-from the last heartbeat; its second activity fails twice by itself; and a durable sleep lies before the third.
+from the last heartbeat; its second activity fails twice by itself; and a durable sleep lies before the third. Beside it a
+schedule fires every ten seconds.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from deploy import IMAGE, Target, existing_cluster, install, kind_cluster
 
 EXAMPLE = "examples/order-flow"
 RUN = "order-1001"
+SCHEDULES = "examples/schedules"
+SCHEDULE = "counter"
 LEASE = f"{RUN}-2-1"
 """The Lease of the first attempt of the activity that the run's second event has scheduled; its pod has the same name."""
 
@@ -25,6 +28,8 @@ What to try next
   perdure describe {run}                     the same picture again, at any time
   perdure history {run} --detailed           every event with its attributes
   kubectl explain wfr.spec                       what a run can say
+  perdure schedule next -f {schedules}/schedules.yaml nightly --after 2027-03-26
+                                                 the nights around a change of clocks
   kubectl get wfr,pods                           runs, and the pods of failed attempts, kept for their logs
   kubectl -n perdure-system delete pod --all --force
                                                  kill the operator in the middle of a run: nothing is lost
@@ -46,6 +51,7 @@ def main() -> int:
         install(cache, target)
         if arguments.install_only:
             return 0
+        run_schedule(target)
         status = run_order(target)
     except ClusterError as error:
         say(f"Error: {error}")
@@ -58,6 +64,23 @@ def _target(cache: Cache) -> Target:
     if os.environ.get("CLUSTER") == "existing":
         return existing_cluster(cache, os.environ.get("IMAGE"))
     return kind_cluster(cache, os.environ.get("NAME", "perdure"))
+
+
+def run_schedule(target: Target) -> None:
+    """Begin a schedule that starts a run every ten seconds; meanwhile an order goes its way."""
+    with stage(f"kubectl apply -k {SCHEDULES}"):
+        target.run("kubectl", "delete", "schedule", SCHEDULE, "--ignore-not-found", "--wait")
+        target.run("kubectl", "apply", "-k", SCHEDULES)
+
+
+def show_schedule(target: Target) -> None:
+    """Show what the schedule has done, and end it."""
+    with stage(f"kubectl wait wsch/{SCHEDULE}: a run has left its result for the next"):
+        of_result = "--for=jsonpath={.status.lastCompletionResult.number}"
+        target.run("kubectl", "wait", f"wsch/{SCHEDULE}", of_result, "--timeout=2m")
+    print()
+    target.show(str(REPOSITORY / ".venv" / "bin" / "perdure"), "schedule", "describe", SCHEDULE)
+    target.run("kubectl", "delete", "-k", SCHEDULES)
 
 
 def run_order(target: Target) -> int:
@@ -79,7 +102,8 @@ def run_order(target: Target) -> int:
     target.show(perdure, "describe", RUN)
     print()
     target.show(perdure, "history", RUN)
-    print(NEXT.format(run=RUN, down=_how_to_remove(target), export=_how_to_find(target)))
+    show_schedule(target)
+    print(NEXT.format(run=RUN, schedules=SCHEDULES, down=_how_to_remove(target), export=_how_to_find(target)))
     return 0
 
 

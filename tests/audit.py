@@ -18,12 +18,12 @@ def audit_log() -> Path:
 
 
 def writes(namespace: str) -> Iterator[Entry]:
-    """Every write to objects of a namespace that the API server has answered."""
+    """Every write to objects of a namespace that the API server has answered; a dry-run writes nothing."""
     with audit_log().open() as lines:
         for line in lines:
             if f'"{namespace}"' in line:
                 entry: Entry = json.loads(line)
-                if entry["objectRef"].get("namespace") == namespace:
+                if entry["objectRef"].get("namespace") == namespace and "dryRun=" not in entry["requestURI"]:
                     yield entry
 
 

@@ -27,6 +27,7 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
+from perdure.schedule.runs import scheduled_by
 
 Json = dict[str, Any]
 
@@ -205,6 +206,7 @@ def check_history(run: Json) -> State:
         workflow_id=first.workflow_id,
         run_id=first.original_execution_run_id,
         attempt=first.attempt,
+        schedule=tie.scope() if (tie := scheduled_by(run)) else {},
     )
     interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
     folded = history.replay(events, interpreter)

@@ -211,7 +211,8 @@ def test_what_is_not_there_or_not_done_yet_is_answered_at_once(namespace: Cluste
         f"there is no WorkflowRun `none` in namespace `{namespace.namespace}`",
     )
     assert ask(namespace, "b", workflow_id("none"), signal={"name": "x"})[0] == "TargetNotFound"
-    for name, kind, verb in (("c", "Schedule", "trigger"), ("d", "Schedule", "pause"), ("e", "DeadLetter", "redrive")):
+    assert ask(namespace, "e", {"kind": "DeadLetter", "name": "x"}, redrive={})[0] == "TargetNotFound"
+    for name, kind, verb in (("c", "Schedule", "trigger"), ("d", "Schedule", "pause")):
         reason, message = ask(namespace, name, {"kind": kind, "name": "x"}, **{verb: {}})
         assert (reason, kind in message) == ("NotSupported", True)
 

@@ -10,11 +10,13 @@ from perdure.api.workflow import Activity
 from perdure.controller.attempts import Attempts
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.engine.inputs import AttemptLost
 from perdure.engine.state import PendingActivity, State
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings, RunRef
 
 pytestmark = pytest.mark.cluster
@@ -27,7 +29,13 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
     run = RunRef(namespace=namespace.namespace, name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-        found = Attempts(pods, run, lambda _note, _pod: None, lambda _note, _pod: None)
+        found = Attempts(
+            pods,
+            Policies(client, Recorder(client, instance="test")),
+            run,
+            lambda _note, _pod: None,
+            lambda _note, _pod: None,
+        )
         found.activities = {"work": Activity.parse(python("pass"))}
         yield found
 

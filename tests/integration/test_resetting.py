@@ -11,7 +11,8 @@ from perdure.api.names import reset_name
 from perdure.api.operation import Reset, ResetPoint
 from perdure.api.reasons import ConditionReason
 from perdure.controller.definitions import Definitions
-from perdure.controller.resetting import Made, ResetRefusedError, reset
+from perdure.controller.errors import RefusedError
+from perdure.controller.resetting import Made, reset
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.kube.access import find_access
@@ -141,13 +142,13 @@ async def test_a_point_at_which_nothing_is_decided_is_refused_and_others_are_nam
 ) -> None:
     namespace.start("waits", {"inline": {"steps": [nap("short", "1s"), nap("long", "1h")]}})
     event(namespace, "waits", ev.TimerStarted, 1)
-    with pytest.raises(ResetRefusedError, match="nothing is decided at event 2; choose event 1 or 3") as caught:
+    with pytest.raises(RefusedError, match="nothing is decided at event 2; choose event 1 or 3") as caught:
         await ask("waits", eventId=2)
     assert caught.value.reason is ConditionReason.RESET_POINT_NOT_FOUND
-    with pytest.raises(ResetRefusedError, match="choose event 3"):
+    with pytest.raises(RefusedError, match="choose event 3"):
         await ask("waits", eventId=99)
     assert (await ask("waits", to=ResetPoint.LAST_WORKFLOW_TASK)).event_id == 3
-    with pytest.raises(ResetRefusedError, match="not made by this reset"):
+    with pytest.raises(RefusedError, match="not made by this reset"):
         await _taken(namespace, ask)
 
 

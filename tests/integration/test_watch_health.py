@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 from kube import Cluster, run_manifest
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
@@ -27,11 +29,14 @@ pytestmark = pytest.mark.cluster
 @asynccontextmanager
 async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
     async with Client.open(find_access(), user_agent="perdure-test") as client:
+        recorder = Recorder(client, instance="test")
         tools = Tools(
             client=client,
             pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
             definitions=Definitions(client),
-            recorder=Recorder(client, instance="test"),
+            policies=Policies(client, recorder),
+            letters=DeadLetters(client, recorder),
+            recorder=recorder,
         )
         yield Manager(tools, namespaces=(cluster.namespace,))
 

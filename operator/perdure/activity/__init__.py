@@ -20,6 +20,7 @@ the result is printed.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._context import Info, current
@@ -27,7 +28,7 @@ from ._errors import ApplicationError, CancelledError, PayloadTooLargeError, Sup
 from ._run import complete, defn, fail, main, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "ApplicationError",
@@ -35,6 +36,7 @@ __all__ = [
     "Info",
     "PayloadTooLargeError",
     "SupersededError",
+    "auto_heartbeat",
     "cancelled",
     "complete",
     "defn",
@@ -97,6 +99,23 @@ def heartbeat(details: Any = None) -> None:
         context.heartbeats.beat(details)
 
 
+@contextmanager
+def auto_heartbeat() -> Iterator[None]:
+    """Have heartbeats sent in the background within a block, with the details that were given last.
+
+    That shows that the process is alive, not that it gets on. Whether it should stop, `cancelled` tells meanwhile.
+    """
+    heartbeats = current().heartbeats
+    if heartbeats is None:
+        yield
+        return
+    heartbeats.begin()
+    try:
+        yield
+    finally:
+        heartbeats.end()
+
+
 def cancelled() -> bool:
     """Tell whether the activity should stop, as far as heartbeats and signals have told.
 
@@ -104,3 +123,12 @@ def cancelled() -> bool:
         True if `heartbeat` has raised, or would raise, `CancelledError`, or SIGTERM came.
     """
     return current().cancelled() is not None
+
+
+def __getattr__(name: str) -> Any:
+    """What only tests want is imported when they ask for it."""
+    if name == "ActivityEnvironment":
+        from .testing import ActivityEnvironment  # noqa: PLC0415 - as it says
+
+        return ActivityEnvironment
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

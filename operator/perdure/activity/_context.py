@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +15,7 @@ from ._lease import Lease
 from ._payloads import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _DEFAULT_MESSAGE_LIMIT = 4095
 _DEFAULT_DETAILS_LIMIT = 16 * 1024
@@ -67,7 +69,12 @@ class Context:
         self._termination_log = get("PERDURE_TERMINATION_LOG") or ""
         timeout = self.info.heartbeat_timeout
         self.heartbeats = (
-            Heartbeats(Lease(environ), timeout.total_seconds() if timeout else None, self._details_limit)
+            Heartbeats(
+                Lease(environ),
+                timeout.total_seconds() if timeout else None,
+                self._details_limit,
+                earlier_details=lambda: self.payload_text("PERDURE_LAST_HEARTBEAT_DETAILS"),
+            )
             if get("PERDURE_LEASE")
             else None
         )
@@ -76,6 +83,11 @@ class Context:
         self._on_lease = False
 
     def payload(self, name: str) -> Any:
+        """Read what the operator passed."""
+        text = self.payload_text(name)
+        return None if text is None else decode(text)
+
+    def payload_text(self, name: str) -> str | None:
         """Read what the operator passed: from the environment, or from a file where it is too long for that."""
         text = self._environ.get(name)
         if text is None:
@@ -84,7 +96,7 @@ class Context:
                 return None
             with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms to import
                 text = file.read()
-        return decode(text) if text.strip() else None
+        return text if text.strip() else None
 
     def cancelled(self) -> str | None:
         """Tell why the attempt should stop; None where it should not."""
@@ -120,11 +132,29 @@ def _duration(seconds: str | None) -> timedelta | None:
 
 
 _current: Context | None = None
+_entered: list[Context] = []
+"""Of environments for tests, the innermost last: for threads, which inherit no context variable."""
+_scope: ContextVar[Context] = ContextVar("perdure_activity")
+
+
+@contextmanager
+def entered(context: Context) -> Iterator[None]:
+    """Have another context than the process's own within a block, also in threads that it starts."""
+    token = _scope.set(context)
+    _entered.append(context)
+    try:
+        yield
+    finally:
+        _entered.remove(context)
+        _scope.reset(token)
 
 
 def current() -> Context:
     """Give the context of this process, read when it is first asked for."""
     global _current  # noqa: PLW0603 - one process is one attempt
+    scoped = _scope.get(None) or (_entered[-1] if _entered else None)
+    if scoped is not None:
+        return scoped
     if _current is None:
         _current = Context(os.environ)
     return _current

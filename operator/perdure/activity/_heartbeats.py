@@ -10,6 +10,7 @@ a pause are sent all the same.
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ class Heartbeats:
         timeout: float | None,
         details_limit: int,
         *,
+        earlier_details: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -70,6 +72,7 @@ class Heartbeats:
             lease: The attempt's Lease.
             timeout: The heartbeat timeout in seconds; None where there is none.
             details_limit: Bytes that details may have.
+            earlier_details: What an earlier attempt left, JSON; sent along by itself until there are newer ones.
             clock: Seconds since some time, for pauses.
             wall_clock: Nanoseconds since the epoch, for what is written.
         """
@@ -80,6 +83,9 @@ class Heartbeats:
         self._grace = max(timeout or 0.0, _GRACE)
         self._details_limit = details_limit
         self._lease = lease
+        self._earlier_details = earlier_details
+        self.on_stop: Callable[[], object] | None = None
+        """Called once, in whatever thread learns that the attempt should stop."""
         self._clock = clock
         self._wall_clock = wall_clock
         self._changed = threading.Condition(threading.Lock())
@@ -97,6 +103,22 @@ class Heartbeats:
         self._cancel_told = False
         self._superseded: str | None = None
         self._refused_details: str | None = None
+        self._by_itself = 0
+        self._stop_told = False
+
+    def begin(self) -> None:
+        """Heartbeat without being called, with the details that were given last, until as many `end`s."""
+        with self._changed:
+            self._by_itself += 1
+            if self._sent_details is None and self._newest is None:
+                self._sent_details = self._earlier_details()
+            self._start_thread()
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """No longer do that."""
+        with self._changed:
+            self._by_itself -= 1
 
     def beat(self, details: Any) -> None:
         """Record a heartbeat, and send it if it is due."""
@@ -113,7 +135,7 @@ class Heartbeats:
                 self._newest = (micro_time(self._wall_clock()), text)
             # While sending fails it is left to the thread, so that an outage does not slow the activity down.
             due = self._newest is not None and self._failures == 0 and self._due_at() <= self._clock()
-        if due:
+        if due and not _in_event_loop():
             self._send()
         with self._changed:
             if self._newest is not None:
@@ -141,6 +163,7 @@ class Heartbeats:
     def flush(self, timeout: float) -> None:
         """Try once to send what is waiting: the next attempt may want the details."""
         with self._changed:
+            self._by_itself = 0
             waiting = self._newest is not None and self._superseded is None
         if waiting:
             self._send(timeout)
@@ -213,9 +236,17 @@ class Heartbeats:
             except LeaseError as error:
                 with self._changed:
                     self._note_failure(error)
-                return
-            with self._changed:
-                self._note_success(newest, answer)
+            else:
+                with self._changed:
+                    self._note_success(newest, answer)
+        self._tell_stop()
+
+    def _tell_stop(self) -> None:
+        with self._changed:
+            told = self._stop_told or (self._superseded is None and self._cancelled is None)
+            self._stop_told |= not told
+        if not told and self.on_stop is not None:
+            self.on_stop()
 
     def _note_success(self, sent: tuple[str, str | None], answer: dict[str, Any]) -> None:
         self._sent_at = self._clock()
@@ -256,8 +287,36 @@ class Heartbeats:
             with self._changed:
                 if self._superseded is not None:
                     return
-                pause = None if self._newest is None else self._due_at() - self._clock()
+                if self._newest is None and self._by_itself:
+                    self._renew()
+                pause = self._pause() if self._newest is None else self._due_at() - self._clock()
                 if pause is None or pause > 0:
                     self._changed.wait(pause)
                     continue
             self._send()
+
+    def _pause(self) -> float | None:
+        """How long until there is a heartbeat to send by itself; None: until somebody calls."""
+        if not self._by_itself or self._sent_at is None:
+            return None
+        return max(self._sent_at + self._interval - self._clock(), 0.001)
+
+    def _renew(self) -> None:
+        """Heartbeat by itself, if the last one is long enough ago."""
+        now = self._clock()
+        if self._sent_at is None or self._sent_at + self._interval <= now:
+            if self._first_try is None:
+                self._first_try = now
+            self._newest = (micro_time(self._wall_clock()), self._sent_details)
+
+
+def _in_event_loop() -> bool:
+    """Whether the caller must not block: an event loop runs in its thread, and the heartbeat is left to ours."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

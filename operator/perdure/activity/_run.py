@@ -18,18 +18,22 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 _registered: dict[str, Callable[..., Any]] = {}
+_beating: set[Callable[..., Any]] = set()
 
 
 @overload
 def defn(function: Function, /) -> Function: ...
 @overload
-def defn(*, name: str) -> Callable[[Function], Function]: ...
-def defn(function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+def defn(*, name: str | None = None, auto_heartbeat: bool = False) -> Callable[[Function], Function]: ...
+def defn(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, auto_heartbeat: bool = False
+) -> Any:
     """Register a function as an activity, for `main()`.
 
     Args:
         function: The function, where the decorator is used without parentheses.
         name: Name of the activity in its Workflow. Default: the function's, with dashes for underscores.
+        auto_heartbeat: Whether heartbeats are sent by themselves while it runs; see `run`.
 
     Returns:
         The function, unchanged.
@@ -37,6 +41,8 @@ def defn(function: Callable[..., Any] | None = None, /, *, name: str | None = No
 
     def register(decorated: Function) -> Function:
         _registered[name or decorated.__name__] = decorated
+        if auto_heartbeat:
+            _beating.add(decorated)
         return decorated
 
     return register if function is None else register(function)
@@ -58,20 +64,25 @@ def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn
             type="ActivityNotFound",
             non_retryable=True,
         )
-    run(function)
+    run(function, auto_heartbeat=function in _beating)
 
 
-def run(function: Callable[..., Any]) -> NoReturn:
+def run(function: Callable[..., Any], *, auto_heartbeat: bool = False) -> NoReturn:
     """Run a function as the activity, and end the process.
 
     The function is called with the input (or with nothing, if it takes nothing); a coroutine function is run in an event
     loop. What it returns is the result. What it raises becomes the failure, and the process exits with 1. SIGTERM raises
     `CancelledError` in the main thread; in a coroutine function, its task is cancelled.
 
+    With `auto_heartbeat`, heartbeats are sent in the background as long as the process lives, with the details that were given
+    last; a request to cancel then raises `CancelledError` in the main thread, as SIGTERM does. That shows that the process is
+    alive, not that it gets on: where work can hang, call `heartbeat` instead.
+
     Args:
         function: The activity.
+        auto_heartbeat: Whether heartbeats are sent by themselves.
     """
-    sys.exit(_run(function, current()))
+    sys.exit(_run(function, current(), auto_heartbeat=auto_heartbeat))
 
 
 def complete(result: Any = None) -> None:
@@ -116,12 +127,15 @@ def _plain(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _run(function: Callable[..., Any], context: Context) -> int:
+def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool = False) -> int:
     """Run the function and report; gives the exit code."""
     stopper = _Stopper(context)
     try:
         with stopper:
-            argument = (context.payload("PERDURE_INPUT"),) if _takes_input(function) else ()
+            if auto_heartbeat and context.heartbeats is not None:
+                stopper.interrupts = True
+                context.heartbeats.begin()
+            argument = (context.payload("PERDURE_INPUT"),) if takes_input(function) else ()
             result = function(*argument)
             if hasattr(result, "__await__"):
                 result = _await(result, context, stopper)
@@ -148,18 +162,23 @@ class _Stopper:
         self._raise = False
         self.cancel: Callable[[], object] | None = None
         """How to stop a function that runs in an event loop, where raising would hit the loop."""
+        self.interrupts = False
+        """Whether a request to cancel interrupts a function that may never ask for it."""
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self._raise = True
             signal.signal(signal.SIGTERM, self._stop)
+        if self._context.heartbeats is not None:
+            self._context.heartbeats.on_stop = self._told
 
     def __exit__(self, *_: object) -> None:
         self._raise = False
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         first = self._context.told_to_stop is None
-        self._context.told_to_stop = "the process was told to end (SIGTERM)"
+        reason = self._context.cancelled() if first else None
+        self._context.told_to_stop = reason or "the process was told to end (SIGTERM)"
         if not first or not self._raise:
             return
         if self.cancel is not None:
@@ -167,8 +186,18 @@ class _Stopper:
         else:
             raise CancelledError(self._context.told_to_stop)
 
+    def _told(self) -> None:
+        """A heartbeat's answer says that the attempt should stop. Called in any thread."""
+        if not self._raise:
+            return
+        if self.cancel is not None:
+            self.cancel()
+        elif self.interrupts:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)  # it also ends a blocking call
 
-def _takes_input(function: Callable[..., Any]) -> bool:
+
+def takes_input(function: Callable[..., Any]) -> bool:
+    """Tell whether a function wants the input."""
     import inspect  # noqa: PLC0415 - 10 ms that scripts without `run` need not pay
 
     try:
@@ -188,8 +217,9 @@ def _await(coroutine: Any, context: Context, stopper: _Stopper) -> Any:
         try:
             return await task
         except asyncio.CancelledError:
-            if context.told_to_stop is None:
+            reason = context.cancelled()
+            if reason is None:
                 raise
-            raise CancelledError(context.told_to_stop) from None
+            raise CancelledError(reason) from None
 
     return asyncio.run(supervise())

@@ -1,9 +1,9 @@
 """Conditions: what is true of an object, why, and since when."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -56,6 +56,11 @@ class Condition(StatusModel):
 
 Conditions = Annotated[list[Condition], map_list("type", 16)]
 """The conditions of an object, each type once."""
+
+
+def read_conditions(status: Mapping[str, Any]) -> list[Condition]:
+    """The conditions in a status as the API server has it; none where it has none yet."""
+    return [Condition.model_validate(each, by_alias=True) for each in status.get("conditions") or ()]
 
 
 def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:

@@ -29,6 +29,12 @@ CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 START_ANNOTATION: Final = "perdure.dev/start"
 """Annotation on runs that a Temporal client or workflow has started: what it said beside the spec, JSON."""
 
+SCHEDULE_LABEL: Final = "perdure.dev/schedule"
+"""Label on runs that a Schedule has started: its name (cut with a hash where it exceeds 63 characters)."""
+
+SCHEDULED_BY_ANNOTATION: Final = "perdure.dev/scheduled-by"
+"""Annotation on runs that a Schedule has started: what they know of it, JSON; `schedule` in expressions."""
+
 START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
 """Annotation on runs that a `signalWithStart` Operation has started, written by the operator: the signal, JSON."""
 
@@ -59,6 +65,9 @@ INPUT_ANNOTATION: Final = "perdure.dev/input"
 LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the heartbeat details an earlier attempt left, JSON; absent where there are none."""
 
+POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
+"""Annotation on pods: what becomes of them after success and failure, as `Delete/Keep`; absent where that is the default."""
+
 HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/heartbeat-details"
 """Annotation on Leases, written by the pod: details of the last heartbeat, JSON."""
 
@@ -67,6 +76,15 @@ RESULT_ANNOTATION: Final = "perdure.dev/result"
 
 CANCEL_REQUESTED_ANNOTATION: Final = "perdure.dev/cancel-requested"
 """Annotation on Leases, written by the operator: the reason for which the attempt should stop."""
+
+DEAD_LETTER_LABEL: Final = "perdure.dev/dead-letter-id"
+"""Label on runs that re-drive a DeadLetter: its UID."""
+
+DEAD_LETTER_ANNOTATION: Final = "perdure.dev/dead-letter"
+"""Annotation on runs that re-drive a DeadLetter: its name."""
+
+REQUEST_ANNOTATION: Final = "perdure.dev/requested-by"
+"""Annotation on runs that an Operation has asked for: its UID."""
 
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""

@@ -102,6 +102,16 @@ def successor_name(name: str, uid: str) -> str:
     return _numbered(root, f"-{count}-{_digest(uid)[:6]}")
 
 
+def dead_letter_name(run: str, uid: str, event_id: int) -> str:
+    """Name a DeadLetter: ``<run>-<event>-<hash>``; the hash of the run's UID tells runs of one name apart."""
+    return _numbered(run, f"-{event_id}-{_digest(uid)[:6]}")
+
+
+def redrive_name(letter: str, number: int) -> str:
+    """Name the run of the `number`-th re-drive of a DeadLetter: ``<letter>-redrive-<number>``."""
+    return _numbered(letter, f"-redrive-{number}")
+
+
 def started_name(workflow_id: str, operation_uid: str) -> str:
     """Name the run that an Operation starts: ``<what a name can hold of the workflow id>-<hash>``.
 

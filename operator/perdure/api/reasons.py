@@ -193,6 +193,9 @@ class ConditionReason(StrEnum):
     RESET_POINT_NOT_FOUND = "ResetPointNotFound"
     """The history has no such event, or not one that a run can be reset to."""
 
+    OVERLAP_SKIPPED = "OverlapSkipped"
+    """Nothing was started: an earlier run of the Schedule is open, and the overlap policy starts no other beside it."""
+
     NOT_SUPPORTED = "NotSupported"
     """This version of the operator does not do that."""
 
@@ -311,7 +314,10 @@ class EventReason(StrEnum):
     """A Schedule has started a run."""
 
     RUN_SKIPPED = "RunSkipped"
-    """A Schedule has not started a run, because an earlier one is open."""
+    """A Schedule has not started a run, because an earlier one is open. Told once for each; `status.counts` has all."""
+
+    RUN_REFUSED = "RunRefused"
+    """A Schedule has not started a run, because the API server does not take it."""
 
     CATCHUP_WINDOW_MISSED = "CatchupWindowMissed"
     """Times of a Schedule have passed while the operator was down, and are too old to be started now."""
@@ -332,6 +338,9 @@ class EventReason(StrEnum):
 
     CIRCUIT_OPENED = "CircuitOpened"
     """Too many attempts failed in a row; a circuit breaker holds further ones back."""
+
+    CIRCUIT_HALF_OPENED = "CircuitHalfOpened"
+    """A circuit breaker lets one attempt at a time through, to see whether it succeeds."""
 
     CIRCUIT_CLOSED = "CircuitClosed"
     """A circuit breaker lets attempts through again."""

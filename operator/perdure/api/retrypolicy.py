@@ -8,7 +8,7 @@ from pydantic import Field
 
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import MILLISECOND, DecimalDuration, Duration, PositiveDuration, not_longer_cel
+from perdure.api.durations import MILLISECOND, DecimalDuration, PositiveDuration, not_longer_cel
 from perdure.api.fields import Count, FailureTypeName, Large, Positive, ResourceName, Time, atomic_list, set_list
 from perdure.api.rules import Rule, exactly_one_of
 
@@ -167,7 +167,14 @@ class Circuit(StatusModel):
     """While Open: when the next attempt is let through."""
 
     trial: Annotated[str, Field(max_length=512)] | None = None
-    """While HalfOpen: the attempt that was let through and has not answered yet, as `<run>/<step>/<attempt>`."""
+    """While HalfOpen: the attempt that was let through and has not ended yet, as `<run>/<event>/<attempt>`, where the
+    event is the one that scheduled the activity."""
+
+    last_failure_time: Time | None = None
+    """When the last failure was counted."""
+
+    counted: Annotated[list[Annotated[str, Field(max_length=512)]], atomic_list(100)] = Field(default_factory=list)
+    """The attempts that were counted last, so that none is counted twice."""
 
 
 class RetryPolicyStatus(StatusModel):
@@ -182,8 +189,9 @@ class RetryPolicyStatus(StatusModel):
     circuit: Circuit | None = None
     """State of the circuit breaker, where the policy has one."""
 
-    preview: Annotated[list[Duration], atomic_list(20)] = Field(default_factory=list)
-    """The first waits between attempts, so that a person sees what the numbers mean."""
+    preview: Annotated[list[DecimalDuration], atomic_list(20)] = Field(default_factory=list)
+    """The first waits between attempts, so that a person sees what the numbers mean; whether there are as many retries
+    is told by the condition `Ready`."""
 
 
 class RetryPolicy(Resource):

@@ -58,8 +58,19 @@ class OverlapPolicy(StrEnum):
     """It starts; any number may be open."""
 
 
+def _foreign(field: str) -> Rule:
+    """What ties runs together stands under `perdure.dev/`: nobody writes that by way of the operator."""
+    return Rule(
+        f"`{field}` must not begin with `perdure.dev/`: those are the operator's own",
+        f"!has(self.{field}) || self.{field}.all(name, !name.startsWith('perdure.dev/'))",
+        lambda metadata: not any(name.startswith("perdure.dev/") for name in getattr(metadata, field)),
+    )
+
+
 class TemplateMetadata(SpecModel):
     """Labels and annotations of the runs."""
+
+    rules = (_foreign("labels"), _foreign("annotations"))
 
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=100)] = Field(
         default_factory=dict
@@ -101,7 +112,7 @@ class ScheduleSpec(SpecModel):
     cron: Annotated[list[CronLine], atomic_list(MAX_SPECS)] = Field(default_factory=list)
     """Times as cron lines: `0 12 * * MON-FRI`, `@daily`, `@every 45m`, with 5 fields (minute first), 6 (year last) or 7
     (second first, year last), and perhaps `CRON_TZ=<zone>` before and `# comment` after. Day of month and day of week
-    must both match, as in a calendar."""
+    must both match, as in a calendar. A schedule has one zone: a zone before a line is that of everything."""
 
     intervals: Annotated[list[Interval], atomic_list(MAX_SPECS)] = Field(default_factory=list)
     """Times at fixed distances."""
@@ -155,10 +166,11 @@ class ScheduleSpec(SpecModel):
     """How a failed run is started again, until its next time comes. Default: not at all."""
 
     successful_runs_history_limit: Annotated[int, Field(strict=True, ge=0, le=1000)] = 3
-    """How many completed runs are kept, 0 to 1000. Default 3."""
+    """How many completed runs are kept, 0 to 1000, instead of those that `ttlSecondsAfterFinished` would keep. Default 3."""
 
     failed_runs_history_limit: Annotated[int, Field(strict=True, ge=0, le=1000)] = 1
-    """How many runs are kept that closed in another way, 0 to 1000. Default 1."""
+    """How many runs are kept that closed in another way, 0 to 1000, instead of those that `ttlSecondsAfterFinished` would
+    keep. Default 1."""
 
     workflow_run_template: WorkflowRunTemplate
     """The runs that are started."""

@@ -23,7 +23,7 @@ from perdure.api.fields import (
     set_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import at_least_one_of, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 
 MAX_ACTIVITIES = 200
@@ -114,6 +114,43 @@ class ResultSize(StrEnum):
     """Up to 256 KiB, through the Lease of the attempt."""
 
 
+class Retention(StrEnum):
+    """What becomes of a pod whose attempt has ended."""
+
+    DELETE = "Delete"
+    """It is deleted as soon as its outcome is recorded."""
+
+    KEEP = "Keep"
+    """It stays, for its log, until its run is deleted."""
+
+
+class PodRetention(SpecModel):
+    """What becomes of the pods of attempts that have ended."""
+
+    on_success: Retention = Retention.DELETE
+    """Of attempts that succeeded: Delete or Keep. Default Delete."""
+
+    on_failure: Retention = Retention.KEEP
+    """Of attempts that failed, or were lost while their pod is still there: Delete or Keep. Default Keep. Pods that
+    had to be stopped are deleted in any case."""
+
+
+class Sidecar(SpecModel):
+    """A container beside the activity's that heartbeats, hands the result over and passes on cancellation, through files.
+
+    So any image can do what otherwise takes a library and a token: the activity's own container has neither.
+    """
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """An image with Python and `perdure.activity`. Default: the operator's own."""
+
+    auto_heartbeat: Flag = False
+    """Whether it heartbeats for as long as the activity's container runs, without being asked to. Default false."""
+
+    resources: JsonObject | None = None
+    """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
+
+
 class Activity(SpecModel):
     """One kind of work: what does it, how long it may take, how failures are retried."""
 
@@ -124,6 +161,11 @@ class Activity(SpecModel):
             "schedule_to_close_timeout",
             message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: without, a lost attempt would be "
             "waited for without end",
+        ),
+        Rule(
+            "`sidecar` must be used with `container` or `podTemplate`: a worker has no pod of its own",
+            "!has(self.sidecar) || !has(self.worker)",
+            lambda activity: activity.sidecar is None or activity.worker is None,
         ),
     )
 
@@ -147,6 +189,9 @@ class Activity(SpecModel):
     retry_policy: RetryPolicyChoice | None = None
     """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
 
+    pod_retention: PodRetention | None = None
+    """What becomes of the pods of attempts that have ended. Default: those that failed are kept until the run goes."""
+
     result_size: ResultSize = ResultSize.SMALL
     """How large the result of a pod may be. Default Small."""
 
@@ -155,6 +200,9 @@ class Activity(SpecModel):
 
     pod_template: PodTemplate | None = None
     """A whole pod that does the work, one for each attempt; its first container is the activity."""
+
+    sidecar: Sidecar | None = None
+    """Gives any image heartbeats, large results and cancellation through files. Default: none."""
 
     worker: Worker | None = None
     """A long-running Temporal SDK worker that does the work."""

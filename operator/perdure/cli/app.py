@@ -15,6 +15,7 @@ from perdure.cli.errors import CliError, ExitCode
 VERBS = {
     "cancel": "perdure.cli.verbs.cancel",
     "complete": "perdure.cli.verbs.complete",
+    "deadletters": "perdure.cli.verbs.deadletters",
     "describe": "perdure.cli.verbs.describe",
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",
@@ -22,7 +23,9 @@ VERBS = {
     "operations": "perdure.cli.verbs.operations",
     "pause": "perdure.cli.verbs.pause",
     "replay": "perdure.cli.verbs.replay",
+    "schedule": "perdure.cli.verbs.schedule",
     "reset": "perdure.cli.verbs.reset",
+    "retry": "perdure.cli.verbs.retry",
     "signal": "perdure.cli.verbs.signal",
     "simulate": "perdure.cli.verbs.simulate",
     "start": "perdure.cli.verbs.start",
@@ -32,7 +35,8 @@ VERBS = {
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
 }
-"""The module of each verb, in the order of the help: it has `command`, a function for typer, and `HELP`."""
+"""The module of each verb, in the order of the help: it has `HELP`, and `command`, a function for typer; or, of a verb that is
+followed by another one, `COMMANDS`: by the name of each its function and its help."""
 
 _HELP = """Durable workflows on Kubernetes: start and follow what runs, and
 have a say in it.
@@ -76,7 +80,14 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     for name in verbs:
         module = importlib.import_module(VERBS[name])
         text = module.HELP.format(program=program)
-        app.command(name, help=text, context_settings=settings)(_told(module.command))
+        if not hasattr(module, "COMMANDS"):
+            app.command(name, help=text, context_settings=settings)(_told(module.command))
+            continue
+        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
+        group.callback()(_root)
+        for verb, (command, told) in module.COMMANDS.items():
+            group.command(verb, help=told.format(program=program), context_settings=settings)(_told(command))
+        app.add_typer(group, name=name, help=text)
     return app
 
 

@@ -1,10 +1,12 @@
 """Asking for something: an Operation is made, and its answer waited for. Shared by the verbs that do so."""
 
 import asyncio
+import functools
+import inspect
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,10 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.durations import parse_duration
 from perdure.api.labels import API_VERSION
 from perdure.cli.cluster import Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
 from perdure.cli.page import program_of
 from perdure.cli.terminal import Screen
 
@@ -31,17 +33,18 @@ class Output(StrEnum):
     NAME = "name"
 
 
-TargetArgument = Annotated[
+_Target = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or give --workflow-id", show_default=False),
 ]
-WorkflowIdOption = Annotated[
+_WorkflowId = Annotated[
     str | None,
     typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
 ]
+ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
-WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
-TimeoutOption = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
+_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
+_Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer")]
 StepOption = Annotated[
     str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
@@ -59,6 +62,8 @@ class Asked:
     wait: bool
     timeout: str
     output: Output
+    kind: str = "WorkflowRun"
+    """Kind of the target."""
 
     @property
     def target(self) -> Object:
@@ -70,7 +75,65 @@ class Asked:
         if (self.name is None) == (self.workflow_id is None):
             raise typer.BadParameter("name the run, or give --workflow-id; one of the two")
         which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
-        return {"kind": "WorkflowRun", **which}
+        return {"kind": self.kind, **which}
+
+
+_HOW = {
+    "namespace": (NamespaceOption, None),
+    "wait": (_Wait, True),
+    "timeout": (_Timeout, "30s"),
+    "output": (OutputOption, Output.TEXT),
+    "cluster": (ContextOption, None),
+}
+"""The options that every verb that asks has, after its own."""
+
+
+def asking(verb: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a verb that asks a run: who calls it gives the options that all of them have.
+
+    Args:
+        verb: Takes what typer hands to a verb, an `Asked`, and its own options by keyword.
+
+    Returns:
+        The command.
+    """
+
+    @functools.wraps(verb)
+    def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
+        shared = {key: options.pop(key) for key in ("workflow_id", *_HOW)}
+        verb(context, Asked(name=name, **shared), **options)
+
+    whom = [_parameter("name", _Target, None, first=True), _parameter("workflow_id", _WorkflowId, None)]
+    return _with_options(command, verb, whom)
+
+
+def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a verb that asks a Schedule, as `asking` does of one that asks a run."""
+
+    @functools.wraps(verb)
+    def command(context: typer.Context, name: str, **options: Any) -> None:
+        shared = {key: options.pop(key) for key in _HOW}
+        verb(context, Asked(kind="Schedule", name=name, workflow_id=None, **shared), **options)
+
+    return _with_options(command, verb, [_parameter("name", ScheduleName, first=True)])
+
+
+def _with_options(
+    command: Callable[..., None], verb: Callable[..., None], whom: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """Have typer see whom the command asks, the verb's own options, and how it is asked."""
+    own = list(inspect.signature(verb, eval_str=True).parameters.values())[2:]
+    how = [_parameter(key, kind, default) for key, (kind, default) in _HOW.items()]
+    context = _parameter("context", typer.Context, first=True)
+    command.__signature__ = inspect.Signature([context, *whom, *own, *how])  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(
+    name: str, kind: Any, default: Any = inspect.Parameter.empty, *, first: bool = False
+) -> inspect.Parameter:
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, place, annotation=kind, default=default)
 
 
 def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:
@@ -93,7 +156,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
         "metadata": {"generateName": f"{verb.lower()}-"},
         "spec": {"target": asked.target, verb: said},
     }
-    seconds = length(asked.timeout)
+    seconds = seconds_of(asked.timeout, "--timeout")
     found = asyncio.run(_ask(context, body, asked, seconds))
     _show(found, Screen(), asked.output)
     phase, name = _status(found).get("phase"), found["metadata"]["name"]
@@ -141,18 +204,6 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
 def _status(operation: Object) -> Object:
     status: Object = operation.get("status") or {}
     return status
-
-
-def length(text: str) -> float:
-    """Seconds of a duration that was given as an option.
-
-    Raises:
-        BadParameter: it is none.
-    """
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from error
 
 
 def value(text: str | None, option: str) -> Any:

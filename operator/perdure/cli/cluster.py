@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+_LISTED_BY = {
+    "WorkflowRun": "list",
+    "Schedule": "schedule list",
+    "DeadLetter": "deadletters list",
+    "Operation": "operations",
+}
+"""The verbs that list objects of a kind."""
+
 GET_ONE = "set KUBECONFIG or --context, or bring a cluster up with `make cluster`"
 """How to get a cluster."""
 
@@ -53,6 +61,37 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path("workflowruns", name)), name)
         return found
 
+    async def schedule(self, name: str) -> Object:
+        """Read a Schedule.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, "Schedule")
+        return found
+
+    async def schedules(self, *, everywhere: bool = False) -> list[Object]:
+        """Read all Schedules, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "schedules")
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def delete_schedule(self, name: str, *, orphan: bool) -> None:
+        """Delete a Schedule, with its runs unless they are to stay.
+
+        Raises:
+            CliError: there is none, or it may not be deleted.
+        """
+        found = await self.schedule(name)
+        how = "Orphan" if orphan else "Background"
+        await self._ask(
+            self._client.delete(self._path("schedules", name), uid=found["metadata"]["uid"], propagation=how), name
+        )
+
     async def runs(self, *, everywhere: bool = False, phase: str | None = None) -> list[Object]:
         """Read all WorkflowRuns, of the namespace or of all namespaces, or those of one phase.
 
@@ -71,9 +110,7 @@ class Cluster:
         Raises:
             CliError: they cannot be read.
         """
-        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "operations")
-        items: list[Object] = await self._ask(self._client.list_all(url))
-        return items
+        return await self.every("operations", everywhere=everywhere)
 
     async def operation(self, name: str) -> Object:
         """Read an Operation.
@@ -81,8 +118,35 @@ class Cluster:
         Raises:
             CliError: it is gone, or cannot be read.
         """
-        found: Object = await self._ask(self._client.get(self._path("operations", name)), name, "Operation")
+        return await self.read("Operation", "operations", name)
+
+    async def read(self, kind: str, plural: str, name: str) -> Object:
+        """Read an object of ours.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._ask(self._client.get(self._path(plural, name)), name, kind)
         return found
+
+    async def every(self, plural: str, *, everywhere: bool = False) -> list[Object]:
+        """Read all objects of a kind of ours, of the namespace or of all namespaces.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, plural)
+        items: list[Object] = await self._ask(self._client.list_all(url))
+        return items
+
+    async def delete(self, kind: str, plural: str, name: str) -> None:
+        """Delete an object of ours, and what belongs to it.
+
+        Raises:
+            CliError: there is none, or it must not be deleted.
+        """
+        found = await self.read(kind, plural, name)
+        await self._ask(self._client.delete(self._path(plural, name), uid=found["metadata"]["uid"]), name, kind)
 
     async def create(self, plural: str, body: Object) -> Object:
         """Create an object in the namespace; as the API server has it then.
@@ -166,9 +230,11 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
+            verb = _LISTED_BY.get(kind, "")
+            way = f"{self._program} {verb}" if verb else f"kubectl get {kind.lower()}"
             raise GoneError(
                 f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
-                f"`{self._program} list -A`, and choose the namespace with -n"
+                f"`{way} -A`, and choose the namespace with -n"
             ) from None
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.api.durations import parse_duration
 from perdure.cli.terminal import Color
 
 
@@ -30,3 +31,19 @@ ContextOption = Annotated[
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colours")]
 
 TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="How times are shown")]
+
+
+def seconds_of(text: str, option: str) -> float:
+    """Seconds of a duration that was given as an option.
+
+    Args:
+        text: The duration, such as ``90s``.
+        option: Name of the option, for the message.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

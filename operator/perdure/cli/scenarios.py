@@ -32,7 +32,7 @@ def play(files: Iterable[str], scenario_file: str | None) -> Result:
     source = scenario_file or "the scenario"
     data = None
     if scenario_file is not None:
-        documents = _documents(scenario_file)
+        documents = read_documents(scenario_file)
         if len(documents) > 1:
             raise BadFileError(
                 f"{source}: must be one scenario, but has {len(documents)} documents; write one file for each"
@@ -51,14 +51,14 @@ def play(files: Iterable[str], scenario_file: str | None) -> Result:
 
 def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[Manifest]:
     for file in files:
-        yield from (Manifest(file, data) for data in _documents(file))
+        yield from (Manifest(file, data) for data in read_documents(file))
     known = {Path(file).resolve() for file in files if file != STDIN}
     for names, extra in ((scenario.files, False), (scenario.workflows, True), (scenario.retry_policies, True)):
         for name in names:
             path = folder / name
             if path.resolve() not in known:
                 known.add(path.resolve())
-                yield from (Manifest(str(path), data, extra) for data in _documents(str(path)))
+                yield from (Manifest(str(path), data, extra) for data in read_documents(str(path)))
 
 
 def scenarios_in(folder: Path) -> list[Path]:
@@ -83,13 +83,13 @@ def _may_be_scenario(file: Path) -> bool:
     if file.name in {"kustomization.yaml", "kustomization.yml"}:
         return False
     try:
-        documents = _documents(str(file))
+        documents = read_documents(str(file))
     except BadFileError:
         return True
     return any(not isinstance(data, dict) or data.get("kind", "Scenario") == "Scenario" for data in documents)
 
 
-def _documents(file: str) -> list[Any]:
+def read_documents(file: str) -> list[Any]:
     """The documents of a YAML file that are not empty.
 
     Raises:

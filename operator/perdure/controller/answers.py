@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.api import labels
-from perdure.api.conditions import Condition, set_condition
+from perdure.api.conditions import read_conditions, set_condition
 from perdure.api.fields import format_time
 from perdure.api.names import started_name
 from perdure.api.operation import REQUESTS, OperationPhase
@@ -16,6 +16,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
+from perdure.runtime.requests import arrival
 
 
 class Answers:
@@ -61,10 +62,10 @@ class Answers:
         kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
         reason = ConditionReason.DONE.value if answer.ok else answer.reason
         message = answer.message or (f"`{entry.name}` has recorded it" if answer.ok and entry is not None else "")
-        verb = _verb(obj)
+        verb, place = _verb(obj), arrival(obj)
         while True:
             meta, before = obj["metadata"], obj.get("status") or {}
-            conditions = [Condition.model_validate(each, by_alias=True) for each in before.get("conditions") or ()]
+            conditions = read_conditions(before)
             generation = meta.get("generation")
             conditions = set_condition(
                 conditions, kind, True, reason, message, now=time, observed_generation=generation
@@ -72,12 +73,14 @@ class Answers:
             written: dict[str, Any] = {
                 "phase": kind.value,
                 "verb": verb,
+                "arrival": place,
                 "conditions": [condition.dump() for condition in conditions],
                 "startTime": before.get("startTime") or format_time(time),
                 "completionTime": format_time(time),
             }
-            if answer.ok and entry is not None:
-                written["result"] = result or _result(obj, entry)
+            came = result or (_result(obj, entry) if entry is not None else None)
+            if answer.ok and came:
+                written["result"] = came
             try:
                 obj = await self._write(obj, written)
                 break
@@ -148,9 +151,3 @@ def identity(obj: api.Object) -> str:
 def _verb(obj: api.Object) -> str:
     """What is asked, also of an Operation that cannot be read."""
     return next((name for name in map(cel_name, REQUESTS) if name in obj["spec"]), "unknown")
-
-
-def arrival(obj: api.Object) -> int:
-    """The place of an Operation in the order in which they were made: resourceVersions are numbers that grow (KEP-5504)."""
-    noted = (obj.get("status") or {}).get("arrival")
-    return int(obj["metadata"]["resourceVersion"] if noted is None else noted)

@@ -5,21 +5,27 @@ letting them go, comes after the commit, and may be done again after a crash: th
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+import msgspec
 
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity
 from perdure.controller import pods as api_pods
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
+from perdure.controller.policies import ASK_AGAIN, Policies
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, State
 from perdure.engine.step import AttemptOutcome, Transition
 from perdure.kube import client as api
+from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
+from perdure.runtime.circuits import holder
 from perdure.runtime.leases import Pulse, heartbeat
-from perdure.runtime.outcomes import look_again_at, outcome
+from perdure.runtime.outcomes import failed_container, look_again_at, outcome
+from perdure.runtime.pods import is_kept
 from perdure.runtime.waiting import hinders, waiting_reason
 
 _FIRST_REFUSAL = timedelta(seconds=1)
@@ -29,7 +35,7 @@ _PATIENCE = timedelta(seconds=5)
 _LONGEST_REASON = 1_024
 """Characters of what is told of a refusal; it rides in the run's status."""
 _WORTH_READING = {AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT, AttemptOutcome.LOST}
-"""Attempts that end so leave their pod until the run goes: somebody will want its log."""
+"""Attempts that end so leave their pod, unless their activity says otherwise: somebody will want its log."""
 
 
 @dataclass(slots=True)
@@ -39,18 +45,26 @@ class _Blocked:
     tries: int
     until: datetime
     message: str
+    by_circuit: bool = False
+    """A circuit breaker holds it back, and tells when it lets more through."""
 
 
 class Attempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time."""
 
     def __init__(
-        self, pods: Pods, run: RunRef, refused: Callable[[str, str], None], hindered: Callable[[str, str], None]
+        self,
+        pods: Pods,
+        policies: Policies,
+        run: RunRef,
+        refused: Callable[[str, str], None],
+        hindered: Callable[[str, str], None],
     ) -> None:
         """Begin to look after a run's attempts.
 
         Args:
             pods: Where pods are made and read.
+            policies: Where circuit breakers are asked.
             run: The run.
             refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
             hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
@@ -58,6 +72,7 @@ class Attempts:
         self.activities: Mapping[str, Activity] = {}
         """The definitions, by name; known once the run's definition is."""
         self._api = pods
+        self._policies = policies
         self._run = run
         self._tell_refused = refused
         self._tell_hindered = hindered
@@ -155,7 +170,8 @@ class Attempts:
         if reason == activity.waiting_reason and (activity.stuck or not stuck):
             return []
         told = {"scheduled_event_id": key.scheduled_event_id, "attempt": key.attempt}
-        return [inputs.AttemptWaiting(**told, reason=reason, stuck=stuck)]
+        telling = blocked is not None and blocked.by_circuit and reason != activity.waiting_reason
+        return [inputs.AttemptWaiting(**told, reason=reason, stuck=stuck, worth_telling=telling)]
 
     async def _read(
         self, activity: PendingActivity, pod: api.Object | None, now: datetime
@@ -163,13 +179,26 @@ class Attempts:
         """What a pod tells about its attempt; None: the pod has disappeared."""
         attempt, definition = self._attempt(activity), self._definition(activity)
         told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now))
+        if isinstance(told, inputs.AttemptFailed) and pod is not None:
+            told = await self._with_log(told, pod, definition)
         if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
             return [told] if told is not None else []
         # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
         lease = await self._api.read_lease(self._run, _key(activity))
-        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
+        again = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
+        if isinstance(told, inputs.AttemptFailed) and isinstance(again, inputs.AttemptFailed):
+            again = replace(again, failure=msgspec.structs.replace(again.failure, log=told.failure.log))
+        told = again
         pulse = self._pulse(activity, now).read(attempt, lease, now)
         return [heartbeat(attempt, lease, pulse), *([told] if told is not None else [])]
+
+    async def _with_log(
+        self, told: inputs.AttemptFailed, pod: api.Object, definition: Activity
+    ) -> inputs.AttemptFailed:
+        """The same failure, with what the container said last."""
+        container = failed_container(definition, pod)
+        log = await self._api.read_log(pod, container) if container is not None else None
+        return replace(told, failure=msgspec.structs.replace(told.failure, log=log)) if log else told
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
         """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
@@ -232,6 +261,35 @@ class Attempts:
             and not ((blocked := self._blocked.get(_key(activity))) and blocked.until > now)
         ]
 
+    async def admitted(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt's circuit breaker, if it has one, lets it start."""
+        key, policy = _key(activity), activity.retry_policy
+        if not policy.circuit_breaker or activity.started_time is not None or key in self._pods:
+            return True
+        who = holder(self._run.name, key.scheduled_event_id, key.attempt)
+        held = await self._policies.admit(self._run.namespace, policy.name, who)
+        if held is None:
+            self._blocked.pop(key, None)
+            return True
+        self._blocked[key] = _Blocked(0, held.until or now + ASK_AGAIN, held.reason, by_circuit=True)
+        return False
+
+    def ask_circuits_again(self) -> bool:
+        """A circuit breaker may let more through; whether any attempt is held back by one."""
+        held = [blocked for blocked in self._blocked.values() if blocked.by_circuit]
+        for blocked in held:
+            blocked.until = min(blocked.until, wall_clock())
+        return bool(held)
+
+    def untold(self, state: State) -> bool:
+        """Whether an attempt is held back by a circuit breaker, and the run does not say so yet."""
+        return any(
+            blocked.by_circuit
+            and (activity := _due(state, key)) is not None
+            and activity.waiting_reason != _cut(blocked.message)
+            for key, blocked in self._blocked.items()
+        )
+
     async def make(self, activity: PendingActivity, now: datetime) -> None:
         """Make the pod of an attempt that is due, and its Lease where it has one."""
         key = _key(activity)
@@ -285,7 +343,9 @@ class Attempts:
             self._pulses.pop(key, None)
             self._told_to_stop.discard(key)
             if pod is not None:
-                self._leaving[pod["metadata"]["uid"]] = (pod, attempt.outcome in _WORTH_READING)
+                succeeded = attempt.outcome is AttemptOutcome.COMPLETED
+                worth = succeeded or attempt.outcome in _WORTH_READING
+                self._leaving[pod["metadata"]["uid"]] = (pod, worth and is_kept(pod, succeeded=succeeded))
 
     def sort_out(self, state: State) -> None:
         """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""
@@ -293,7 +353,8 @@ class Attempts:
             self._unread.discard(key)
             pod = self._pods.pop(key)
             if pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod)):
-                self._leaving[pod["metadata"]["uid"]] = (pod, True)
+                keep = is_kept(pod, succeeded=api_pods.has_succeeded(pod))
+                self._leaving[pod["metadata"]["uid"]] = (pod, keep)
 
     def let_all_go(self) -> None:
         """The run is gone: nothing is kept."""

@@ -9,12 +9,13 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decision
+from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference, StartExtras
 from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
-from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
+from perdure.schedule.runs import scheduled_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,19 @@ class Pointer:
 
 
 def scope_of(run: api.Object) -> RunScope:
-    """What expressions know as `run`. A reset changes nothing about it: what was decided by it is decided by it again."""
+    """What expressions know as `run` and `schedule`.
+
+    A reset changes nothing about it: what was decided by it is decided by it again.
+    """
     meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
+    schedule = scheduled_by(run)
     return RunScope(
         name=reset.original.name if reset else meta["name"],
         namespace=meta["namespace"],
         workflow_id=run["spec"].get("workflowId") or meta["name"],
         run_id=reset.original.run_id if reset else meta["uid"],
         attempt=continues.attempt if continues else 1,
+        schedule=schedule.scope() if schedule else {},
     )
 
 
@@ -71,6 +77,7 @@ def first_event(
     given: Any,
     now: datetime,
     *,
+    policy: RetryPolicy | None,
     parent: Parent | None,
     continues: Continuation | None,
     extras: StartExtras | None = None,
@@ -83,6 +90,7 @@ def first_event(
         workflow_type: What it runs.
         given: Its input, defaults included.
         now: When it begins.
+        policy: How it is retried.
         parent: The run it is a child of.
         continues: The run that it continues or retries; the execution timeout goes on from there.
         extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
@@ -102,12 +110,13 @@ def first_event(
         workflow_task_timeout=spec.task_timeout,
         workflow_execution_expiration_time=expiration,
         first_workflow_task_backoff=(continues.backoff if continues else spec.start_delay) or None,
-        retry_policy=retry_policy(spec.retry_policy) if spec.retry_policy else None,
+        retry_policy=policy,
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
         continued_execution_run_id=continues.run_id if continues else None,
         continued_failure=continues.failure if continues else None,
         attempt=continues.attempt if continues else 1,
+        retries_since=continues.retries_since if continues else None,
         parent=ParentReference(
             name=parent.name,
             workflow_id=parent.workflow_id,

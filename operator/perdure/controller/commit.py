@@ -1,4 +1,4 @@
-"""The commit: a run's object as it is known here, and the one write that takes it further.
+"""The commit: an object, a run or a schedule, as it is known here, and the one write that takes it further.
 
 A write is a JSON patch of the status that also replaces `resourceVersion` with itself. If anyone has written since the object was
 read, the API server answers 409 and nothing has happened: the pass reads again and decides again. So two operators cannot corrupt
@@ -14,18 +14,18 @@ from perdure.observe import metrics
 
 
 class Record:
-    """A WorkflowRun as the API server has it, as far as is known: read from watch events, written by compare-and-swap."""
+    """An object as the API server has it, as far as is known: read from watch events, written by compare-and-swap."""
 
-    def __init__(self, client: api.Client, obj: api.Object) -> None:
+    def __init__(self, client: api.Client, obj: api.Object, plural: str = "workflowruns") -> None:
         meta = obj["metadata"]
         self.object = obj
         self.status: Status = obj.get("status") or {}
         self.gone = False
-        """The run was deleted, and is never written again."""
+        """It was deleted, and is never written again."""
         self.current = False
         """Whether what is known here was current within this pass: an earlier one may be long ago."""
         self._client = client
-        self._url = api.path(api.PERDURE, meta["namespace"], "workflowruns", meta["name"])
+        self._url = api.path(api.PERDURE, meta["namespace"], plural, meta["name"])
         self._version: str = meta["resourceVersion"]
         self._newest = self._version
 

@@ -190,16 +190,12 @@ def _compile(given: dict[str, Any]) -> _Compiled:
 
 
 def check_options(spec: WorkflowRunSpec) -> None:
-    """Refuse what the API knows and this version does not do yet.
+    """Refuse what the schema cannot say of a run's own options.
 
     Raises:
-        InvalidWorkflowError: the run asks for that.
+        InvalidWorkflowError: one of them cannot be.
     """
-    message = "is part of the API but not yet done by this version of the operator; see docs/limits.md"
-    findings = []
-    if spec.retry_policy is not None and spec.retry_policy.exponential is None:
-        findings.append(Finding("spec.retryPolicy", f"only `exponential`, written in place: anything else {message}"))
-    findings += [
+    findings = [
         Finding(f"spec.searchAttributes.{name}", "must be 1 to 63 letters, digits, `-`, `_` or `.`: it becomes a label")
         for name in misnamed(spec.search_attributes)
     ]

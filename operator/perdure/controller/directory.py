@@ -57,6 +57,8 @@ class Entry:
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     continues: str = ""
     """Name of the run that it continues or retries."""
+    schedule_uid: str = ""
+    """The Schedule that it belongs to."""
 
     @property
     def order(self) -> tuple[bool, str, str]:
@@ -98,6 +100,7 @@ class Directory:
         self._by_id: dict[tuple[str, str], set[str]] = {}
         self._by_parent: dict[str, set[str]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
+        self._by_schedule: dict[str, set[str]] = {}
 
     def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
@@ -112,6 +115,10 @@ class Directory:
         self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
         if entry.parent_uid:
             self._by_parent.setdefault(entry.parent_uid, set()).add(entry.uid)
+        if before is not None and before.schedule_uid != entry.schedule_uid:
+            _discard(self._by_schedule, before.schedule_uid, entry.uid)
+        if entry.schedule_uid:
+            self._by_schedule.setdefault(entry.schedule_uid, set()).add(entry.uid)
         return before, entry
 
     def drop(self, uid: str) -> Entry | None:
@@ -122,6 +129,7 @@ class Directory:
                 del self._by_name[entry.namespace, entry.name]
             _discard(self._by_id, (entry.namespace, entry.workflow_id), uid)
             _discard(self._by_parent, entry.parent_uid, uid)
+            _discard(self._by_schedule, entry.schedule_uid, uid)
         return entry
 
     def get(self, uid: str) -> Entry | None:
@@ -149,6 +157,14 @@ class Directory:
     def children_of(self, uid: str) -> list[Entry]:
         """The runs whose parent that is."""
         return [self._by_uid[child] for child in self._by_parent.get(uid, ())]
+
+    def of_schedule(self, uid: str) -> list[Entry]:
+        """The runs that belong to a Schedule."""
+        return [self._by_uid[run] for run in self._by_schedule.get(uid, ())]
+
+    def all(self) -> list[Entry]:
+        """All runs."""
+        return list(self._by_uid.values())
 
     def runs_of(self, namespace: str, workflow_id: str) -> list[Entry]:
         """The runs of a workflow id, in no order."""
@@ -223,6 +239,7 @@ def entry_of(obj: api.Object) -> Entry:
         initiated_event_id=parent.initiated_event_id if parent else 0,
         parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
         continues=before.name if before else "",
+        schedule_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Schedule"), ""),
     )
 
 

@@ -7,31 +7,37 @@ what there is, once in a while, and hands on what no event has told of. That is 
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
 from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
 from perdure.controller.run import Run, Tools
+from perdure.controller.schedule import Schedule
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
+from perdure.runtime.deadletters import letter_of
+from perdure.schedule.inputs import Answer as ScheduleAnswer
+from perdure.schedule.inputs import Request as ScheduleRequest
 
 Key = tuple[str, ...]
-"""``("run", uid)``; ``("workflow", namespace, name)``;
+"""``("run", uid)``; ``("workflow", namespace, name)``; ``("schedule", uid)``;
 ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
-for a closed run that is removed when its time is over."""
+for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
+``("letter", namespace, name)`` for a DeadLetter."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
 _ASK_AGAIN_SECONDS = 1.0
+_CLOCK_JUMP_SECONDS = 1.0
 _OPEN = "Running"
 _DEFAULT_TTL = 86_400
 """Seconds; the API server fills it in, so only an object from before that knows it not."""
@@ -48,14 +54,16 @@ class Manager:
         self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._orphans: dict[Key, api.Object] = {}
         self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
         self._versions: dict[str, str] = {}
         self._checked: dict[str, int | None] = {}
         self._lagging: set[tuple[str, str]] = set()
-        self._missed = {"workflowruns": 0, "pods": 0}
+        self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
+        tools.policies.changed = self._policies_changed
 
     # Watch events
 
@@ -88,6 +96,39 @@ class Manager:
         for run in self._runs.values():
             if run.ref.namespace == meta["namespace"] and run.waits_for_workflow == meta["name"]:
                 self._queue.wake(("run", run.ref.uid))
+
+    def on_policy(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a RetryPolicy was seen, changed or deleted."""
+        self._tools.policies.observe(obj, deleted=deleted)
+        if not deleted:
+            self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    def _policies_changed(self, namespace: str) -> None:
+        for run in self._runs.values():
+            if run.ref.namespace == namespace and run.observe_policies():
+                self._queue.wake(("run", run.ref.uid))
+        for schedule in self._schedules.values():
+            if schedule.namespace == namespace and schedule.waits_for_policy:
+                self._queue.wake(("schedule", schedule.uid))
+
+    def on_schedule(self, obj: api.Object, *, deleted: bool) -> None:
+        """A watch tells: a Schedule was seen, changed or deleted."""
+        self._missed["schedules"] = 0
+        self._take_schedule(obj, deleted=deleted)
+
+    def _take_schedule(self, obj: api.Object, *, deleted: bool = False) -> None:
+        uid = obj["metadata"]["uid"]
+        self._seen(obj, deleted=deleted)
+        schedule = self._schedules.get(uid)
+        if deleted or obj["metadata"].get("deletionTimestamp"):
+            if schedule is not None:
+                schedule.observe_gone()
+                self._queue.wake(("schedule", uid))
+        elif schedule is None:
+            self._schedules[uid] = Schedule(self._tools.client, self._tools.recorder, self, self._tools.policies, obj)
+            self._queue.wake(("schedule", uid))
+        elif schedule.observe(obj):
+            self._queue.wake(("schedule", uid))
 
     def _take_run(self, obj: api.Object, *, deleted: bool) -> None:
         uid = obj["metadata"]["uid"]
@@ -123,11 +164,20 @@ class Manager:
             before, after = self.directory.drop(obj["metadata"]["uid"]), None
         else:
             before, after = self.directory.put(obj)
+        letter = letter_of(obj)
+        if (
+            letter is not None
+            and not deleted
+            and (before is None or before.standing is not getattr(after, "standing", None))
+        ):
+            self._queue.wake(("letter", obj["metadata"]["namespace"], letter))
         known = before or after
         if known is None or (
             before and after and (before.standing, before.successor) == (after.standing, after.successor)
         ):
             return
+        if known.schedule_uid in self._schedules:
+            self._queue.wake(("schedule", known.schedule_uid))
         parent = self._runs.get(known.parent_uid)
         if parent is not None:
             parent.observe_child(known.uid)
@@ -229,6 +279,37 @@ class Manager:
         if run is not None:
             run.forget(request_id)
 
+    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
+        """Give a Schedule a request; its answer, once that is recorded.
+
+        A request is dealt with once, by its id: whoever does not know the answer any more may ask again.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be looked for.
+        """
+        schedule = await self._schedule(namespace, name)
+        if schedule is None:
+            message = f"there is no Schedule `{name}` in namespace `{namespace}`"
+            return ScheduleAnswer(ok=False, reason="TargetNotFound", message=message)
+        answer: asyncio.Future[ScheduleAnswer] = asyncio.get_running_loop().create_future()
+        schedule.ask(request, lambda given: None if answer.done() else answer.set_result(given))
+        self._queue.wake(("schedule", schedule.uid))
+        return await answer
+
+    async def _schedule(self, namespace: str, name: str) -> Schedule | None:
+        """A Schedule by its name, also one that no watch has shown yet."""
+
+        def known() -> Schedule | None:
+            of_name = (s for s in self._schedules.values() if (s.namespace, s.name) == (namespace, name))
+            return next((schedule for schedule in of_name if not schedule.gone), None)
+
+        if known() is None:
+            try:
+                self._take_schedule(await self._tools.client.get(api.path(api.PERDURE, namespace, "schedules", name)))
+            except api.NotFoundError:
+                return None
+        return known()
+
     def _take_pod(self, obj: api.Object, *, deleted: bool) -> None:
         self._seen(obj, deleted=deleted)
         meta = obj["metadata"]
@@ -263,6 +344,11 @@ class Manager:
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
                         self.directory.put(obj)
                         self._tools.workers.seen(obj, deleted=False)
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+                        self.on_policy(obj, deleted=False)
+                    # Their closed runs are theirs to remove.
+                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "schedules")):
+                        self._take_schedule(obj)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -273,44 +359,59 @@ class Manager:
     async def _work(self, key: Key) -> None:
         await self.learned()
         metrics.QUEUE_DEPTH.set(self._queue.depth)
-        if key[0] == "pod":
-            await self._release_orphan(key)
-            return
-        if key[0] == "workflow":
-            _, namespace, name = key
-            self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
-            return
-        if key[0] == "expiry":
-            await self._remove_expired(key)
-            return
-        run = self._runs.get(key[1])
+        match key:
+            case ("run", uid):
+                await self._advance(key, uid)
+            case ("pod", *_):
+                await self._release_orphan(key)
+            case ("expiry", *_):
+                await self._remove_expired(key)
+            case ("workflow", namespace, name):
+                self._queue.wake_at(key, await self._readiness.tell(namespace, name, now()))
+            case ("schedule", uid):
+                await self._advance_schedule(key)
+            case ("policy", namespace, name):
+                await self._tools.policies.reconcile(namespace, name)
+            case ("letter", namespace, name):
+                await self._tools.letters.reconcile(namespace, name)
+
+    async def _advance(self, key: Key, uid: str) -> None:
+        run = self._runs.get(uid)
         if run is None:
             return
         with metrics.PASSES.time():
             wake = await run.advance()
         if run.done:
-            self._runs.pop(key[1], None)
+            self._runs.pop(uid, None)
             self._queue.forget(key)
         else:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._runs))
 
+    async def _advance_schedule(self, key: Key) -> None:
+        schedule = self._schedules.get(key[1])
+        if schedule is None:
+            return
+        wake = await schedule.advance()
+        if schedule.gone:
+            self._schedules.pop(key[1], None)
+            self._queue.forget(key)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.SCHEDULES_KNOWN.set(len(self._schedules))
+
     async def _remove_expired(self, key: Key) -> None:
-        """Remove a closed run whose time to be kept is over; its spec may have been given more time since."""
+        """Remove a closed run whose time to be kept is over; its spec may have been given more time since.
+
+        The runs of a Schedule are kept as long as its history limits say.
+        """
         _, namespace, name, uid = key
+        entry = self.directory.get(uid)
+        if entry is not None and entry.schedule_uid in self._schedules:
+            return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
-        try:
-            obj = await self._tools.client.get(url)
-        except api.NotFoundError:
-            return
-        expiry = _expiry(obj)
-        if obj["metadata"]["uid"] != uid or expiry is None:
-            return
-        if expiry > now() or _has_chores(obj):
-            self._queue.wake_at(key, max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)))
-            return
-        await self._tools.client.delete(url, uid=uid)
+        self._queue.wake_at(key, await remove_expired(self._tools.client, url, uid, _over))
 
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
@@ -352,8 +453,14 @@ class Manager:
             self._versions[meta["uid"]] = meta["resourceVersion"]
 
     async def _sweep_for_ever(self) -> None:
+        ahead = _ahead()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            ahead, before = _ahead(), ahead
+            if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
+                self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
+                for uid in self._schedules:
+                    self._queue.wake(("schedule", uid))
             try:
                 await self.sweep()
             except (api.ApiError, *api.TRANSIENT) as error:
@@ -366,38 +473,61 @@ class Manager:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
         """
         client = self._tools.client
-        lagging: set[tuple[str, str]] = set()
+        before, self._lagging = self._lagging, set()
         there: set[str] = set()
         for namespace in self._namespaces:
             runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
             selector = labels.RUN_ID_LABEL
             pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
-            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods))
-            for kind, found, take in (("workflowruns", runs, self._take_run), ("pods", pods, self._take_pod)):
-                late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
-                lagging.update(map(_mark, late))
-                missed = [obj for obj in late if _mark(obj) in self._lagging]
-                for obj in missed:
-                    take(obj, deleted=False)
-                if missed:
-                    self._missed[kind] += 1
-                    metrics.WATCH_LAG.inc(len(missed))
-                    self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
-        for uid, run in list(self._runs.items()):
-            if uid not in there and self._swept and uid in self._versions:
-                await self._drop_if_gone(uid, run)
-        self._lagging = lagging
+            for obj in await client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+                self.on_policy(obj, deleted=False)
+            schedules = await client.list_all(api.path(api.PERDURE, namespace, "schedules"))
+            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods, *schedules))
+            self._compare("workflowruns", runs, before, self._take_run)
+            self._compare("pods", pods, before, self._take_pod)
+            self._compare("schedules", schedules, before, self._take_schedule)
+        if self._swept:
+            await self._drop_what_is_gone(there)
         self._swept = True
 
-    async def _drop_if_gone(self, uid: str, run: Run) -> None:
-        url = api.path(api.PERDURE, run.ref.namespace, "workflowruns", run.ref.name)
+    def _compare(
+        self, kind: str, found: list[api.Object], before: set[tuple[str, str]], take: Callable[..., None]
+    ) -> None:
+        """Hand on what no watch has told of for two sweeps."""
+        late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
+        self._lagging.update(map(_mark, late))
+        missed = [obj for obj in late if _mark(obj) in before]
+        for obj in missed:
+            take(obj, deleted=False)
+        if missed:
+            self._missed[kind] += 1
+            metrics.WATCH_LAG.inc(len(missed))
+            self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
+
+    async def _drop_what_is_gone(self, there: set[str]) -> None:
+        """What was deleted unseen must not stay known for ever."""
+        for uid, run in list(self._runs.items()):
+            unseen = uid not in there and uid in self._versions
+            if unseen and await self._is_gone(run.ref.namespace, "workflowruns", run.ref.name, uid):
+                run.observe_gone()
+                self._queue.wake(("run", uid))
+        for uid, schedule in list(self._schedules.items()):
+            unseen = uid not in there and uid in self._versions
+            if unseen and await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
+                schedule.observe_gone()
+                self._queue.wake(("schedule", uid))
+        for entry in self.directory.all():  # a schedule waits for its runs
+            unseen = entry.uid not in there and entry.schedule_uid in self._schedules
+            if unseen and await self._is_gone(entry.namespace, "workflowruns", entry.name, entry.uid):
+                self.directory.drop(entry.uid)
+                self._queue.wake(("schedule", entry.schedule_uid))
+
+    async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:
-            found: dict[str, Any] | None = await self._tools.client.get(url)
+            found = await self._tools.client.get(api.path(api.PERDURE, namespace, plural, name))
         except api.NotFoundError:
-            found = None
-        if found is None or found["metadata"]["uid"] != uid:
-            run.observe_gone()
-            self._queue.wake(("run", uid))
+            return True
+        return bool(found["metadata"]["uid"] != uid)
 
     # Health
 
@@ -407,6 +537,11 @@ class Manager:
             if sweeps >= _DEAD_AFTER_SWEEPS:
                 return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
         return None
+
+
+def _ahead() -> float:
+    """Seconds that the wall clock is ahead of one that is never set."""
+    return now().timestamp() - asyncio.get_running_loop().time()
 
 
 def _owning_run(pod: api.Object) -> tuple[str, str] | None:
@@ -421,7 +556,13 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
 def _has_chores(run: api.Object) -> bool:
     """Whether a closed run has something left to do: children to close, a successor to make, a signal to give."""
     state = (run.get("status") or {}).get("state") or {}
-    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor"))
+    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
+
+
+def _over(run: api.Object) -> datetime | None:
+    """When the time of a run is over; one with chores is looked at again a little later."""
+    expiry = _expiry(run)
+    return max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if expiry and _has_chores(run) else expiry
 
 
 def _expiry(run: api.Object) -> datetime | None:

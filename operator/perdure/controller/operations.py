@@ -21,20 +21,24 @@ import pydantic
 import structlog
 
 from perdure.api.common import mistakes
-from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset
+from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, TargetKind
 from perdure.api.reasons import ConditionReason
-from perdure.controller.answers import Answers, arrival, identity
+from perdure.controller.answers import Answers, identity
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Entry
+from perdure.controller.errors import RefusedError
+from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.resetting import ResetRefusedError, reset
-from perdure.controller.targets import HoldError, RefusedError, Runs, Targets, escaped
+from perdure.controller.resetting import reset
+from perdure.controller.targets import HoldError, Runs, Targets, escaped
 from perdure.engine.inputs import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.requests import is_of_runs, request_of, too_much
+from perdure.runtime.requests import arrival, is_of_runs, request_of, too_much
+from perdure.schedule.requests import request_of as schedule_request
 
 Key = tuple[str, ...]
 """``("target", namespace, kind, "name" or "workflowId", which)``: what is asked of one target. ``("answer", namespace, name,
@@ -72,6 +76,7 @@ class Operations:
         client: api.Client,
         runs: Runs,
         definitions: Definitions,
+        letters: DeadLetters,
         recorder: Recorder,
         *,
         namespaces: tuple[str, ...] = (),
@@ -80,6 +85,7 @@ class Operations:
         self._client = client
         self._runs = runs
         self._definitions = definitions
+        self._letters = letters
         self._targets = Targets(client, runs)
         self._answers = Answers(client, recorder)
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
@@ -145,7 +151,9 @@ class Operations:
             case "answer":
                 await self._answered(key)
             case "expiry":
-                await self._remove_expired(key)
+                _, namespace, name, uid = key
+                url = api.path(api.PERDURE, namespace, "operations", name)
+                self._queue.wake_at(key, await remove_expired(self._client, url, uid, _expiry))
             case "forget":
                 entry = self._runs.directory.get(key[1])
                 if entry is not None:
@@ -196,6 +204,12 @@ class Operations:
         uid = obj["metadata"]["uid"]
         try:
             spec = _spec(obj)
+            if spec.target.kind is TargetKind.SCHEDULE:
+                await self._ask_schedule(obj, spec)
+                return None
+            if spec.target.kind is TargetKind.DEAD_LETTER:
+                await self._redrive(obj)
+                return None
             if spec.reset is not None:
                 await self._reset(obj, spec.reset, before)
                 return None
@@ -246,14 +260,31 @@ class Operations:
         except api.NotFoundError:
             raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
         uid = obj["metadata"]["uid"]
-        try:
-            made = await reset(self._client, self._definitions, run, wanted, request_id=uid, identity=identity(obj))
-        except ResetRefusedError as error:
-            raise RefusedError(error.reason, error.message) from error
+        made = await reset(self._client, self._definitions, run, wanted, request_id=uid, identity=identity(obj))
         message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
         done = Answer(ok=True, message=message)
         await self._finish(obj, done, entry, {**result, "eventId": made.event_id})
+
+    async def _ask_schedule(self, obj: api.Object, spec: OperationSpec) -> None:
+        """Ask a Schedule, and answer; it knows by the UID what it has heeded, so that asking again does no harm."""
+        meta, name = obj["metadata"], spec.target.name
+        assert name is not None
+        answer = await self._runs.ask_schedule(meta["namespace"], name, schedule_request(spec, meta["uid"]))
+        given = Answer(ok=answer.ok, reason=answer.reason, message=answer.message)
+        await self._finish(obj, given, None, answer.result or None)
+
+    async def _redrive(self, obj: api.Object) -> None:
+        """Have a DeadLetter re-driven; the run knows the UID, so that asking again does no harm.
+
+        Raises:
+            RefusedError: it cannot be.
+        """
+        run = await self._letters.redrive(
+            obj["metadata"]["namespace"], obj["spec"]["target"]["name"], obj["metadata"]["uid"]
+        )
+        done = Answer(ok=True, message=f"it runs as WorkflowRun `{run}`")
+        await self._finish(obj, done, None, {"workflowRun": run})
 
     def _take_answer(self, asked: _Asked, answer: Answer) -> None:
         asked.answer = answer
@@ -274,20 +305,6 @@ class Operations:
         await self._finish(obj, answer, asked.entry)
         self._asked.pop(key[3], None)
         self._go_on(target)
-
-    async def _remove_expired(self, key: Key) -> None:
-        _, namespace, name, uid = key
-        url = api.path(api.PERDURE, namespace, "operations", name)
-        try:
-            obj = await self._client.get(url)
-        except api.NotFoundError:
-            return
-        if obj["metadata"]["uid"] != uid or not (obj.get("status") or {}).get("completionTime"):
-            return
-        if _expiry(obj) > now():
-            self._queue.wake_at(key, _expiry(obj))
-        else:
-            await self._client.delete(url, uid=uid)
 
     async def _finish(
         self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
@@ -344,7 +361,7 @@ def _spec(obj: api.Object) -> OperationSpec:
         spec = Operation.parse(obj).spec
     except pydantic.ValidationError as error:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
-    if not is_of_runs(spec):
+    if not is_of_runs(spec) and spec.target.kind is not TargetKind.SCHEDULE:
         message = f"this version of the operator does nothing with a {spec.target.kind} yet"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     return spec
@@ -361,7 +378,9 @@ def _key(kind: str, obj: api.Object) -> Key:
     return kind, meta["namespace"], meta["name"], meta["uid"]
 
 
-def _expiry(obj: api.Object) -> datetime:
-    """When an Operation that was answered is to be removed."""
-    closed = datetime.fromisoformat(obj["status"]["completionTime"])
-    return closed + timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))
+def _expiry(obj: api.Object) -> datetime | None:
+    """When an Operation that was answered is to be removed; None while it is not."""
+    done = (obj.get("status") or {}).get("completionTime")
+    if done is None:
+        return None
+    return datetime.fromisoformat(done) + timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))

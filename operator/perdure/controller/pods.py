@@ -1,5 +1,6 @@
 """The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
+from perdure.runtime.outcomes import tail
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
-from perdure.runtime.pods import build_pod, build_trial
+from perdure.runtime.pods import build_pod, build_trial, is_kept
 from perdure.runtime.statuses import PodStatus
 
 
@@ -26,6 +28,8 @@ class PodKey:
     attempt: int
 
 
+_LOG_SECONDS = 3.0
+"""How long a node may take to give the end of a log: a run does not wait longer for what only explains."""
 _REFUSED = frozenset({400, 403, 422})
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
 """What the API server says where it refuses a trial for now, or cannot try at all."""
@@ -71,6 +75,11 @@ def has_ended(pod: api.Object) -> bool:
     )
 
 
+def has_succeeded(pod: api.Object) -> bool:
+    """Whether the pod as a whole says that it has succeeded."""
+    return bool((pod.get("status") or {}).get("phase") == "Succeeded")
+
+
 def held(pod: api.Object) -> bool:
     """Whether our finalizer keeps the pod."""
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
@@ -87,7 +96,11 @@ def attempt_of(activity: PendingActivity, definition: Activity) -> Attempt:
         last_heartbeat_details=activity.heartbeat_details,
         start_to_close=activity.start_to_close_timeout,
         heartbeat_timeout=activity.heartbeat_timeout,
+        schedule_to_start=activity.schedule_to_start_timeout,
+        started=activity.started_time is not None,
+        waiting_reason=activity.waiting_reason,
         large_result=definition.result_size is ResultSize.LARGE,
+        sidecar=definition.sidecar is not None,
     )
 
 
@@ -164,10 +177,10 @@ class Pods:
         except (api.AlreadyExistsError, api.NotFoundError):
             return None
         except api.ApiError as error:
-            if error.status not in _REFUSED or any(words in error.message for words in _NO_REFUSAL):
-                if error.status in _REFUSED:
-                    return None
+            if error.status not in _REFUSED:
                 raise
+            if any(words in error.message for words in _NO_REFUSAL):
+                return None
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None
 
@@ -212,6 +225,17 @@ class Pods:
         except api.NotFoundError:
             return None
 
+    async def read_log(self, pod: api.Object, container: str) -> str | None:
+        """The end of a container's log; None where its node does not give it, or not soon."""
+        meta = pod["metadata"]
+        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"], "log")
+        try:
+            async with asyncio.timeout(_LOG_SECONDS):
+                text = await self._client.text(url, container=container, tailLines="200", limitBytes=str(1 << 20))
+        except (api.ApiError, *api.TRANSIENT):
+            return None
+        return tail(text) or None
+
     async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
         """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
@@ -230,26 +254,24 @@ class Pods:
     async def release(self, pod: api.Object, *, keep: bool) -> None:
         """Let a pod go: its outcome is recorded, or nobody waits for it any more.
 
-        A pod that still runs is stopped, and one that succeeded is deleted. One that failed stays readable until its run is
-        deleted, if `keep` asks for it.
+        A pod that still runs is stopped. One that has ended stays readable until its run is deleted, if `keep` asks for it.
         """
         meta = pod["metadata"]
         url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
-        failed = has_ended(pod) and (pod.get("status") or {}).get("phase") != "Succeeded"
-        if not meta.get("deletionTimestamp") and not (keep and failed):
+        if not meta.get("deletionTimestamp") and not (keep and has_ended(pod)):
             await self._client.delete(url, uid=meta["uid"])
         if held(pod):
             await self.drop_finalizer(pod)
 
     async def release_by_name(self, seen: api.Object, *, keep: bool) -> None:
-        """Let a pod go that was seen a while ago: as it is now, if it is still there."""
+        """Let a pod go that was seen a while ago: as it is now, if it is still there. `keep`: as its activity asks for."""
         meta = seen["metadata"]
         try:
             pod = await self._client.get(api.path(api.CORE, meta["namespace"], "pods", meta["name"]))
         except api.NotFoundError:
             return
         if pod["metadata"]["uid"] == meta["uid"] and (held(pod) or not has_ended(pod)):
-            await self.release(pod, keep=keep)
+            await self.release(pod, keep=keep and is_kept(pod, succeeded=has_succeeded(pod)))
 
     async def drop_finalizer(self, pod: api.Object) -> None:
         """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again.

@@ -12,14 +12,13 @@ from typing import Any
 import pydantic
 
 from perdure.api.common import API_VERSION
-from perdure.api.conditions import Condition, find_condition, set_condition
+from perdure.api.conditions import Condition, find_condition, read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.workflow import Activity, Workflow
 from perdure.controller.definitions import Definitions
 from perdure.controller.pods import Pods
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
-from perdure.kube.patch import json_patch
 from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)
@@ -65,7 +64,8 @@ class Readiness:
         before = workflow.get("status") or {}
         after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
         if after != before:
-            await self._write(url, workflow, before, after)
+            # Refused if somebody has changed the Workflow meanwhile: then a watch tells of it.
+            await self._client.set_status(url, workflow, after)
             if not ready and _said(before) != _said(after):
                 self._warn(workflow, reason, message)
         return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None
@@ -83,14 +83,6 @@ class Readiness:
                 field = "container" if activity.container else "podTemplate"
                 refusals.append(f"spec.activities[{i}].{field}: {refusal}")
         return refusals
-
-    async def _write(self, url: str, workflow: api.Object, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """Write the status, unless somebody has changed the Workflow meanwhile: then a watch tells of it."""
-        version = workflow["metadata"]["resourceVersion"]
-        operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
-        if "status" not in workflow:
-            operations.append({"op": "add", "path": "/status", "value": {}})
-        await self._client.patch(f"{url}/status", [*operations, *json_patch(before, after, "/status")])
 
     def _warn(self, workflow: api.Object, reason: ConditionReason, message: str) -> None:
         about = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": workflow["metadata"]}
@@ -124,7 +116,7 @@ def status(
         now: The time.
     """
     conditions = set_condition(
-        [Condition.model_validate(each, by_alias=True) for each in before.get("conditions") or ()],
+        read_conditions(before),
         ConditionType.READY,
         ready,
         reason,
@@ -143,7 +135,7 @@ def _activities(workflow: api.Object) -> list[Activity]:
 
 
 def _condition(status: dict[str, Any]) -> Condition | None:
-    conditions = [Condition.model_validate(each, by_alias=True) for each in status.get("conditions") or ()]
+    conditions = read_conditions(status)
     return find_condition(conditions, ConditionType.READY)
 
 

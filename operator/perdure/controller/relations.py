@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from perdure.api.labels import API_VERSION
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
+from perdure.controller.segments import past_of
 from perdure.controller.status import Status
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
@@ -24,6 +24,7 @@ from perdure.engine.inputs import Answer, ChildOutcome
 from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild, PendingExternal, State
 from perdure.kube import client as api
+from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import (
     Ancestor,
@@ -35,6 +36,7 @@ from perdure.runtime.chains import (
     parent_of,
     successor_run,
 )
+from perdure.runtime.deadletters import dead_letter
 
 _OUTCOMES = {
     "Completed": ChildOutcome.COMPLETED,
@@ -144,8 +146,8 @@ class Relations:
         except api.NotFoundError:
             return []
         status = obj.get("status") or {}
-        failure = _failure(status)
-        if _has_successor(status):
+        failure = failure_in(status)
+        if has_successor(status):
             return []
         if failure is not None and failure.type == ALREADY_STARTED:
             return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
@@ -206,14 +208,18 @@ class Relations:
         for key, external in state.externals.items():
             self._reach(key, external, state)
         for key, marker in state.markers.items():
-            await self._set_aside(key, marker, status)
+            await self._set_aside(key, marker, run, status)
         if state.start_successor and "successor" not in self._made:
             await self._make_successor(state, run, status)
 
+    def _is_taken_over(self, child: PendingChild) -> bool:
+        """Whether a child of the run that was reset goes on as this one's."""
+        children = self._peers.directory.children_of(self._run.uid)
+        return any(entry.initiated_event_id == child.initiated_event_id for entry in children)
+
     async def _make_child(self, child: PendingChild) -> None:
         key = f"child/{child.initiated_event_id}"
-        taken_over = (e.initiated_event_id for e in self._peers.directory.children_of(self._run.uid) if self._reset)
-        if key in self._made or child.initiated_event_id in taken_over:
+        if key in self._made or (self._reset and self._is_taken_over(child)):
             self._made.add(key)
             return
         body = child_run(self._run, child)
@@ -352,15 +358,27 @@ class Relations:
         self._made.add("successor")
         self._tell(inputs.ChoreDone(chore="successor"))
 
-    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, status: Status) -> None:
+    async def _set_aside(self, key: str, marker: ev.MarkerRecorded, run: api.Object, status: Status) -> None:
         """Write the DeadLetter that a marker asks for."""
         if f"marker/{key}" in self._made:
             return
+        definition = status.get("definition") or run["spec"].get("inline") or {}
+        scheduled = await self._scheduled(marker, {**run, "status": status})
+        body = dead_letter(self._run, marker, scheduled, definition.get("activities") or ())
         with suppress(api.AlreadyExistsError):
-            body = _dead_letter(self._run, key, marker, status)
             await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
+            metrics.DEAD_LETTERS.inc()
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
+
+    async def _scheduled(self, marker: ev.MarkerRecorded, run: api.Object) -> ev.ActivityTaskScheduled | None:
+        """The event that scheduled the activity of a marker: in the status, or sealed already."""
+        number = (marker.details or {}).get("scheduledEventId", 0)
+        found = [event for event in run["status"]["history"]["events"] if event["eventId"] == number]
+        if not found:
+            found = [event for event in (await past_of(self._client, run)).events if event["eventId"] == number]
+        event = history.decode_events(found[:1])[0] if found else None
+        return event if isinstance(event, ev.ActivityTaskScheduled) else None
 
     def _once(self, key: str, do: Callable[[], None]) -> None:
         if key not in self._asked:
@@ -386,7 +404,7 @@ def _application(type_: str, message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type=str(type_), message=message, non_retryable=True)
 
 
-def _failure(status: dict[str, Any]) -> Failure | None:
+def failure_in(status: dict[str, Any]) -> Failure | None:
     """The failure of a closed run, as its last event has it."""
     events = (status.get("history") or {}).get("events") or []
     try:
@@ -401,34 +419,7 @@ def _result(status: dict[str, Any]) -> Any:
     return events[-1].get("result", events[-1].get("details", status.get("output")))
 
 
-def _has_successor(status: dict[str, Any]) -> bool:
+def has_successor(status: dict[str, Any]) -> bool:
     """Whether the run goes on in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
     return bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))
-
-
-def _dead_letter(run: RunRef, key: str, marker: ev.MarkerRecorded, status: Status) -> api.Object:
-    """The DeadLetter that a marker asks for; the activity's input stands in the event that scheduled it."""
-    details = marker.details if isinstance(marker.details, dict) else {}
-    failure = details.get("failure") or {}
-    events = (status.get("history") or {}).get("events") or []
-    scheduled: dict[str, Any] = next(
-        (event for event in events if event["eventId"] == details.get("scheduledEventId")), {}
-    )
-    spec = {
-        "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
-        "step": details.get("step", ""),
-        "activity": details.get("activity", ""),
-        "input": scheduled.get("input"),
-        "failure": failure,
-        "attempts": failure.get("attempt", 1),
-        "retryState": failure.get("retryState"),
-        "scheduledTime": scheduled.get("eventTime"),
-        "failedTime": marker.event_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "DeadLetter",
-        "metadata": {"name": f"{run.name}-{key}"[:253], "namespace": run.namespace},
-        "spec": {field: value for field, value in spec.items() if value is not None},
-    }

@@ -22,6 +22,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.beginning import scope_of
 from perdure.controller.definitions import Definition, Definitions, NotReadyError
+from perdure.controller.errors import RefusedError
 from perdure.controller.segments import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resetting
@@ -33,15 +34,6 @@ from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, Reset, continuation_of, is_successor, reset_of, reset_run
-
-
-class ResetRefusedError(Exception):
-    """A run cannot be reset so; the message says why and what can be done."""
-
-    def __init__(self, reason: ConditionReason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +66,7 @@ async def reset(
         identity: Who asks.
 
     Raises:
-        ResetRefusedError: it cannot be reset to there.
+        RefusedError: it cannot be reset to there.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     meta = run["metadata"]
@@ -109,16 +101,14 @@ def _made(found: api.Object, request_id: str) -> Made:
     asked, meta = reset_of(found), found["metadata"]
     if asked is None or asked.request_id != request_id:
         message = f"there is a WorkflowRun `{meta['name']}` already, which was not made by this reset; delete it"
-        raise ResetRefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+        raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
     return Made(meta["name"], meta["uid"], asked.base.event_id)
 
 
 def _point(events: Sequence[ev.AnyEvent], wanted: operation.Reset) -> int:
     points = history.decision_points(events)
     if not points:
-        raise ResetRefusedError(
-            ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet"
-        )
+        raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet")
     if wanted.event_id is not None:
         return wanted.event_id
     return points[0] if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK else points[-1]
@@ -128,12 +118,12 @@ async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
     """All events of a run.
 
     Raises:
-        ResetRefusedError: some are gone.
+        RefusedError: some are gone.
     """
     past = await past_of(client, run)
     if past.damage:
         message = f"the history of `{run['metadata']['name']}` is not whole: {past.damage[0].message}"
-        raise ResetRefusedError(past.damage[0].reason, message)
+        raise RefusedError(past.damage[0].reason, message)
     return past.events
 
 
@@ -184,7 +174,7 @@ async def fork_of(client: api.Client, definitions: Definitions, run: api.Object,
     """Where a run begins that a reset has made.
 
     Raises:
-        ResetRefusedError: what it was to begin with is gone, or is not decided so any more.
+        RefusedError: what it was to begin with is gone, or is not decided so any more.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     wanted, base = asked.base, None
@@ -192,7 +182,7 @@ async def fork_of(client: api.Client, definitions: Definitions, run: api.Object,
         base = await client.get(api.path(api.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
     if base is None or base["metadata"]["uid"] != wanted.run_id:
         message = f"WorkflowRun `{wanted.name}` was deleted before it could be reset"
-        raise ResetRefusedError(ConditionReason.TARGET_NOT_FOUND, message)
+        raise RefusedError(ConditionReason.TARGET_NOT_FOUND, message)
     raw = await _whole(client, base)
     events = history.decode_events(raw)
     state, definition = await _fork(definitions, base, events, wanted.event_id)
@@ -207,7 +197,7 @@ async def _fork(
     Otherwise by the definition that the run was pinned to.
 
     Raises:
-        ResetRefusedError: nothing is decided at that point; or neither definition decides the same.
+        RefusedError: nothing is decided at that point; or neither definition decides the same.
     """
     first, spec = events[0], WorkflowRunSpec.parse(base["spec"])
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -223,11 +213,11 @@ async def _fork(
             # A long history takes seconds: everything else goes on meanwhile.
             return await asyncio.to_thread(history.fork, events, point, decider), definition
         except ValueError as error:
-            raise ResetRefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
+            raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
         except (NondeterminismError, UndecidableError) as error:
             difference = str(error)
     message = f"the workflow does not decide any more as it did before event {point}: {difference}"
-    raise ResetRefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
+    raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
 
 
 async def _definitions(definitions: Definitions, base: api.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
@@ -235,7 +225,7 @@ async def _definitions(definitions: Definitions, base: api.Object, spec: Workflo
     meta = base["metadata"]
     if spec.workflow is not None and spec.workflow.type is not None:
         message = "only runs of workflows written in YAML can be reset by this version of the operator"
-        raise ResetRefusedError(ConditionReason.NOT_SUPPORTED, message)
+        raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     with suppress(NotReadyError, InvalidWorkflowError):
         yield await definitions.find(meta["namespace"], meta["name"], spec)
     with suppress(InvalidWorkflowError):

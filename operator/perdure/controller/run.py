@@ -25,11 +25,14 @@ from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts, definition_key
 from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
 from perdure.controller.commit import Record
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options
 from perdure.controller.directory import Entry, Taken, Wait, entry_of
+from perdure.controller.errors import RefusedError
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
-from perdure.controller.resetting import ResetRefusedError, fork_of, since_fork, still_open
+from perdure.controller.resetting import fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
@@ -38,7 +41,9 @@ from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure
 from perdure.engine.inputs import Answer
+from perdure.engine.recording import POLICY_NOT_FOUND, resolved
 from perdure.engine.resetting import begin
+from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.state import PODS_QUEUE, State, apply
 from perdure.engine.step import Transition, next_wake, start, step, terminate
 from perdure.engine.tasks.machine import reclaim
@@ -46,7 +51,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.interpreter import Interpreter, Refuser, load_memory, progress
-from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
@@ -68,6 +73,8 @@ class Tools:
     client: api.Client
     pods: Pods
     definitions: Definitions
+    policies: Policies
+    letters: DeadLetters
     recorder: Recorder
     workers: Workers = field(default_factory=NoWorkers)
 
@@ -108,7 +115,10 @@ class Run:
         self._workers = tools.workers
         self._record = Record(tools.client, obj)
         self._teller = Teller(tools.recorder, self.ref)
-        self._attempts = Attempts(tools.pods, self.ref, self._teller.pod_refused, self._teller.pod_waits)
+        self._policies = tools.policies
+        self._attempts = Attempts(
+            tools.pods, tools.policies, self.ref, self._teller.pod_refused, self._teller.pod_waits
+        )
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
@@ -119,6 +129,8 @@ class Run:
         self._segments = Segments(tools.client, self.ref)
         self._inbox: list[_Asked] = []
         self._forgotten: list[inputs.RequestForgotten] = []
+        self._reported: set[str] = set()
+        self._decide_again = False
         self._conflicts = 0
 
     @property
@@ -169,6 +181,14 @@ class Run:
     def observe_pod_gone(self, pod: api.Object) -> None:
         """One of the run's pods has disappeared."""
         self._attempts.observe_gone(pod)
+
+    def observe_policies(self) -> bool:
+        """A RetryPolicy of the namespace is another now, or its circuit lets more through; whether the run has waited for it."""
+        if self._state is None:
+            return True
+        task = self._state.task
+        self._decide_again |= task is not None and task.reason == POLICY_NOT_FOUND
+        return self._attempts.ask_circuits_again() or self._decide_again
 
     def observe_child(self, uid: str) -> None:
         """A run that has this one as its parent has started, closed or gone."""
@@ -241,8 +261,11 @@ class Run:
         await self._attempts.finish_leaving()
         await self._attempts.pass_on_cancellations(pods)
         for activity in self._attempts.missing(pods, now):
-            await self._record.confirm()
-            await self._attempts.make(activity, now)
+            if await self._attempts.admitted(activity, now):
+                await self._record.confirm()
+                await self._attempts.make(activity, now)
+        if await self._report(state) or self._attempts.untold(pods):
+            return now
         if self._relations.has_to_do(state):
             await self._record.confirm()
             await self._relations.follow_up(state, self._record.object, self._record.status)
@@ -253,14 +276,18 @@ class Run:
         asked, forgotten = list(self._inbox), list(self._forgotten)
         deciding = state.code is not None and state.code.deciding
         told = [] if deciding else await self._relations.gather(state)
+        reported = [key for key in state.reports if key in self._reported]
         observed: list[inputs.RunInput] = [*forgotten, *told]
+        observed += [inputs.ChoreDone(chore=f"report/{key}") for key in reported]
+        if self._decide_again:
+            observed.append(inputs.DecideAgain())
         if not state.closed:
             await self._know_pods(state)
             observed += await self._attempts.gather(self._with_definitions(_of_pods(state)), now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
-        transition = step(state, observed, now, self._decider_now())
+        transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
         if transition.durable:
             try:
                 transition = await self._commit(transition, now, asked=asked)
@@ -270,10 +297,20 @@ class Run:
         self._attempts.retire(transition)
         self._relations.taken(len(told))
         del self._forgotten[: len(forgotten)]
+        self._reported.difference_update(reported)
+        self._decide_again = False
         self._answer(asked, transition)
         after = transition.state.code
         resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
         return transition.state, transition.more or resumes
+
+    async def _report(self, state: State) -> bool:
+        """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
+        for key, report in state.reports.items():
+            if key not in self._reported:
+                await self._policies.report(self.ref.namespace, f"{self.ref.name}/{key}", report)
+                self._reported.add(key)
+        return bool(state.reports)
 
     def _answer(self, asked: list[_Asked], transition: Transition) -> None:
         for each in asked:
@@ -355,7 +392,7 @@ class Run:
 
     async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:  # noqa: C901 (one case for each sort of run)
         """Start the run, if it may and can be started; whether it was."""
-        workflow_type, given = self.ref.name, None
+        workflow_type, given, policy = self.ref.name, None, None
         extras = None
         try:
             if self._reset is not None:
@@ -366,12 +403,14 @@ class Run:
                 check_options(spec)
                 workflow_type, given = spec.workflow.type, spec.input
                 extras = extras_of(self._record.object)
+                policy = await self._find_policies(spec, frozenset())
             elif self._decider is None:
                 definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
                 workflow_type, given = definition.workflow_type, with_defaults(definition.program, spec.input)
                 wrong = definition.program.check_input(given)
                 if wrong:
                     raise InvalidWorkflowError(wrong, INVALID_INPUT)  # noqa: TRY301 (handled as what `find` raises)
+                policy = await self._find_policies(spec, definition.program.retry_policies)
                 self._decide_by(definition, spec, now)
         except NotReadyError as error:
             if not any(isinstance(each.request, _ENDS) for each in self._inbox):
@@ -380,12 +419,20 @@ class Run:
             self._decider = Idle()
         except InvalidWorkflowError as error:
             self._decider = Refuser(str(error), error.type)
-        except ResetRefusedError as error:
+        except RefusedError as error:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
         first = first_event(
-            self.ref, spec, workflow_type, given, now, parent=parent, continues=continues, extras=extras
+            self.ref,
+            spec,
+            workflow_type,
+            given,
+            now,
+            policy=policy,
+            parent=parent,
+            continues=continues,
+            extras=extras,
         )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.
@@ -402,6 +449,7 @@ class Run:
             signals,
             requests=() if began_for is None or refused else (began_for.request,),
             paused=spec.start_paused and continues is None and not idle,
+            policies=self._policies.of(self.ref.namespace),
         )
         asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
         if asked:
@@ -412,6 +460,22 @@ class Run:
         self._answer(asked, transition)
         return True
 
+    async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
+        """Make sure that every RetryPolicy that the run, or what it `used`, means by name is there; the one of the run itself.
+
+        Raises:
+            NotReadyError: one is missing, or cannot be used.
+        """
+        chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
+        own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
+        namespace = self.ref.namespace
+        missing = await self._policies.missing(namespace, used | own)
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            message = f"there is no RetryPolicy {names} in namespace `{namespace}` that can be used"
+            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts when there is one")
+        return None if chosen is None else resolved(chosen, self._policies.of(namespace))
+
     async def _begin_from(self, reset: Reset, spec: WorkflowRunSpec, now: datetime) -> None:
         """Begin with the history of another run, up to a point of it.
 
@@ -419,7 +483,7 @@ class Run:
         children are this one's, and the segments have the same names and the same events.
 
         Raises:
-            ResetRefusedError: it cannot be gone on from there.
+            RefusedError: it cannot be gone on from there.
             NotReadyError: the runs of the workflow id have to close first.
         """
         fork = await fork_of(
@@ -437,11 +501,12 @@ class Run:
         try:
             await self._segments.put(sealed)
         except ForeignSegmentError as error:
-            raise ResetRefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
+            raise RefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         event = fork.event(self.ref, reset, now)
-        transition = begin(fork.state, event, told, self._decider_now(), fork.requests)
+        policies = self._policies.of(self.ref.namespace)
+        transition = begin(fork.state, event, told, self._decider_now(), fork.requests, policies=policies)
         before = {**self._record.status, "history": past}
         self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
         self._relations.look_again()

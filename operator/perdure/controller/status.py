@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.api.conditions import Condition, set_condition
+from perdure.api.conditions import read_conditions, set_condition
 from perdure.api.fields import format_time
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
@@ -157,7 +157,7 @@ def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
 
 def truncated(status: Status, damage: Damage, now: datetime) -> Status:
     """A status that says that the past of its run cannot be told any more, and why. Unchanged where it says so already."""
-    conditions = [Condition.model_validate(c, by_alias=True) for c in status["conditions"]]
+    conditions = read_conditions(status)
     kind = ConditionType.HISTORY_TRUNCATED
     generation = status["observedGeneration"]
     told = set_condition(conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation)
@@ -247,7 +247,7 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.task:
-        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, state.task.message
+        reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
     verdicts = [_Verdict(succeeded, reason, message)]
     if state.cancel_requested:
         verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
@@ -259,7 +259,7 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
-    conditions = [Condition.model_validate(c, by_alias=True) for c in old.get("conditions") or []]
+    conditions = read_conditions(old)
     for verdict in verdicts:
         conditions = set_condition(
             conditions,

@@ -4,10 +4,13 @@ from typing import Any, Protocol
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, entry_of
+from perdure.controller.errors import RefusedError
 from perdure.controller.relations import Peers
 from perdure.engine import inputs
 from perdure.kube import client as api
 from perdure.runtime.requests import run_to_start, start_signal_of
+from perdure.schedule.inputs import Answer as ScheduleAnswer
+from perdure.schedule.inputs import Request as ScheduleRequest
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
@@ -28,18 +31,13 @@ class Runs(Peers, Protocol):
         """Take a request back; what the run has recorded stays done."""
         ...
 
+    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
+        """Give a Schedule a request; its answer, once that is recorded."""
+        ...
+
     def see(self, obj: api.Object) -> None:
         """Take a run that was read as one that a watch tells of."""
         ...
-
-
-class RefusedError(Exception):
-    """What is asked cannot be done, now or later; the message says why."""
-
-    def __init__(self, reason: ConditionReason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 class HoldError(Exception):

@@ -66,7 +66,8 @@ class Teller:
         for attempt in transition.retired:
             self._retired(attempt, after)
         if after.task and (before is None or before.task is None):
-            self.warn(EventReason.WORKFLOW_TASK_FAILED, after.task.message, "Decide")
+            reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
+            self.warn(reason, after.task.message, "Decide")
 
     def _started(self) -> str:
         own = self._run.workflow_id

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from perdure.engine.failures import Failure
-from perdure.engine.retry import RetryPolicy
+from perdure.engine.retry import PolicyChoice, RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
 
 
@@ -24,7 +24,7 @@ class ScheduleActivityTask:
     schedule_to_start_timeout: timedelta | None = None
     start_to_close_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
-    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    retry_policy: PolicyChoice = field(default_factory=RetryPolicy)
     task_queue: str = ""
     """Of the workers that do it; empty: a pod does."""
     header: Any = None
@@ -63,6 +63,8 @@ class StartChildWorkflowExecution:
 
     child_id: str
     start: WorkflowStart
+    retry_policy: PolicyChoice | None = None
+    """Of the child's runs, in the place of what `start` says."""
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     user_metadata: Any = None
 

@@ -25,10 +25,13 @@ class UndecidableError(Exception):
     The run stays open; the decider is asked again, with backoff, until someone has mended the reason.
     """
 
-    def __init__(self, message: str, cause: str = "Unspecified") -> None:
-        """`cause` says it in the words of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase."""
+    def __init__(self, message: str, reason: str = "") -> None:
+        """`reason`: one CamelCase word for programs, where there is a better one than that nothing could be decided.
+
+        Of code, it is one of temporal.api.enums.v1.WorkflowTaskFailedCause.
+        """
         super().__init__(message)
-        self.cause = cause
+        self.reason = reason
 
 
 class Decider(Protocol):

@@ -311,6 +311,8 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     continued_failure: Failure | None = None
     """Why the run before failed, where this one is its retry."""
     attempt: int = 1
+    retries_since: datetime | None = None
+    """When the first of the runs that retry each other has started, where this is not the first."""
     parent: ParentReference | None = None
     search_attributes: dict[str, Any] = {}
     successor: str = ""

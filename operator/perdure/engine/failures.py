@@ -72,6 +72,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     retry_state: RetryState | None = None
     source: str | None = None
     stack_trace: str | None = None
+    log: str | None = None
+    """The end of the log of the container that failed, at most 4 KiB."""
     workflow_type: str | None = None
     workflow_id: str | None = None
     run_id: str | None = None

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,8 @@ import msgspec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decider, UndecidableError
-from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of
+from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of, policy_named
+from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import State, apply
 
 
@@ -154,10 +155,11 @@ class _Replay:
 
     def check(self, event: ev.AnyEvent) -> None:
         """Compare an event with the command that it should record."""
-        found = self.recorded(event.event_time)
+        policies = _policies_of(event)
+        found = self.recorded(event.event_time, policies)
         while found is None and (self.unfinished or self.queue):
             self.ask()
-            found = self.recorded(event.event_time)
+            found = self.recorded(event.event_time, policies)
         if found is None:
             message = f"the history goes on with {event}, the decider does nothing"
             raise NondeterminismError(message, event.event_id, event, None)
@@ -167,11 +169,19 @@ class _Replay:
             raise NondeterminismError(message, event.event_id, event, command)
         self.begun = True
 
-    def recorded(self, now: datetime) -> tuple[cmd.Command, ev.AnyEvent] | None:
-        """The next command that leaves an event, and that event; None if no command is left that does."""
+    def recorded(
+        self, now: datetime, policies: Mapping[str, RetryPolicy] | None = None
+    ) -> tuple[cmd.Command, ev.AnyEvent] | None:
+        """The next command that leaves an event, and that event; None if no command is left that does.
+
+        What a RetryPolicy said when something was scheduled with it stands in the event, and nowhere else any more.
+        """
         while self.commands and self.state is not None:
             command = self.commands.popleft()
-            made = event_of(command, self.state, now, self.queue)
+            named = policy_named(command)
+            if named is not None and named not in (policies or {}):
+                policies = {named: RetryPolicy(name=named)}  # it has to differ from the event, as it does by its name
+            made = event_of(command, self.state, now, self.queue, policies)
             if made is not None:
                 return command, made
         return None
@@ -211,3 +221,13 @@ class _Replay:
             command, made = found
             message = f"the history ends, but the decider goes on with {command}"
             raise NondeterminismError(message, made.event_id, None, command)
+
+
+def _policies_of(event: ev.AnyEvent) -> Mapping[str, RetryPolicy]:
+    """The RetryPolicy whose word an event has recorded, by name."""
+    policy = None
+    if isinstance(event, ev.ActivityTaskScheduled):
+        policy = event.retry_policy
+    elif isinstance(event, ev.StartChildWorkflowExecutionInitiated):
+        policy = event.start.retry_policy
+    return {policy.name: policy} if policy is not None and policy.name else {}

@@ -31,6 +31,8 @@ class AttemptWaiting:
     reason: str
     stuck: bool = False
     """It does not look as if that would pass by itself: the run's condition is to say so."""
+    worth_telling: bool = False
+    """Whether it is to be told at once: it may be so for long, and nothing else tells of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +382,19 @@ class ChoreDone:
     chore: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideAgain:
+    """What the decider could not decide without may be there now: it is asked again, whatever it was to wait for."""
+
+
 RunInput: TypeAlias = (
-    AttemptInput | Request | RequestForgotten | ChildStarted | ChildStartFailed | ChildClosed | ExternalDone | ChoreDone
+    AttemptInput
+    | Request
+    | RequestForgotten
+    | ChildStarted
+    | ChildStartFailed
+    | ChildClosed
+    | ExternalDone
+    | ChoreDone
+    | DecideAgain
 )

@@ -3,18 +3,23 @@
 The one place that knows. A pass appends what it says to the history; replaying compares the history with what it says.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, assert_never
+
+import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, RetryState
-from perdure.engine.retry import decide_retry_of, decide_run_retry
+from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, decide_retry_of, decide_run_retry
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import PendingActivity, State
+
+POLICY_NOT_FOUND = "RetryPolicyNotFound"
+"""Why nothing can be decided while a RetryPolicy that is named does not exist."""
 
 MAX_PENDING = 2_000
 """How many activities, timers, children, and requests to other runs a run may have open, of each."""
@@ -52,7 +57,11 @@ UNHEARD: tuple[type[ev.Event], ...] = (
 
 
 def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
-    command: cmd.Command, state: State, now: datetime, undecided: Iterable[ev.AnyEvent] = ()
+    command: cmd.Command,
+    state: State,
+    now: datetime,
+    undecided: Iterable[ev.AnyEvent] = (),
+    policies: Mapping[str, RetryPolicy] | None = None,
 ) -> ev.AnyEvent | None:
     """The event that records a command.
 
@@ -61,6 +70,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         state: where the run stands just then.
         now: the time.
         undecided: what the decider has not been asked about yet: its signals go on to the next run of the chain.
+        policies: the RetryPolicies that there are, by name: the event records what the named one says now.
 
     Returns:
         The next event; None where the command asks for what is no longer there.
@@ -73,7 +83,9 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
-            return ev.ActivityTaskScheduled(**said | _whole_timeouts(command, state, now), **here)
+            said |= _whole_timeouts(command, state, now)
+            said["retry_policy"] = resolved(command.retry_policy, policies)
+            return ev.ActivityTaskScheduled(**said, **here)
         case cmd.RequestCancelActivityTask():
             activity = state.activity(command.scheduled_event_id) or activity_named(state, command.activity_id)
             if activity is None or activity.cancel_requested:
@@ -89,6 +101,9 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             return ev.TimerCanceled(started_event_id=timer.started_event_id, **said, **here) if timer else None
         case cmd.StartChildWorkflowExecution():
             _admit("child", command.child_id, [child.child_id for child in state.children.values()])
+            chosen = said.pop("retry_policy")
+            if chosen is not None:
+                said["start"] = msgspec.structs.replace(command.start, retry_policy=resolved(chosen, policies))
             return ev.StartChildWorkflowExecutionInitiated(**said, **here)
         case cmd.SignalExternalWorkflowExecution():
             _admit("request to another run", "", state.externals)
@@ -129,6 +144,27 @@ def _update_completed(command: cmd.CompleteUpdate, state: State, said: dict[str,
     return ev.WorkflowExecutionUpdateCompleted(accepted_event_id=record.accepted_event_id, **said)
 
 
+def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -> RetryPolicy:
+    """What a decider says of retries, looked up where it means a RetryPolicy by name.
+
+    Raises:
+        UndecidableError: there is no such RetryPolicy, or it cannot be used.
+    """
+    if isinstance(choice, RetryPolicy):
+        return choice
+    found = (policies or {}).get(choice.name)
+    if found is None:
+        message = f"there is no RetryPolicy `{choice.name}` that can be used; the run goes on when there is one"
+        raise UndecidableError(message, POLICY_NOT_FOUND)
+    return found
+
+
+def policy_named(command: cmd.Command) -> str | None:
+    """The RetryPolicy that a command means by name; None for one that means none."""
+    choice = getattr(command, "retry_policy", None)
+    return choice.name if isinstance(choice, PolicyReference) else None
+
+
 def activity_named(state: State, activity_id: str) -> PendingActivity | None:
     """The open activity of that id."""
     return next((a for a in state.activities.values() if a.activity_id == activity_id), None)
@@ -136,8 +172,19 @@ def activity_named(state: State, activity_id: str) -> PendingActivity | None:
 
 def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
     """What the closing event of a run that has failed, or timed out, says of its retry."""
-    decide = decide_retry_of if state.code is not None else decide_run_retry
-    decision = decide(state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration)
+    if state.code is not None:
+        decision = decide_retry_of(
+            state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration
+        )
+    else:
+        decision = decide_run_retry(
+            state.retry_policy,
+            failure,
+            attempt=state.attempt,
+            now=now,
+            expiration=state.expiration,
+            since=state.retries_since or state.start_time,
+        )
     if decision.delay is None:
         return {"retry_state": decision.state}
     if not state.successor:

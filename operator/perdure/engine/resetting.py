@@ -4,7 +4,7 @@ Temporal's model (service/history/ndc/workflow_resetter.go): the events up to th
 tells of the reset, and what came after the point and was not the run's own doing is applied once more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -14,6 +14,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import State, apply
 from perdure.engine.step import Transition, step
 
@@ -71,6 +72,8 @@ def begin(
     inputs: Sequence[inp.RunInput],
     decider: Decider,
     requests: Sequence[str],
+    *,
+    policies: Mapping[str, RetryPolicy] | None = None,
 ) -> Transition:
     """The first pass of a run that was reset.
 
@@ -80,9 +83,10 @@ def begin(
         inputs: What is applied once more: see `since`.
         decider: Decides what follows.
         requests: Those that the other run has heeded: asked again, they change nothing.
+        policies: The RetryPolicies that deciders may mean by name.
     """
     state = apply(forked, event)
-    transition = step(state, inputs, event.event_time, decider)
+    transition = step(state, inputs, event.event_time, decider, policies)
     state = msgspec.structs.replace(transition.state, requests=tuple(requests))
     return replace(transition, state=state, events=(event, *transition.events), durable=True)
 

@@ -2,10 +2,59 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+
+_MICROSECOND = timedelta(microseconds=1)
+
+LONGEST_WAIT = timedelta(days=99_999)
+"""No wait is longer: 273 years, the longest duration that can be written."""
+
+_GOOGLE_RETRIES = 5
+"""Retries there are at most where only `max_retry_duration` limits them."""
+
+
+class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Google Cloud Scheduler's RetryConfig (cloud.google.com/scheduler/docs/reference/rest/v1/projects.locations.jobs).
+
+    Its retry guide gives 10, 20, 40, 120, 120 for 10 s, 300 s and 3 doublings, where the reference gives 10, 20, 40, 80, 160,
+    240, 300, 300; this follows the reference.
+    """
+
+    retry_count: int = 0
+    max_retry_duration: timedelta = timedelta(0)
+    """From the first attempt on; 0: no limit."""
+    min_backoff_duration: timedelta = timedelta(seconds=5)
+    max_backoff_duration: timedelta = timedelta(hours=1)
+    max_doublings: int = 5
+
+    def interval(self, attempt: int) -> timedelta:
+        """The wait after `attempt` (from 1) has failed: it doubles `max_doublings` times, then grows by as much each time."""
+        doublings = min(attempt - 1, self.max_doublings)
+        steps = max(attempt - self.max_doublings, 1)
+        longest = min(self.max_backoff_duration, LONGEST_WAIT) // _MICROSECOND
+        wait = (self.min_backoff_duration // _MICROSECOND * steps) << doublings
+        return min(wait, longest) * _MICROSECOND
+
+    def limit(self, *, attempt: int, waited: timedelta) -> RetryState | None:
+        """Why there is no further attempt, None if there is one.
+
+        Args:
+            attempt: how many attempts have failed.
+            waited: how long after the first attempt the next one would start.
+        """
+        counted_out = attempt > self.retry_count
+        if not self.max_retry_duration:
+            return RetryState.MAXIMUM_ATTEMPTS_REACHED if counted_out else None
+        in_time = waited < self.max_retry_duration
+        if self.retry_count:
+            return RetryState.TIMEOUT if counted_out and not in_time else None
+        if attempt > _GOOGLE_RETRIES:
+            return RetryState.MAXIMUM_ATTEMPTS_REACHED
+        return None if in_time else RetryState.TIMEOUT
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -20,15 +69,41 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """0: unlimited; 1: no retry."""
     non_retryable_error_types: tuple[str, ...] = ()
     """Exact failure types; timeouts go by ``TemporalTimeout:StartToClose`` and the like."""
+    cloud_scheduler: CloudSchedulerRetry | None = None
+    """Waits and limits of the other family of policies, in the place of all the above."""
+    name: str = ""
+    """The RetryPolicy that it was taken from; empty where it was written in place."""
+    circuit_breaker: bool = False
+    """Whether that RetryPolicy has a circuit breaker, which has a say in when attempts start."""
 
     def interval(self, attempt: int) -> timedelta:
         """The wait after `attempt` (from 1) has failed: ``min(initial x coefficient^(attempt-1), maximum)``, at any attempt."""
+        if self.cloud_scheduler is not None:
+            return self.cloud_scheduler.interval(attempt)
         ceiling = self.maximum_interval if self.maximum_interval is not None else 100 * self.initial_interval
+        ceiling = min(ceiling, LONGEST_WAIT)
         try:
             seconds = self.initial_interval.total_seconds() * self.backoff_coefficient ** (attempt - 1)
         except OverflowError:
             return ceiling
         return ceiling if seconds >= ceiling.total_seconds() else timedelta(seconds=seconds)
+
+    def limit(self, *, attempt: int, waited: timedelta) -> RetryState | None:
+        """Why there is no further attempt after that many have failed, the next one `waited` after the first; else None."""
+        if self.cloud_scheduler is not None:
+            return self.cloud_scheduler.limit(attempt=attempt, waited=waited)
+        counted_out = self.maximum_attempts and attempt >= self.maximum_attempts
+        return RetryState.MAXIMUM_ATTEMPTS_REACHED if counted_out else None
+
+
+class PolicyReference(msgspec.Struct, frozen=True):
+    """A RetryPolicy that is meant by name: what it says is looked up, and recorded, when something is scheduled with it."""
+
+    name: str
+
+
+PolicyChoice: TypeAlias = RetryPolicy | PolicyReference
+"""What a decider says of retries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +112,8 @@ class RetryDecision:
 
     state: RetryState
     delay: timedelta | None = None
+    expired: bool = False
+    """Whether the next attempt would come too late for `expiration`."""
 
 
 def is_retryable(failure: Failure, policy: RetryPolicy) -> bool:
@@ -55,20 +132,35 @@ def is_retryable(failure: Failure, policy: RetryPolicy) -> bool:
 
 
 def decide_retry(
-    policy: RetryPolicy, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
+    policy: RetryPolicy,
+    failure: Failure,
+    *,
+    attempt: int,
+    now: datetime,
+    expiration: datetime | None,
+    since: datetime | None = None,
 ) -> RetryDecision:
     """Decide what follows the failure of the `attempt`-th attempt (from 1).
 
     A retry whose wait would end past `expiration` (schedule-to-close) is not waited for: the state is Timeout at once. A delay
     given by the failure replaces the computed one and the maximum interval, but no limit.
+
+    Args:
+        policy: how it is retried.
+        failure: why the attempt failed.
+        attempt: how many attempts there were that count.
+        now: the time.
+        expiration: when everything has to have ended; None: never.
+        since: when the first attempt began, for policies that limit how long it is retried. Default `now`.
     """
     if not is_retryable(failure, policy):
         return RetryDecision(RetryState.NON_RETRYABLE_FAILURE)
-    if policy.maximum_attempts and attempt >= policy.maximum_attempts:
-        return RetryDecision(RetryState.MAXIMUM_ATTEMPTS_REACHED)
     delay = failure.next_retry_delay if failure.next_retry_delay is not None else policy.interval(attempt)
+    limit = policy.limit(attempt=attempt, waited=now + delay - (since or now))
+    if limit is not None:
+        return RetryDecision(limit)
     if expiration is not None and now + delay >= expiration:
-        return RetryDecision(RetryState.TIMEOUT)
+        return RetryDecision(RetryState.TIMEOUT, expired=True)
     return RetryDecision(RetryState.IN_PROGRESS, delay)
 
 
@@ -82,7 +174,13 @@ def decide_retry_of(
 
 
 def decide_run_retry(
-    policy: RetryPolicy | None, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
+    policy: RetryPolicy | None,
+    failure: Failure,
+    *,
+    attempt: int,
+    now: datetime,
+    expiration: datetime | None,
+    since: datetime | None = None,
 ) -> RetryDecision:
     """Decide what follows the failure of a whole run, the `attempt`-th of its chain.
 
@@ -95,4 +193,4 @@ def decide_run_retry(
     causes = [node for node in failure.chain() if node.kind is FailureKind.APPLICATION]
     if not all(is_retryable(node, policy) for node in causes):
         return RetryDecision(RetryState.NON_RETRYABLE_FAILURE)
-    return decide_retry(policy, failure, attempt=attempt, now=now, expiration=expiration)
+    return decide_retry(policy, failure, attempt=attempt, now=now, expiration=expiration, since=since)

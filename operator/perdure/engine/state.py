@@ -189,7 +189,27 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     attempt: int
     message: str
+    reason: str = ""
+    """Why, as one CamelCase word, where there is a better one than that nothing could be decided."""
     next_attempt_time: datetime
+
+
+class CircuitResult(StrEnum):
+    """What the end of an attempt means to a circuit breaker."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    RELEASED = "Released"
+    """It ended for a reason that says nothing of what it calls: lost, cancelled, or a failure that is not retried."""
+
+
+class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a circuit breaker has to hear of an attempt that has ended."""
+
+    policy: str
+    """Name of the RetryPolicy whose breaker that is."""
+    result: CircuitResult
+    time: datetime
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -217,6 +237,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     first_decision_time: datetime | None = None
     """Nothing is decided before: the end of a start delay, or of the wait before a retry."""
     attempt: int = 1
+    retries_since: datetime | None = None
+    """When the first of the runs that retry each other has started; None: this is the first."""
     retry_policy: RetryPolicy | None = None
     successor: str = ""
     """Name of the WorkflowRun that would continue or retry this one."""
@@ -242,6 +264,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """Where Temporal SDK workers decide; None where the decider runs in this process."""
 
     # Kept beside the history:
+    reports: dict[str, CircuitReport] = {}
+    """What circuit breakers still have to hear, by ``<scheduled event id>/<attempt>``."""
     undecided: tuple[ev.AnyEvent, ...] = ()
     """Events that the decider has not been asked about yet: while the run is paused, or nobody could decide."""
     unfinished: bool = False
@@ -259,7 +283,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     @property
     def has_chores(self) -> bool:
         """Whether something is left to be done after the run has closed."""
-        return self.closed and bool(self.children or self.externals or self.markers or self.start_successor)
+        left = self.children or self.externals or self.markers or self.start_successor or self.reports
+        return self.closed and bool(left)
 
     def activity(self, scheduled_event_id: int) -> PendingActivity | None:
         """The open activity of that event, or None."""
@@ -327,6 +352,7 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
             expiration=event.workflow_execution_expiration_time,
             first_decision_time=_after(event.event_time, event.first_workflow_task_backoff),
             attempt=event.attempt,
+            retries_since=event.retries_since,
             retry_policy=event.retry_policy,
             successor=event.successor,
             code=_code(event) if event.task_queue else None,
@@ -595,6 +621,7 @@ def beside_history_removed(state: State) -> State:
             closing=False,
             completed="",
         ),
+        reports={},
         **({"children": {}, "externals": {}, "start_successor": False} if state.closed else {}),
         markers={},
         activities={

@@ -8,7 +8,7 @@ paused, before its first decision is due, while a decider that could not decide 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -26,9 +26,18 @@ from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutTyp
 from perdure.engine.inputs import Answer
 from perdure.engine.opaque import plain
 from perdure.engine.recording import activity_named, event_of, next_run
-from perdure.engine.retry import decide_retry
+from perdure.engine.retry import RetryPolicy, decide_retry, is_retryable
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy
-from perdure.engine.state import RECORD_START_AFTER, PendingActivity, PendingChild, State, TaskFailure, apply
+from perdure.engine.state import (
+    RECORD_START_AFTER,
+    CircuitReport,
+    CircuitResult,
+    PendingActivity,
+    PendingChild,
+    State,
+    TaskFailure,
+    apply,
+)
 from perdure.engine.tasks import machine
 
 MAX_ROUNDS = 1_000
@@ -45,6 +54,8 @@ MAX_BYTES = 50 * 1024 * 1024
 """A run with a larger history is terminated."""
 
 _MAX_FAILURE_MESSAGE = 4_096
+_LOGS_KEPT = 32
+"""Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
 
 
@@ -100,6 +111,7 @@ def start(
     *,
     requests: Sequence[inp.SignalRequested] = (),
     paused: bool = False,
+    policies: Mapping[str, RetryPolicy] | None = None,
 ) -> Transition:
     """The first pass of a run.
 
@@ -109,8 +121,9 @@ def start(
         signals: what the run before in the chain has not consumed.
         requests: the signals that the run is started for; it has them before its first decision.
         paused: whether the run waits to be unpaused before its first decision.
+        policies: the RetryPolicies that deciders may mean by name.
     """
-    first = _Pass(apply(None, attributes), attributes.event_time, decider)
+    first = _Pass(apply(None, attributes), attributes.event_time, decider, policies)
     first.events.append(attributes)
     if first.tasks is None:
         first.queue.append(attributes)
@@ -125,7 +138,13 @@ def start(
     return first.run(())
 
 
-def step(state: State, inputs: Sequence[inp.RunInput], now: datetime, decider: Decider) -> Transition:
+def step(
+    state: State,
+    inputs: Sequence[inp.RunInput],
+    now: datetime,
+    decider: Decider,
+    policies: Mapping[str, RetryPolicy] | None = None,
+) -> Transition:
     """Advance a run; of a closed one, what is left to be done.
 
     Args:
@@ -134,8 +153,9 @@ def step(state: State, inputs: Sequence[inp.RunInput], now: datetime, decider: D
         now: the time, UTC. Deadlines up to now fire, the earliest first, after the inputs: a result that is there counts,
             also a late one.
         decider: decides what follows.
+        policies: the RetryPolicies that deciders may mean by name.
     """
-    return _Pass(state, now, decider).run(inputs)
+    return _Pass(state, now, decider, policies).run(inputs)
 
 
 def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Transition:
@@ -192,6 +212,13 @@ def _moments_of_activities(state: State) -> Iterator[datetime]:
             yield deadline
 
 
+def _counts(activity: PendingActivity, failure: Failure) -> bool:
+    """Whether a circuit breaker counts a failure: one that might be retried, or that an attempt which ran took too long."""
+    if failure.timeout_type is TimeoutType.SCHEDULE_TO_CLOSE and activity.started_time is not None:
+        return failure.type_names().isdisjoint(activity.retry_policy.non_retryable_error_types)
+    return is_retryable(failure, activity.retry_policy)
+
+
 _OK = Answer(ok=True)
 
 
@@ -202,7 +229,10 @@ def _no_activity(activity_id: str) -> Answer:
 class _Pass:
     """The work of one `step`; lives no longer than it."""
 
-    def __init__(self, state: State, now: datetime, decider: Decider) -> None:
+    def __init__(
+        self, state: State, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
+    ) -> None:
+        self.policies = policies
         self.state = state
         self.now = now
         self.decider = decider
@@ -269,9 +299,25 @@ class _Pass:
         if self.tasks is not None:
             self.tasks.close()
             event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
-        still_open = sorted((a.scheduled_event_id, a.attempt) for a in self.state.activities.values())
-        self.retired += [Retired(*attempt, AttemptOutcome.STOPPED) for attempt in still_open]
+        still_open = sorted(self.state.activities.values(), key=lambda a: a.scheduled_event_id)
+        for activity in still_open:
+            self.retire(activity, AttemptOutcome.STOPPED)
         self.emit(event, decide=False)
+
+    def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:
+        """The attempt is over: nobody waits for its pod; a circuit breaker that has let it through has to hear of it."""
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
+        policy = activity.retry_policy
+        if not policy.circuit_breaker:
+            return
+        result = CircuitResult.RELEASED
+        if outcome is AttemptOutcome.COMPLETED:
+            result = CircuitResult.SUCCEEDED
+        elif failure is not None and outcome is not AttemptOutcome.LOST and _counts(activity, failure):
+            result = CircuitResult.FAILED
+        report = CircuitReport(policy=policy.name, result=result, time=self.now)
+        key = f"{activity.scheduled_event_id}/{activity.attempt}"
+        self.change(reports={**self.state.reports, key: report})
 
     @property
     def here(self) -> dict[str, Any]:
@@ -286,6 +332,8 @@ class _Pass:
                 self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
             case inp.ChoreDone():
                 self.chore_done(item.chore)
+            case inp.DecideAgain():
+                self.news = True
             case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():
                 self.take_child(item)
             case inp.ExternalDone():
@@ -327,6 +375,9 @@ class _Pass:
                 self.change(externals=_without(before.externals, key))
             case "successor" if before.closed:
                 self.change(start_successor=False)
+            case "report":
+                self.change(reports=_without(before.reports, key))
+                self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later
             case _:
                 pass
         self.durable |= before.closed and self.state != before
@@ -486,6 +537,7 @@ class _Pass:
                 stuck = activity.stuck or item.stuck
                 waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
                 self.state = self.state.with_activity(waiting)
+                self.durable |= item.worth_telling
             case inp.HeartbeatRead():
                 self.heartbeat(activity, item)
             case inp.AttemptCompleted():
@@ -531,10 +583,11 @@ class _Pass:
             attempt=activity.attempt - activity.losses,
             now=self.now,
             expiration=activity.expiration,
+            since=activity.first_scheduled_time,
         )
         if decision.delay is not None:
             self.again(activity, failure, decision.delay, losses=activity.losses)
-        elif failure.kind is FailureKind.TIMEOUT and decision.state is RetryState.TIMEOUT:
+        elif failure.kind is FailureKind.TIMEOUT and decision.expired:
             # As Temporal's server: the timeout of the attempt becomes the timeout of the whole.
             late = msgspec.structs.replace(activity, last_failure=failure)
             message = (
@@ -577,7 +630,7 @@ class _Pass:
             if failure.kind is FailureKind.TIMEOUT
             else AttemptOutcome.FAILED
         )
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
+        self.retire(activity, outcome, failure)
         self.state = self.state.with_activity(
             msgspec.structs.replace(
                 activity,
@@ -591,7 +644,9 @@ class _Pass:
                 identity="",
                 start_recorded=False,
                 stuck=False,
-                last_failure=msgspec.structs.replace(failure, cause=None),
+                last_failure=msgspec.structs.replace(
+                    failure, cause=None, log=failure.log if len(self.state.activities) <= _LOGS_KEPT else None
+                ),
             )
         )
         self.durable = True
@@ -640,7 +695,7 @@ class _Pass:
             ),
             decide=True,
         )
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, _OUTCOMES[closing]))
+        self.retire(activity, _OUTCOMES[closing], attributes.get("failure"))
 
     # Children and other runs
 
@@ -843,7 +898,7 @@ class _Pass:
             for grown, length in lengths:
                 while len(grown) > length:
                     grown.pop()
-            self.fail_task(str(error))
+            self.fail_task(str(error), error.reason)
         else:
             if event is not None:
                 self.queue.popleft()
@@ -852,13 +907,16 @@ class _Pass:
             self.enough = decision.more or self.work > MAX_WORK_PER_PASS or self.rounds >= MAX_ROUNDS
         self.durable = True
 
-    def fail_task(self, message: str) -> None:
+    def fail_task(self, message: str, reason: str = "") -> None:
         """Note that nobody could decide; once more in a while, or when something else happens."""
         attempt = self.state.task.attempt + 1 if self.state.task else 1
         backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
         self.change(
             task=TaskFailure(
-                attempt=attempt, message=message[:_MAX_FAILURE_MESSAGE], next_attempt_time=self.now + backoff
+                attempt=attempt,
+                message=message[:_MAX_FAILURE_MESSAGE],
+                reason=reason,
+                next_attempt_time=self.now + backoff,
             )
         )
         self.enough = True
@@ -868,7 +926,7 @@ class _Pass:
         if not self.open():
             raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
         waiting = self.tasks.buffered() if self.tasks else islice(self.queue, behind, None)
-        event = event_of(command, self.state, self.now, waiting)
+        event = event_of(command, self.state, self.now, waiting, self.policies)
         if event is None:
             return
         if self.tasks is not None:

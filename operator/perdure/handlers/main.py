@@ -14,11 +14,13 @@ import kopf
 import structlog
 
 from perdure import __version__
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
 from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
 from perdure.handlers import login, watch
 from perdure.handlers.settings import settings
@@ -45,6 +47,8 @@ class Options:
     log_level: str = "info"
     activity_identity: str = "perdure-activity"
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
+    sidecar_image: str = "localhost/perdure:0.1.0"
+    """Image of the sidecars of activities that name none: the operator's own."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
     temporal_address: str = ""
@@ -62,6 +66,7 @@ class Options:
             port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
+            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
             instance=environment.get("POD_NAME") or socket.gethostname(),
             temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
         )
@@ -76,16 +81,25 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
         identity = ActivityIdentity(client, options.activity_identity)
+        recorder = Recorder(client, instance=options.instance)
         temporal = Temporal(options.temporal_address, os.environ)
         tools = Tools(
             client=client,
-            pods=Pods(client, identity, PodSettings(service_account=options.activity_identity)),
+            pods=Pods(
+                client,
+                identity,
+                PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image),
+            ),
             definitions=Definitions(client),
-            recorder=Recorder(client, instance=options.instance),
+            policies=Policies(client, recorder),
+            letters=DeadLetters(client, recorder),
+            recorder=recorder,
             workers=temporal.workers(),
         )
         manager = Manager(tools, namespaces=options.namespaces)
-        operations = Operations(client, manager, tools.definitions, tools.recorder, namespaces=options.namespaces)
+        operations = Operations(
+            client, manager, tools.definitions, tools.letters, tools.recorder, namespaces=options.namespaces
+        )
         registry = kopf.OperatorRegistry()
         login.register(registry, access)
         watch.register(registry, manager, operations)
@@ -102,8 +116,9 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             return None if ready.is_set() else "the watches have not begun"
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
-            # The work begins before kopf does: at its end, kopf waits for, and cancels, every task younger than itself.
-            work = asyncio.create_task(_work(manager, operations), name="work")
+            # The work begins before kopf does, with the tasks it is made of: at its end, kopf waits for, and cancels, every
+            # task younger than itself.
+            work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
             watches = asyncio.create_task(
                 kopf.operator(
                     registry=registry,
@@ -121,20 +136,14 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             gc.freeze()
             gc.set_threshold(100_000, 50, 100)
             try:
-                done, _ = await asyncio.wait({work, watches}, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
             finally:
-                for task in (work, watches):
+                for task in (*work, watches):
                     task.cancel()
-                await asyncio.gather(work, watches, return_exceptions=True)
+                await asyncio.gather(*work, watches, return_exceptions=True)
             log.info("Stopped")
-
-
-async def _work(manager: Manager, operations: Operations) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(manager.run())
-        group.create_task(operations.run())
 
 
 async def _main(options: Options, access: Access) -> None:

@@ -13,7 +13,7 @@ _DELETED = "DELETED"
 
 
 def register(registry: kopf.OperatorRegistry, manager: Manager, operations: Operations) -> None:
-    """Have kopf tell of runs, of Workflows, of the pods of runs, and of Operations."""
+    """Have kopf tell of runs, of Workflows, RetryPolicies and Schedules, of the pods of runs, and of Operations."""
 
     @kopf.on.event(GROUP, VERSION, "workflowruns", registry=registry)
     async def run_seen(event: kopf.RawEvent, **_: Any) -> None:
@@ -22,6 +22,14 @@ def register(registry: kopf.OperatorRegistry, manager: Manager, operations: Oper
     @kopf.on.event(GROUP, VERSION, "workflows", registry=registry)
     async def workflow_seen(event: kopf.RawEvent, **_: Any) -> None:
         manager.on_workflow(dict(event["object"]), deleted=event["type"] == _DELETED)
+
+    @kopf.on.event(GROUP, VERSION, "retrypolicies", registry=registry)
+    async def policy_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_policy(dict(event["object"]), deleted=event["type"] == _DELETED)
+
+    @kopf.on.event(GROUP, VERSION, "schedules", registry=registry)
+    async def schedule_seen(event: kopf.RawEvent, **_: Any) -> None:
+        manager.on_schedule(dict(event["object"]), deleted=event["type"] == _DELETED)
 
     @kopf.on.event("", "v1", "pods", labels={RUN_ID_LABEL: kopf.PRESENT}, registry=registry)
     async def pod_seen(event: kopf.RawEvent, **_: Any) -> None:

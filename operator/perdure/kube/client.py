@@ -139,9 +139,11 @@ class Client:
         """Replace an object; with a resourceVersion in it, only if it has not changed."""
         return await self._request("PUT", url, body=body)
 
-    async def delete(self, url: str, *, uid: str | None = None, grace_seconds: int | None = None) -> None:
+    async def delete(
+        self, url: str, *, uid: str | None = None, grace_seconds: int | None = None, propagation: str = "Background"
+    ) -> None:
         """Delete an object; with `uid`, only if it is still that one. One that is gone already is fine."""
-        options: Object = {"propagationPolicy": "Background"}
+        options: Object = {"propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
@@ -168,6 +170,24 @@ class Client:
             body=body,
             headers={"Content-Type": "application/merge-patch+json", "Accept": _ONLY_METADATA},
         )
+
+    async def set_status(self, url: str, obj: Object, status: Object) -> Object:
+        """Replace the whole status of an object, if nobody has written since it was read; the answer is its metadata only.
+
+        Args:
+            url: Of the object.
+            obj: The object as it was read.
+            status: Its new status.
+
+        Raises:
+            ConflictError: somebody has.
+            NotFoundError: it was deleted.
+        """
+        operations = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        return await self.patch(f"{url}/status", operations)
 
     async def text(self, url: str, **query: str) -> str:
         """Read plain text, such as a pod's log."""

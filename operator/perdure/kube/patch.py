@@ -38,7 +38,7 @@ def _operations(old: Any, new: Any, path: str) -> list[Operation]:
     whole = [{"op": "replace", "path": path, "value": new}]
     if not isinstance(old, list) or not isinstance(new, list):
         return whole
-    lost = next((n for n in range(len(old)) if _begins_with(new, old[n:])), None)
+    lost = next((n for n, first in enumerate(old) if new and first == new[0] and _begins_with(new, old[n:])), None)
     if lost is None:
         return whole
     appended = [{"op": "add", "path": f"{path}/-", "value": value} for value in new[len(old) - lost :]]
@@ -53,8 +53,6 @@ def _join(path: str, key: str) -> str:
 
 
 def _begins_with(whole: list[Any], part: list[Any]) -> bool:
-    if not whole or whole[0] != part[0]:
-        return False
     head = whole[: len(part)]
     return head == part and _same_types(part, head)
 

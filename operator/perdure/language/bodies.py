@@ -11,11 +11,9 @@ import msgspec
 
 from perdure.api.durations import show_duration
 from perdure.api.names import MAX_WORKFLOW_ID, child_workflow_id
-from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import ActivityCall, CancellationType, Compensate
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application, timeout
 from perdure.language.memory import CANCELLED, Ending, Status, Undo, failed, parse_path, succeeded
@@ -202,9 +200,9 @@ class ChildWorkflowBody:
                     workflow_execution_timeout=child.execution_timeout or None,
                     workflow_run_timeout=child.run_timeout or None,
                     workflow_task_timeout=child.task_timeout,
-                    retry_policy=_optional(child.retry_policy),
                     search_attributes=attributes,
                 ),
+                retry_policy=retry_policy(child.retry_policy) if child.retry_policy else None,
                 parent_close_policy=ParentClosePolicy(child.parent_close_policy.value),
             )
         )
@@ -218,10 +216,6 @@ class ChildWorkflowBody:
                 cmd.RequestCancelExternalWorkflowExecution(child_id=at.path, reason="the step was cancelled")
             )
         return None if child.cancellation_type is CancellationType.WAIT_CANCELLATION_COMPLETED else CANCELLED
-
-
-def _optional(choice: RetryPolicyChoice | None) -> RetryPolicy | None:
-    return None if choice is None else retry_policy(choice)
 
 
 class CallBody:

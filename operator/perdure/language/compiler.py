@@ -48,6 +48,7 @@ class _Compiler:
     def __init__(self, spec: WorkflowSpec) -> None:
         self.spec = spec
         self.findings: list[Finding] = []
+        self.policies: set[str] = set()
         self.activities = {activity.name: activity for activity in spec.activities}
         self.blocks = {block.name: block for block in spec.blocks}
 
@@ -75,7 +76,7 @@ class _Compiler:
                 handlers[name] = CompiledHandler(handler, template)
         self.check_continuing()
         self.keep_for_handlers(flows, handlers)
-        return Program(self.spec, flows, self.activities, handlers, checked)
+        return Program(self.spec, flows, self.activities, handlers, checked, frozenset(self.policies))
 
     def keep_for_handlers(self, flows: dict[str, Flow], handlers: Mapping[str, CompiledHandler]) -> None:
         main = flows[""]
@@ -179,19 +180,17 @@ class _Compiler:
             self.found(
                 f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: pods are asked for with `container`"
             )
-        self.check_retry(f"{path}.retryPolicy", activity.retry_policy)
+        self.note_policy(activity.retry_policy)
 
-    def check_retry(self, path: str, choice: RetryPolicyChoice | None) -> None:
+    def note_policy(self, choice: RetryPolicyChoice | None) -> None:
         if choice is not None and choice.name is not None:
-            self.not_yet(f"{path}.name", "a RetryPolicy by name (write `exponential` in place)")
-        if choice is not None and choice.cloud_scheduler is not None:
-            self.not_yet(f"{path}.cloudScheduler", "a `cloudScheduler` policy (write `exponential`)")
+            self.policies.add(choice.name)
 
     def check_call(self, path: str, call: ActivityCall) -> None:
         if call.name not in self.activities:
             known = ", ".join(sorted(self.activities)) or "none"
             self.found(f"{path}.name", f"there is no activity `{call.name}` in `spec.activities`; there are: {known}")
-        self.check_retry(f"{path}.retryPolicy", call.retry_policy)
+        self.note_policy(call.retry_policy)
 
     def check_block(self, path: str, name: str) -> None:
         if name not in self.blocks:
@@ -266,7 +265,7 @@ class _FlowCompiler:
             self.compiler.check_call(f"{path}.activity", step.activity)
         if step.child_workflow:
             child = step.child_workflow
-            self.compiler.check_retry(f"{path}.childWorkflow.retryPolicy", child.retry_policy)
+            self.compiler.note_policy(child.retry_policy)
         if step.compensate and step.compensate.activity:
             self.compiler.check_call(f"{path}.compensate.activity", step.compensate.activity)
         for where, call in calls_of(step):

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from perdure.api.retrypolicy import RetryPolicyChoice
+import msgspec
+
+from perdure.api.retrypolicy import RetryPolicyChoice, RetryRules
 from perdure.api.steps import Step
 from perdure.api.workflow import Activity, Handler, WorkflowSpec
-from perdure.engine.retry import RetryPolicy
+from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
 from perdure.language.expressions import Template
 from perdure.language.inputs import InputCheck
 
@@ -91,6 +93,8 @@ class Program:
     handlers: Mapping[str, CompiledHandler]
     """By the name of the field: `onCancel`, `onFailure`, `finally`."""
     input: InputCheck
+    retry_policies: frozenset[str] = frozenset()
+    """The RetryPolicies that are meant by name."""
 
     @property
     def main(self) -> Flow:
@@ -107,14 +111,40 @@ def with_defaults(program: Program, given: Any) -> Any:
     return program.input.complete(given)
 
 
-def retry_policy(choice: RetryPolicyChoice | None) -> RetryPolicy:
-    """The engine's form of a policy that is written in place; None is Temporal's default."""
-    if choice is None or choice.exponential is None:
+def retry_policy(choice: RetryPolicyChoice | None) -> PolicyChoice:
+    """The engine's form of what is said of retries; None is Temporal's default."""
+    if choice is None:
         return RetryPolicy()
-    return RetryPolicy(
-        initial_interval=choice.exponential.initial_interval,
-        backoff_coefficient=float(choice.exponential.backoff_coefficient),
-        maximum_interval=choice.exponential.maximum_interval,
-        maximum_attempts=choice.exponential.maximum_attempts,
-        non_retryable_error_types=tuple(choice.exponential.non_retryable_error_types),
+    return PolicyReference(choice.name) if choice.name is not None else retry_rules(choice)
+
+
+def retry_rules(rules: RetryRules, *, name: str = "", circuit_breaker: bool = False) -> RetryPolicy:
+    """The engine's form of a policy.
+
+    Args:
+        rules: The spec of a RetryPolicy, or a policy that is written in place.
+        name: Name of the RetryPolicy; empty for one that is written in place.
+        circuit_breaker: Whether the RetryPolicy has a circuit breaker.
+    """
+    google, policy = rules.cloud_scheduler, RetryPolicy(name=name, circuit_breaker=circuit_breaker)
+    if google is not None:
+        return msgspec.structs.replace(
+            policy,
+            cloud_scheduler=CloudSchedulerRetry(
+                retry_count=google.retry_count,
+                max_retry_duration=google.max_retry_duration,
+                min_backoff_duration=google.min_backoff_duration,
+                max_backoff_duration=google.max_backoff_duration,
+                max_doublings=google.max_doublings,
+            ),
+        )
+    if rules.exponential is None:
+        return policy
+    return msgspec.structs.replace(
+        policy,
+        initial_interval=rules.exponential.initial_interval,
+        backoff_coefficient=float(rules.exponential.backoff_coefficient),
+        maximum_interval=rules.exponential.maximum_interval,
+        maximum_attempts=rules.exponential.maximum_attempts,
+        non_retryable_error_types=tuple(rules.exponential.non_retryable_error_types),
     )

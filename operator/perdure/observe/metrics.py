@@ -1,4 +1,6 @@
-"""Metrics, for Prometheus. Labels are namespaces and outcomes, never single runs."""
+"""Metrics, for Prometheus. Labels are namespaces, outcomes and RetryPolicies, never single runs."""
+
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -34,6 +36,54 @@ WATCH_LAG = Counter(
 
 RPCS = Counter(
     "perdure_temporal_rpcs", "RPCs of Temporal clients and workers, by outcome.", ["rpc", "code"], registry=REGISTRY
+)
+DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were set aside as DeadLetters.", registry=REGISTRY)
+REDRIVES = Counter("perdure_dead_letter_redrives", "DeadLetters that were run again.", registry=REGISTRY)
+CIRCUITS = Gauge(
+    "perdure_circuit_state",
+    "State of the circuit breakers of RetryPolicies: 1 for the state that one is in, 0 for the others.",
+    ["namespace", "retry_policy", "state"],
+    registry=REGISTRY,
+)
+CIRCUIT_CHANGES = Counter(
+    "perdure_circuit_changes", "Changes of circuit breakers, by the state they went to.", ["state"], registry=REGISTRY
+)
+CIRCUIT_CONFLICTS = Counter(
+    "perdure_circuit_conflicts",
+    "Writes to RetryPolicies that found them changed and were done again.",
+    registry=REGISTRY,
+)
+CIRCUIT_STATES = ("Closed", "Open", "HalfOpen")
+
+
+def show_circuit(namespace: str, policy: str, state: str | None) -> None:
+    """Show the state of a RetryPolicy's circuit breaker; None: it has none."""
+    if state is None:
+        forget_circuit(namespace, policy)
+        return
+    for each in CIRCUIT_STATES:
+        CIRCUITS.labels(namespace=namespace, retry_policy=policy, state=each).set(each == state)
+
+
+def forget_circuit(namespace: str, policy: str) -> None:
+    """Show nothing of a RetryPolicy any more."""
+    for state in CIRCUIT_STATES:
+        with suppress(KeyError):
+            CIRCUITS.remove(namespace, policy, state)
+
+
+SCHEDULES_KNOWN = Gauge("perdure_schedules_known", "Schedules this operator holds in memory.", registry=REGISTRY)
+SCHEDULE_ACTIONS = Counter(
+    "perdure_schedule_actions",
+    "Times of schedules that were dealt with: Started, MissedCatchupWindow, OverlapSkipped, BufferDropped or Refused.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
+SCHEDULE_DELAY = Histogram(
+    "perdure_schedule_action_delay_seconds",
+    "How long after a run was due it was made; not of what waited for an earlier run.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
+    registry=REGISTRY,
 )
 
 

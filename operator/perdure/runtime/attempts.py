@@ -37,13 +37,20 @@ class Attempt:
     """What an earlier attempt left; None where there is nothing."""
     start_to_close: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
+    schedule_to_start: timedelta | None = None
     large_result: bool = False
     """Whether the result may exceed what a termination message holds."""
+    sidecar: bool = False
+    """Whether our sidecar stands beside the activity's container."""
+    started: bool = False
+    """Whether it is known to have started."""
+    waiting_reason: str | None = None
+    """What it was last seen to wait for before it started."""
 
     @property
     def needs_lease(self) -> bool:
-        """Whether a Lease goes with the pod: for heartbeats, or for a large result."""
-        return self.heartbeat_timeout is not None or self.large_result
+        """Whether a Lease goes with the pod: for heartbeats, for a large result, or for the sidecar, which does both."""
+        return self.heartbeat_timeout is not None or self.large_result or self.sidecar
 
 
 class AttemptRefusedError(Exception):
@@ -110,6 +117,8 @@ class PodSettings:
     """The user id for pods that say nothing about their user; None leaves it to the image."""
     service_account: str = "perdure-activity"
     """The service account of attempts that have a Lease and name no account of their own."""
+    sidecar_image: str = "localhost/perdure:0.1.0"
+    """The image of sidecars where the user names none."""
     deadline_margin: timedelta = timedelta(minutes=5)
     """How far beyond start-to-close a node stops the pod on its own. The node's clock starts before images are pulled and
     init containers run, the timeout's when the activity starts: the margin is for those."""

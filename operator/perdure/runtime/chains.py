@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from perdure.api import labels
-from perdure.api.durations import format_duration
+from perdure.api.durations import format_decimal_duration, format_duration
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
@@ -41,6 +41,8 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     run_id: str
     first_run_id: str
     attempt: int = 1
+    retries_since: datetime | None = None
+    """When the first of the runs that retry each other has started."""
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     backoff: timedelta | None = None
@@ -92,22 +94,22 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 def parent_of(run: KubeObject) -> Parent | None:
     """The parent of a run; None for one that has none, or whose annotation is not ours."""
-    return _read(run, labels.PARENT_ANNOTATION, Parent)
+    return read_annotation(run, labels.PARENT_ANNOTATION, Parent)
 
 
 def continuation_of(run: KubeObject) -> Continuation | None:
     """What a run continues or retries; None for the first of a chain."""
-    return _read(run, labels.CONTINUES_ANNOTATION, Continuation)
+    return read_annotation(run, labels.CONTINUES_ANNOTATION, Continuation)
 
 
 def extras_of(run: KubeObject) -> StartExtras:
     """What a Temporal client said when it started the run; nothing where none did."""
-    return _read(run, labels.START_ANNOTATION, StartExtras) or StartExtras()
+    return read_annotation(run, labels.START_ANNOTATION, StartExtras) or StartExtras()
 
 
 def reset_of(run: KubeObject) -> Reset | None:
     """What a run begins with of another one; None for one that begins by itself."""
-    return _read(run, labels.RESET_ANNOTATION, Reset)
+    return read_annotation(run, labels.RESET_ANNOTATION, Reset)
 
 
 def first_run_id(run: KubeObject) -> str:
@@ -118,7 +120,8 @@ def first_run_id(run: KubeObject) -> str:
     return reset.lineage[0].run_id if reset is not None else str(run["metadata"]["uid"])
 
 
-def _read(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
+def read_annotation(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
+    """What an annotation of a run holds as JSON; None where there is none, or where it cannot be read."""
     text = (run["metadata"].get("annotations") or {}).get(key)
     if not text:
         return None
@@ -159,6 +162,8 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     )
     spec = _same_spec(run)
     extras = extras_of(run)
+    if state.retry_policy is not None:
+        spec["retryPolicy"] = retry_policy_json(state.retry_policy)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         # A run that continues at once, again and again, is slowed down, as by Temporal's server.
         left = SHORTEST_RUN - (closing.event_time - state.start_time)
@@ -175,11 +180,16 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     else:
         assert isinstance(closing, ev.WorkflowExecutionFailed | ev.WorkflowExecutionTimedOut)
         tie = msgspec.structs.replace(
-            tie, attempt=state.attempt + 1, failure=ev.failure_of(closing), backoff=closing.new_run_backoff
+            tie,
+            attempt=state.attempt + 1,
+            retries_since=state.retries_since or state.start_time,
+            failure=ev.failure_of(closing),
+            backoff=closing.new_run_backoff,
         )
         extras = msgspec.structs.replace(extras, initiator="Retry")
     given = extras if state.code is not None else None
-    return _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
+    successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
+    return _as_scheduled(successor, run)
 
 
 def _as_continued(
@@ -228,7 +238,7 @@ def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
     tie = continuation_of(run)
     body = _run(run["metadata"]["namespace"], name, _same_spec(run), parent_of(run), tie, _same_labels(run))
     body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
-    return body
+    return _as_scheduled(body, run)
 
 
 def _same_spec(run: KubeObject) -> dict[str, Any]:
@@ -267,6 +277,18 @@ def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
     if owners:
         changed["ownerReferences"] = owners
     return {"metadata": changed}
+
+
+def _as_scheduled(successor: KubeObject, run: KubeObject) -> KubeObject:
+    """Let a run belong to the Schedule that the one before belongs to."""
+    meta, new = run["metadata"], successor["metadata"]
+    scheduled_by = (meta.get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
+    if scheduled_by:
+        new["annotations"][labels.SCHEDULED_BY_ANNOTATION] = scheduled_by
+    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") == "Schedule"]
+    if owners:
+        new["ownerReferences"] = [*(new.get("ownerReferences") or ()), *owners]
+    return successor
 
 
 def is_child(obj: KubeObject, parent: RunRef, child: PendingChild) -> bool:
@@ -341,7 +363,18 @@ def _spec(start: WorkflowStart) -> dict[str, Any]:
 
 
 def retry_policy_json(policy: RetryPolicy) -> dict[str, Any]:
-    """A policy as it is written in place."""
+    """A policy as it is written in place: a run keeps to what was recorded, whatever becomes of the RetryPolicy since."""
+    google = policy.cloud_scheduler
+    if google is not None:
+        return {
+            "cloudScheduler": {
+                "retryCount": google.retry_count,
+                "maxRetryDuration": format_decimal_duration(google.max_retry_duration),
+                "minBackoffDuration": format_decimal_duration(google.min_backoff_duration),
+                "maxBackoffDuration": format_decimal_duration(google.max_backoff_duration),
+                "maxDoublings": google.max_doublings,
+            }
+        }
     written: dict[str, Any] = {
         "initialInterval": format_duration(policy.initial_interval),
         "backoffCoefficient": f"{policy.backoff_coefficient:g}",

@@ -25,8 +25,10 @@ from perdure.runtime.attempts import Attempt, KubeObject, payload_too_large
 from perdure.runtime.leases import annotation, heartbeat_details
 from perdure.runtime.ownership import is_attempt, owns_lease
 from perdure.runtime.pods import main_container_name
+from perdure.runtime.sidecars import NAME as SIDECAR
 from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.times import read_time
+from perdure.runtime.waiting import remedy, waiting_reason, waiting_word, waits_in_vain
 
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
 """What the engine is told; None: nothing yet."""
@@ -36,6 +38,9 @@ NODE_SILENCE: Final = timedelta(seconds=30)
 
 MESSAGE_LIMIT: Final = 2048
 """Characters of a failure's message. It rides in the run's status while the activity is open."""
+
+LOG_LIMIT: Final = 4096
+"""Bytes of the end of a failed container's log that are kept with the failure."""
 
 _TAIL_LIMIT: Final = 1500
 _TYPE_LIMIT: Final = 256
@@ -69,6 +74,8 @@ class _Facts:
     lease: KubeObject | None
     now: datetime
     main: EndedContainer | None
+    sidecar: EndedContainer | None
+    """Our sidecar, where there is one."""
     failed: EndedContainer | None
     """The container whose failure counts: the activity's own, or an init container that kept it from starting."""
     disrupted_since: datetime | None
@@ -79,6 +86,11 @@ class _Facts:
 
     def of_another_attempt(self) -> bool:
         return self.pod is not None and not is_attempt(self.pod, self.attempt)
+
+    def about_to_hand_over(self) -> bool:
+        """The activity's container has ended, and our sidecar has yet to say what it has left in files."""
+        over = self.status.phase in {"Succeeded", "Failed", "Unknown"} or self.node_silent()
+        return self.attempt.sidecar and self.main is not None and self.sidecar is None and not over
 
     def succeeded(self) -> bool:
         return self.main is not None and self.main.exit_code == 0
@@ -93,6 +105,14 @@ class _Facts:
 
     def over_own_limits(self) -> bool:
         return self.status.reason == "Evicted" and self.stopped()
+
+    def never_started_in_time(self) -> bool:
+        """The node's deadline struck before anything ran; of its containers the kubelet then knows nothing."""
+        struck = self.status.reason == "DeadlineExceeded" and self.status.phase == "Failed"
+        return struck and not self.attempt.started and not self.status.anything_ran()
+
+    def waits_in_vain(self) -> bool:
+        return self.status.phase == "Pending" and waits_in_vain(self.pod or {}) is not None
 
     def past_deadline(self) -> bool:
         struck = self.status.reason == "DeadlineExceeded" and self.stopped() and self.status.anything_ran()
@@ -167,10 +187,37 @@ def outcome(
         lease=lease if lease is not None and owns_lease(lease, attempt, status.uid) else None,
         now=now,
         main=main,
+        sidecar=status.ended_sidecar(SIDECAR),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
         disrupted_since=read_time(marked.get("lastTransitionTime")),
     )
     return next((tell(facts) for applies, tell in _TABLE if applies(facts)), None)
+
+
+def failed_container(definition: Activity, pod: KubeObject) -> str | None:
+    """Name the container whose log says why an attempt failed.
+
+    Args:
+        definition: The activity's definition.
+        pod: Its Pod.
+
+    Returns:
+        The activity's own, or the init container that kept it from starting; None where none has run and failed.
+    """
+    status = PodStatus.of(pod)
+    main = status.ended(main_container_name(definition))
+    failed = main if main is not None and main.exit_code != 0 else status.failed_init_container()
+    return failed.name if failed is not None and not failed.status_unknown else None
+
+
+def tail(text: str) -> str:
+    """The end of a log, in whole lines where that leaves any: at most `LOG_LIMIT` bytes."""
+    raw = text.rstrip().encode()
+    if len(raw) <= LOG_LIMIT:
+        return raw.decode()
+    end = raw[-LOG_LIMIT:]
+    _, found, lines = end.partition(b"\n")
+    return (lines if found and lines else end).decode(errors="ignore")
 
 
 def look_again_at(pod: KubeObject) -> datetime | None:
@@ -201,12 +248,16 @@ def _started(facts: _Facts) -> Outcome:
 def _completed(facts: _Facts) -> Outcome:
     """Success is proven; what is left is the result, which is taken whole or not at all."""
     assert facts.main is not None, "the row asked"
-    message = facts.main.message
-    if facts.attempt.large_result:
+    message, sidecar = facts.main.message, facts.sidecar
+    if sidecar is not None and sidecar.exit_code != 0:
+        return _failed(facts, _error_document(sidecar, facts.definition) or _sidecar_failure(sidecar))
+    if sidecar is not None and sidecar.message.strip():
+        message = sidecar.message
+    if facts.attempt.large_result or facts.attempt.sidecar:
         text = None if facts.lease is None else annotation(facts.lease, labels.RESULT_ANNOTATION)
         if text is not None:
             return _with_result(facts, payloads.decode(text)[0])
-        if not message.strip():
+        if facts.attempt.large_result and not message.strip() and not facts.attempt.sidecar:
             return _failed(
                 facts,
                 Failure(
@@ -240,8 +291,28 @@ def _own_failure(facts: _Facts) -> Outcome:
 
 def _pod_failure(facts: _Facts) -> Outcome:
     status = facts.status
-    message = _shortened(f"pod {status.name} failed: {status.reason}: {status.message}")
+    remedies = {"Evicted": "let it write less, or raise `resources.limits.ephemeral-storage`"}
+    remedy_ = remedies.get(status.reason, "let the activity's pod ask for what its nodes allow")
+    message = _shortened(f"pod {status.name} failed: {status.reason}: {status.message.rstrip('.')}; {remedy_}")
     return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=status.reason, message=message))
+
+
+def _not_started(facts: _Facts) -> Outcome:
+    reason, status = facts.attempt.waiting_reason, facts.status
+    word = waiting_word(reason)
+    text = (
+        f"pod {status.name} had not started when its time on node {status.node} was over: "
+        f"{reason or status.message or 'its node does not say why'}; {remedy(word)}"
+    )
+    return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=word or "NotStarted", message=_shortened(text)))
+
+
+def _in_vain(facts: _Facts) -> Outcome:
+    word = waits_in_vain(facts.pod or {})
+    text = f"pod {facts.status.name} cannot start: {waiting_reason(facts.pod or {}, facts.definition)}; {remedy(word)}"
+    return _failed(
+        facts, Failure(kind=FailureKind.APPLICATION, type=word, message=_shortened(text), non_retryable=True)
+    )
 
 
 def _timed_out(facts: _Facts) -> Outcome:
@@ -284,9 +355,14 @@ _TABLE: Final[tuple[tuple[Callable[[_Facts], bool], Callable[[_Facts], Outcome]]
     (_Facts.gone, _lost("PodGone", "pod {pod} is gone, and nothing proves that it succeeded")),
     # Evidence of another attempt proves nothing about this one.
     (_Facts.of_another_attempt, _nothing),
+    # Kubernetes stops it now; the last heartbeat and the result come with its end.
+    (_Facts.about_to_hand_over, _nothing),
     # The one proof of success. Whatever happened to the pod besides (deletion, eviction, a failed sidecar), the work is
     # done and must not be done again.
     (_Facts.succeeded, _completed),
+    # It never started, for want of an image, a volume, a configuration, until its node gave up. Mostly it would be so again, so
+    # it has to count.
+    (_Facts.never_started_in_time, _not_started),
     # The kubelet or containerd lost track of the container over a restart and made its exit code up.
     (
         _Facts.end_unknown,
@@ -319,6 +395,8 @@ _TABLE: Final[tuple[tuple[Callable[[_Facts], bool], Callable[[_Facts], Outcome]]
     (_Facts.deleted_before_a_node_had_it, _lost("PodDeleted", "pod {pod} was deleted before it had a node")),
     # Deleted, grace period over, and no word: the node is dead or cut off. Start-to-close may be hours away.
     (_Facts.node_silent, _lost("NodeLost", "pod {pod} was deleted, and node {node} does not say how it ended")),
+    # It will never start: its definition is wrong, and pinned.
+    (_Facts.waits_in_vain, _in_vain),
     # Running, also while it is being deleted: it can still succeed.
     (_Facts.running, _started),
     # Anything else waits: for a node, an image, a volume, an init container. `waiting_reason` tells people for what.
@@ -435,6 +513,16 @@ def _init_failure(ended: EndedContainer) -> Failure:
     )
 
 
+def _sidecar_failure(ended: EndedContainer) -> Failure:
+    """The work is done, but nobody knows with which result."""
+    return Failure(
+        kind=FailureKind.APPLICATION,
+        type="ResultMissing",
+        message=_shortened("the activity succeeded, but its result was not handed over: " + _how_it_ended(ended)),
+        details=_exit_details(ended),
+    )
+
+
 def _exit_details(ended: EndedContainer) -> dict[str, Any]:
     details: dict[str, Any] = {"container": ended.name, "exitCode": ended.exit_code}
     if ended.reason:
@@ -448,11 +536,19 @@ def _how_it_ended(ended: EndedContainer) -> str:
     code = f"exit code {ended.exit_code}"
     match ended.reason:
         case "OOMKilled":
-            sentence = f"container {ended.name} was killed because it used too much memory (OOMKilled, {code})"
+            sentence = (
+                f"container {ended.name} was killed because it used too much memory (OOMKilled, {code}); "
+                "raise its `resources.limits.memory`, or let it use less"
+            )
         case "" | "Error" | "Completed" if ended.signal is not None:
             sentence = f"container {ended.name} was killed by {ended.signal} ({code})"
         case "" | "Error" | "Completed":
             sentence = f"container {ended.name} failed ({code})"
+        case "StartError" | "ContainerCannotRun":
+            sentence = (
+                f"container {ended.name} could not be started ({ended.reason}, {code}); see whether the image has its "
+                "`command`"
+            )
         case _:
             sentence = f"container {ended.name} failed ({ended.reason}, {code})"
     tail = ended.message.strip()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.workflow import Activity
+from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime import payloads
 from perdure.runtime.attempts import (
     Attempt,
@@ -17,6 +17,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
+from perdure.runtime.sidecars import FILES_PATH, give_files, sidecar_container
 
 MOUNT_PATH: Final = "/perdure"
 """Where the activity's container finds its files."""
@@ -87,11 +88,16 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     main.pop("restartPolicy", None)
     main.pop("restartPolicyRules", None)
 
+    if definition.sidecar is not None:
+        spec["initContainers"] = [*_sequence(spec, "initContainers"), sidecar_container(definition.sidecar, settings)]
     texts = _payload_texts(attempt)
     metadata = _metadata(run, attempt, definition, main["name"], texts)
     init_containers = _sequence(spec, "initContainers")
     _give_payloads(spec, main, texts)
     ours = _environment(run, attempt, main, texts, len(containers) + len(init_containers))
+    if definition.sidecar is not None:
+        give_files(spec, main, init_containers[-1], ours, definition.sidecar)
+        ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
     own_names = {variable["name"] for variable in ours}
     # Ours first: Kubernetes lets a variable refer to those before it, so that users can write $(PERDURE_RUN) in theirs.
     main["env"] = ours + [variable for variable in _sequence(main, "env") if variable.get("name") not in own_names]
@@ -104,6 +110,22 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def is_kept(pod: KubeObject, *, succeeded: bool) -> bool:
+    """Tell whether a pod whose attempt has ended stays, as its activity's `podRetention` says.
+
+    Args:
+        pod: The Pod; it carries what was asked for where that is not the default.
+        succeeded: Whether the attempt succeeded.
+    """
+    notes = pod["metadata"].get("annotations") or {}
+    asked = str(notes.get(labels.POD_RETENTION_ANNOTATION, _retention(PodRetention()))).partition("/")
+    return (asked[0] if succeeded else asked[2]) == Retention.KEEP
+
+
+def _retention(given: PodRetention) -> str:
+    return f"{given.on_success}/{given.on_failure}"
 
 
 def build_trial(namespace: str, definition: Activity, settings: PodSettings) -> KubeObject:
@@ -185,6 +207,8 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
         **attempt_annotations(run, attempt),
         **texts,
     }
+    if definition.pod_retention is not None:
+        annotations[labels.POD_RETENTION_ANNOTATION] = _retention(definition.pod_retention)
     total = sum(payloads.size(name) + payloads.size(value) for name, value in annotations.items())
     if total > payloads.ANNOTATIONS_LIMIT:
         sizes = ", ".join(
@@ -337,14 +361,17 @@ def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) ->
         return
     if attempt.needs_lease:
         spec["serviceAccountName"] = settings.service_account
-    spec.setdefault("automountServiceAccountToken", attempt.needs_lease)
+    # A sidecar has a token of its own.
+    spec.setdefault("automountServiceAccountToken", attempt.needs_lease and not attempt.sidecar)
 
 
 def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:
     """When the node stops the pod by itself, for the case that nobody can tell it to."""
     if attempt.start_to_close is None:
         return None
-    seconds = math.ceil((attempt.start_to_close + settings.deadline_margin).total_seconds())
+    # The node's clock starts before the activity's: what schedule-to-start allows must not be taken from start-to-close.
+    waiting = max(settings.deadline_margin, attempt.schedule_to_start or timedelta(0))
+    seconds = math.ceil((attempt.start_to_close + waiting).total_seconds())
     return max(seconds, 1) if seconds <= LONGEST_DEADLINE else None
 
 

@@ -10,6 +10,7 @@ from perdure.api.operation import ON_BOTH, ON_RUNS, CompleteActivity, OperationS
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempts import KubeObject
+from perdure.runtime.chains import read_annotation
 
 MAX_PAYLOAD: Final = 128 * 1024
 """Bytes of JSON that one Operation may give to a run: with more, a few of them would fill the run's status."""
@@ -160,10 +161,10 @@ def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeO
 
 def start_signal_of(run: KubeObject) -> StartSignal | None:
     """The signal that a run was started for; None for one that was started otherwise."""
-    text = (run["metadata"].get("annotations") or {}).get(labels.START_SIGNAL_ANNOTATION)
-    if not text:
-        return None
-    try:
-        return msgspec.json.decode(text, type=StartSignal)
-    except msgspec.MsgspecError:
-        return None
+    return read_annotation(run, labels.START_SIGNAL_ANNOTATION, StartSignal)
+
+
+def arrival(operation: KubeObject) -> int:
+    """The place of an Operation in the order in which they were made: resourceVersions are numbers that grow (KEP-5504)."""
+    noted = (operation.get("status") or {}).get("arrival")
+    return int(operation["metadata"]["resourceVersion"] if noted is None else noted)

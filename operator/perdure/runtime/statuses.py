@@ -154,6 +154,18 @@ class PodStatus:
         terminated = _state(self.containers, container).get("terminated")
         return None if terminated is None else _ended(container, terminated)
 
+    def ended_sidecar(self, container: str) -> EndedContainer | None:
+        """Tell how a sidecar ended.
+
+        Args:
+            container: Its name.
+
+        Returns:
+            Its end; None if it has not started, or runs.
+        """
+        terminated = _state(self.init_containers, container).get("terminated")
+        return None if terminated is None else _ended(container, terminated)
+
     def failed_init_container(self) -> EndedContainer | None:
         """Find the init container because of which the others were not started.
 

@@ -1,5 +1,6 @@
 """For people: what a pod that has not started its activity is waiting for."""
 
+import re
 from typing import Any, Final
 
 from perdure.api.workflow import Activity
@@ -53,6 +54,53 @@ def hinders(reason: str) -> bool:
         True for instance for an image that cannot be pulled, or where no node has room.
     """
     return reason not in {*_ORDINARY, _NO_NODE_YET} and not reason.startswith(_INIT)
+
+
+IMAGE_PULL_FAILED: Final = "ImagePullBackOff"
+"""The type of failures for want of an image; the kubelet has other words for single tries."""
+_IMAGE_WORDS: Final = frozenset(
+    {"ErrImagePull", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
+)
+_NEVER: Final = frozenset({"InvalidImageName"})
+"""What waiting does not help against: the pod would have to be another one."""
+
+
+def waits_in_vain(pod: KubeObject) -> str | None:
+    """Tell whether a pod waits for what will never be.
+
+    Args:
+        pod: A Pod as the API server has it.
+
+    Returns:
+        Kubernetes' word for it, `InvalidImageName`; None where waiting may help.
+    """
+    status = PodStatus.of(pod)
+    words = (
+        ((item.get("state") or {}).get("waiting") or {}).get("reason")
+        for item in (*status.init_containers, *status.containers)
+    )
+    return next((word for word in words if word in _NEVER), None)
+
+
+def waiting_word(reason: str | None) -> str | None:
+    """Kubernetes' word in what `waiting_reason` has told: `ImagePullBackOff`, `CreateContainerConfigError`; None: none."""
+    match = re.match(r"container \S+: ([A-Za-z]+)", reason or "")
+    if match is None:
+        return None
+    return IMAGE_PULL_FAILED if match[1] in _IMAGE_WORDS else match[1]
+
+
+def remedy(word: str | None) -> str:
+    """What to do about a pod that does not start for that reason."""
+    match word:
+        case "InvalidImageName":
+            return "mend the name of the image"
+        case "ImagePullBackOff":
+            return "see whether the image exists, and whether its registry lets the node have it (`imagePullSecrets`)"
+        case "CreateContainerConfigError":
+            return "see whether the ConfigMaps, Secrets and users that the container names exist"
+        case _:
+            return "`kubectl describe pod` tells more"
 
 
 def _sentence(beginning: str, source: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from perdure.engine.inputs import RunInput
 from perdure.engine.starts import ParentClosePolicy, ParentReference, WorkflowStart
 from perdure.engine.state import PendingActivity, PendingChild, PendingExternal, RunStatus, State
 from perdure.engine.step import Transition, next_wake, start, step
-from perdure.language.program import retry_policy
+from perdure.language.program import retry_rules
 from perdure.simulation.cast import Cast
 from perdure.simulation.players import (
     Chain,
@@ -443,7 +443,7 @@ class World:
             execution_timeout=spec.execution_timeout or None,
             run_timeout=spec.run_timeout or None,
             task_timeout=spec.task_timeout,
-            retry_policy=retry_policy(spec.retry_policy) if spec.retry_policy else None,
+            retry_policy=retry_rules(spec.retry_policy) if spec.retry_policy else None,
             search_attributes=spec.search_attributes,
         )
         chain = Chain(role=role)

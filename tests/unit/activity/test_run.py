@@ -210,6 +210,77 @@ def test_sigterm_lets_clean_up(pod: Any, script: str, code: int) -> None:
         assert pod.message == "done all the same"
 
 
+# --- Heartbeats by themselves ---------------------------------------------------------------------------------------------
+
+HANGING = """
+import time
+def work():
+    activity.heartbeat({"done": 1}) if DETAILS else None
+    print("ready", flush=True)
+    time.sleep(60)
+activity.run(work, auto_heartbeat=True)
+"""
+WAITING = """
+import asyncio
+async def work():
+    activity.heartbeat({"done": 1}) if DETAILS else None
+    print("ready", flush=True)
+    await asyncio.sleep(60)
+activity.run(work, auto_heartbeat=True)
+"""
+
+
+@pytest.mark.parametrize("script", [HANGING, WAITING], ids=["a function", "a coroutine function"])
+def test_heartbeats_go_on_by_themselves_and_a_request_to_cancel_ends_it(api: Any, pod: Any, script: str) -> None:
+    process = pod.with_lease(0.4).start(script.replace("DETAILS", "True"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    api.wait_for(lambda: len(api.requests) >= 4)
+    assert api.annotations["perdure.dev/heartbeat-details"] == '{"done":1}'
+    with api.changed:
+        api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert pod.message["error"]["cancelled"] is True
+    assert pod.message["error"]["message"] == "asked by ann"
+
+
+def test_details_of_an_earlier_attempt_are_not_taken_back_by_heartbeats_that_know_of_none(api: Any, pod: Any) -> None:
+    pod.environ["PERDURE_LAST_HEARTBEAT_DETAILS"] = '{"done": 7}'
+    process = pod.with_lease(0.4).start(HANGING.replace("DETAILS", "False"))
+    api.wait_for(lambda: len(api.requests) >= 2)
+    process.kill()
+    process.communicate()
+    assert json.loads(api.annotations["perdure.dev/heartbeat-details"]) == {"done": 7}
+
+
+def test_a_block_may_have_them_too_and_then_they_end(api: Any, pod: Any) -> None:
+    script = """
+import time
+with activity.auto_heartbeat():
+    while not activity.cancelled():
+        time.sleep(0.01)
+print("told", flush=True)
+"""
+    api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
+    done = pod.with_lease(0.4).run(script)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+def test_a_heartbeat_in_an_event_loop_does_not_wait_for_the_api_server(api: Any, pod: Any) -> None:
+    script = """
+import asyncio, threading
+async def work():
+    activity.heartbeat(1)
+    return [thread.name for thread in threading.enumerate() if thread.name == "perdure-heartbeats"]
+activity.run(work)
+"""
+    done = pod.with_lease(60).run(script)
+    assert done.returncode == 0, done.stderr
+    assert pod.message == ["perdure-heartbeats"]
+    assert len(api.requests) == 1
+
+
 # --- What it needs ----------------------------------------------------------------------------------------------------
 
 

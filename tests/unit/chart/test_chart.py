@@ -100,14 +100,20 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
     own = granted(operator, "perdure.dev")
     assert own == {
         "workflows": {"get", "list", "watch"},
-        "workflows/status": {"patch"},
+        "retrypolicies": {"get", "list", "watch"},
+        "retrypolicies/status": {"patch"},
         "operations": {"get", "list", "watch", "delete"},
         "operations/status": {"patch"},
+        "schedules": {"get", "list", "watch"},
+        "schedules/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
+        "deadletters": {"get", "create"},
+        "deadletters/status": {"patch"},
         "historysegments": {"get", "create"},
-        "deadletters": {"create"},
+        "workflows/status": {"patch"},
     }
+    assert granted(operator, "")["pods/log"] == {"get"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 
@@ -129,7 +135,8 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
         "beat",
         "perdure-search-attributes",
     }
-    assert {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"} in operator_container(manifests)["env"]
+    account = {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
+    assert account in operator_container(manifests)["env"]
 
 
 def test_activities_may_only_renew_leases(render: Render) -> None:
@@ -204,6 +211,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",
+        "PERDURE_SIDECAR_IMAGE": container["image"],
     }
     probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}

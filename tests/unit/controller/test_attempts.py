@@ -10,10 +10,12 @@ from perdure.api.workflow import Activity
 from perdure.controller.attempts import Attempts
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.engine.inputs import AttemptWaiting
 from perdure.engine.state import PendingActivity, State
 from perdure.kube.access import Access
 from perdure.kube.client import Client
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods import build_pod
 
@@ -48,7 +50,8 @@ async def attempts() -> AsyncIterator[tuple[Attempts, list[str]]]:
     told: list[str] = []
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-        found = Attempts(pods, RUN, lambda _note, _pod: None, lambda note, pod: told.append(f"{pod}: {note}"))
+        policies = Policies(client, Recorder(client, instance="test"))
+        found = Attempts(pods, policies, RUN, lambda _note, _pod: None, lambda note, pod: told.append(f"{pod}: {note}"))
         found.activities = {"work": WORK}
         yield found, told
 

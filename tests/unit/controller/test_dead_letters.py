@@ -2,10 +2,10 @@
 
 import histories
 from perdure.api.deadletter import DeadLetter
-from perdure.controller.relations import _dead_letter
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.runtime.attempts import RunRef
+from perdure.runtime.deadletters import dead_letter
 
 
 def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:
@@ -17,9 +17,9 @@ def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:
     assert len(markers) == 4
     for marker in markers:
         ref = RunRef(name=run.name, namespace="shop", uid="uid-1", workflow_id="orders")
-        written = _dead_letter(ref, str(marker.event_id), marker, {"history": {"events": run.events}})
-        letter = DeadLetter.parse(written).spec
         event = scheduled[marker.details["scheduledEventId"]]
+        written = dead_letter(ref, marker, event, [])
+        letter = DeadLetter.parse(written).spec
         assert (letter.input, letter.scheduled_time) == (event.input, event.event_time)
         assert letter.failed_time == marker.event_time
         assert letter.activity == "charge"

@@ -19,7 +19,7 @@ from perdure.observe import metrics
 OPERATING = REPOSITORY / "docs" / "operating.md"
 CONTROLLER = "".join(
     file.read_text(encoding="utf-8")
-    for room in ("controller", "runtime")
+    for room in ("controller", "runtime", "schedule")
     for file in sorted((REPOSITORY / "operator" / "perdure" / room).glob("*.py"))
 )
 BY_NAME = {kind.__name__: kind for kind in KINDS}

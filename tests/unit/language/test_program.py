@@ -1,12 +1,14 @@
 """Which definitions can be run, and what is said of those that cannot."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import STEP_KINDS
 from perdure.api.workflow import WorkflowSpec
-from perdure.engine.retry import RetryPolicy
+from perdure.engine.retry import CloudSchedulerRetry, PolicyReference, RetryPolicy
 from perdure.language.bodies import BODIES
 from perdure.language.compiler import compile_program
 from perdure.language.program import InvalidWorkflowError, retry_policy
@@ -191,20 +193,25 @@ def test_an_input_is_checked_by_its_schema() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("policy", "where", "what"),
-    [
-        ({"name": "shared"}, "name", "a RetryPolicy by name (write `exponential` in place)"),
-        ({"cloudScheduler": {}}, "cloudScheduler", "a `cloudScheduler` policy (write `exponential`)"),
-    ],
-    ids=["by name", "cloudScheduler"],
-)
-def test_a_retry_policy_that_is_not_run_yet_is_refused_wherever_it_stands(policy: Json, where: str, what: str) -> None:
-    call = {"name": "do", "activity": {"name": "work", "retryPolicy": policy}}
-    assert findings(steps=[call]) == [f"spec.steps[0].activity.retryPolicy.{where}: {what} {LATER}"]
-    assert findings(activities=[{**WORK, "retryPolicy": policy}]) == [
-        f"spec.activities[0].retryPolicy.{where}: {what} {LATER}"
-    ]
+def test_the_retry_policies_that_are_meant_by_name_are_known_wherever_they_stand() -> None:
+    call = {"name": "work", "retryPolicy": {"name": "of-a-call"}}
+    undo = {"activity": {"name": "work", "retryPolicy": {"name": "of-a-compensation"}}}
+    child = {"workflow": {"name": "other"}, "retryPolicy": {"name": "of-a-child"}}
+    spec = {
+        "activities": [{**WORK, "retryPolicy": {"name": "of-an-activity"}}],
+        "steps": [{"name": "do", "activity": call, "compensate": undo}, {"name": "inside", "call": {"block": "block"}}],
+        "blocks": [{"name": "block", "steps": [{"name": "kid", "childWorkflow": child}]}],
+    }
+    found = compile_program(WorkflowSpec.parse(spec)).retry_policies
+    assert found == {"of-a-call", "of-a-child", "of-a-compensation", "of-an-activity"}
+
+
+def test_what_a_choice_of_retry_policy_becomes() -> None:
+    assert retry_policy(RetryPolicyChoice(name="shared")) == PolicyReference("shared")
+    google = RetryPolicyChoice.parse({"cloudScheduler": {"retryCount": 3, "minBackoffDuration": "3.5s"}})
+    assert retry_policy(google) == RetryPolicy(
+        cloud_scheduler=CloudSchedulerRetry(retry_count=3, min_backoff_duration=timedelta(seconds=3.5))
+    )
 
 
 def test_the_queue_of_a_worker_cannot_be_one_that_means_pods() -> None:
@@ -274,7 +281,7 @@ def test_an_expression_that_does_not_compile_is_told_with_its_place(template: An
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     found = findings(
-        activities=[{**WORK, "retryPolicy": {"name": "shared"}}],
+        activities=[{"name": "work", "worker": {"taskQueue": "pods/x"}, "startToCloseTimeout": "60s"}],
         steps=[
             {"name": "a", "activity": {"name": "wrok", "input": "${nothing}"}},
             {"name": "b", "call": {"block": "none"}},
@@ -282,7 +289,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ],
     )
     assert [sentence.split(": ")[0] for sentence in found] == [
-        "spec.activities[0].retryPolicy.name",
+        "spec.activities[0].worker.taskQueue",
         "spec.steps[0].activity.name",
         "spec.steps[0].activity.input",
         "spec.steps[1].call.block",

@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
 from perdure.runtime import look_again_at, outcome
+from perdure.runtime.outcomes import LOG_LIMIT, failed_container, tail
+from perdure.runtime.sidecars import NAME as SIDECAR
 
 STARTED = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
 BEFORE, SAME, AFTER = "2026-01-31T12:00:59Z", "2026-01-31T12:01:00Z", "2026-01-31T12:01:01Z"
 """Around the time at which the builders' containers finish."""
+
+
+TOO_MUCH_MEMORY = (
+    "container activity was killed because it used too much memory (OOMKilled, exit code 137); raise its "
+    "`resources.limits.memory`, or let it use less"
+)
 
 
 def tell(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = None, **kwargs: Any) -> Any:
@@ -220,7 +228,7 @@ def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
         pytest.param(
             {"exit_code": 137, "reason": "OOMKilled"},
             "OOMKilled",
-            "container activity was killed because it used too much memory (OOMKilled, exit code 137)",
+            TOO_MUCH_MEMORY,
             id="out of memory",
         ),
         pytest.param(
@@ -235,7 +243,8 @@ def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
         pytest.param(
             {"exit_code": 128, "reason": "StartError", "message": 'exec: "chrage": executable file not found'},
             "StartError",
-            'container activity failed (StartError, exit code 128):\nexec: "chrage": executable file not found',
+            "container activity could not be started (StartError, exit code 128); see whether the image has its `command`:\n"
+            'exec: "chrage": executable file not found',
             id="a command that is not there",
         ),
         pytest.param(
@@ -244,7 +253,7 @@ def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
         pytest.param(
             {"exit_code": 137, "reason": "OOMKilled", "mapped": 137},
             "InvalidInput",
-            "container activity was killed because it used too much memory (OOMKilled, exit code 137)",
+            TOO_MUCH_MEMORY,
             id="a declared code says more than Kubernetes",
         ),
         pytest.param(
@@ -409,7 +418,9 @@ def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
     pod = make.pod(make.terminated(137), phase="Failed", reason="Evicted", message=text)
     failure = failure_of(tell(make, pod))
     assert failure.type == "Evicted"
-    assert failure.message == f"pod order-42-5-2 failed: Evicted: {text}"
+    assert failure.message == (
+        f"pod order-42-5-2 failed: Evicted: {text.rstrip('.')}; let it write less, or raise `resources.limits.ephemeral-storage`"
+    )
 
 
 @pytest.mark.parametrize("reason", ["SysctlForbidden", "AppArmor"])
@@ -440,6 +451,133 @@ def test_the_deadline_also_counts_while_init_containers_run(make: Any) -> None:
 def test_a_container_that_failed_before_the_deadline_failed_by_itself(make: Any) -> None:
     pod = make.pod(make.terminated(3), phase="Failed", reason="DeadlineExceeded")
     assert failure_of(tell(make, pod)).type == "ExitCode3"
+
+
+NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
+"""What the kubelet says at the end of a container that it never started."""
+
+
+@pytest.mark.parametrize(
+    ("reason", "want", "told"),
+    [
+        ("container activity: ImagePullBackOff: not found", "ImagePullBackOff", "whether the image exists"),
+        ("container activity: ErrImagePull: not found", "ImagePullBackOff", "imagePullSecrets"),
+        ("container activity: CreateContainerConfigError: no Secret", "CreateContainerConfigError", "Secrets"),
+        ("ContainerCreating", "NotStarted", "describe pod"),
+        (None, "NotStarted", "on the node longer than"),
+    ],
+)
+def test_what_never_started_until_its_node_gave_up_has_failed_and_says_for_want_of_what(
+    make: Any, reason: str | None, want: str, told: str
+) -> None:
+    for end in (make.terminated(137, **NEVER_RAN), make.waiting("ContainerCreating")):
+        pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", message="on the node longer than allowed")
+        failure = failure_of(tell(make, pod, attempt=make.with_attempt(waiting_reason=reason)))
+        assert failure.type == want
+        assert told in failure.message
+        assert not failure.non_retryable
+
+
+def test_what_had_started_and_is_unknown_at_the_deadline_is_lost(make: Any) -> None:
+    pod = make.pod(make.terminated(137, **NEVER_RAN), phase="Failed", reason="DeadlineExceeded")
+    told = tell(make, pod, attempt=make.with_attempt(started=True))
+    assert isinstance(told, AttemptLost)
+    assert told.failure.details["reason"] == "ContainerStatusUnknown"
+
+
+def test_an_image_name_that_is_none_ends_the_attempt_for_good(make: Any) -> None:
+    pod = make.pod(make.waiting("InvalidImageName", 'couldn\'t parse "a b"'), phase="Pending")
+    failure = failure_of(tell(make, pod))
+    assert failure.type == "InvalidImageName"
+    assert failure.non_retryable
+    assert 'couldn\'t parse "a b"; mend the name' in failure.message
+
+
+@pytest.mark.parametrize(
+    ("pod", "want"),
+    [
+        (lambda m: m.pod(m.running("side"), m.terminated(1)), "activity"),
+        (lambda m: m.pod(m.waiting("PodInitializing"), init=(m.terminated(1, name="fetch"),)), "fetch"),
+        (lambda m: m.pod(m.terminated(0)), None),
+        (lambda m: m.pod(m.terminated(137, **NEVER_RAN)), None),
+        (lambda m: m.pod(phase="Failed", reason="AppArmor"), None),
+    ],
+)
+def test_whose_log_says_why(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
+    assert failed_container(make.activity(), pod(make)) == want
+
+
+@given(st.text(max_size=3000), st.integers(1, 4))
+def test_the_end_of_a_log_is_at_most_4_kib_and_ends_as_the_log(text: str, times: int) -> None:
+    end = tail(text * times)
+    assert len(end.encode()) <= LOG_LIMIT
+    assert (text * times).rstrip().endswith(end)
+
+
+def test_the_end_of_a_log_begins_with_a_whole_line() -> None:
+    log = "".join(f"line {number}\n" for number in range(1000))
+    assert tail(log).startswith("line ")
+    assert tail("x" * 5000) == "x" * LOG_LIMIT
+
+
+# --- With a sidecar ---------------------------------------------------------------------------------------------------
+
+
+def beside(make: Any, main: dict[str, Any], sidecar: dict[str, Any], **fields: Any) -> Any:
+    """What is told of a pod with our sidecar."""
+    attempt = make.with_attempt(sidecar=True)
+    definition = make.activity(sidecar={})
+    fields.setdefault("phase", "Running")
+    lease = fields.pop("lease", None)
+    pod = make.pod(main, attempt=attempt, definition=definition, init=(sidecar,), **fields)
+    return tell(make, pod, lease and make.lease(attempt, **lease), attempt=attempt, definition=definition)
+
+
+def ours(make: Any, exit_code: int | None, message: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = (
+        make.running(SIDECAR) if exit_code is None else make.terminated(exit_code, name=SIDECAR, message=message)
+    )
+    return found
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_what_the_activity_left_in_files_is_waited_for(make: Any, exit_code: int) -> None:
+    assert beside(make, make.terminated(exit_code), ours(make, None)) is None
+
+
+def test_a_result_comes_with_the_end_of_the_sidecar(make: Any) -> None:
+    told = beside(make, make.terminated(0), ours(make, 0, '{"a":1}'))
+    assert isinstance(told, AttemptCompleted)
+    assert told.result == {"a": 1}
+
+
+def test_a_large_one_stands_on_the_lease(make: Any) -> None:
+    told = beside(make, make.terminated(0), ours(make, 0), lease={"result": '"large"'})
+    assert isinstance(told, AttemptCompleted)
+    assert told.result == "large"
+
+
+def test_without_a_file_the_activitys_own_message_counts(make: Any) -> None:
+    told = beside(make, make.terminated(0, message="7"), ours(make, 0))
+    assert isinstance(told, AttemptCompleted)
+    assert told.result == 7
+
+
+def test_a_result_that_could_not_be_handed_over_fails_the_attempt(make: Any) -> None:
+    document_ = document(type="PayloadTooLarge", message="too large", nonRetryable=True)
+    failure = failure_of(beside(make, make.terminated(0), ours(make, 1, document_)))
+    assert (failure.type, failure.non_retryable) == ("PayloadTooLarge", True)
+    assert failure_of(beside(make, make.terminated(0), ours(make, 137))).type == "ResultMissing"
+
+
+def test_an_activity_that_failed_is_judged_by_itself(make: Any) -> None:
+    assert failure_of(beside(make, make.terminated(3), ours(make, 0, '"half"'))).type == "ExitCode3"
+
+
+def test_a_sidecar_whose_end_nobody_will_tell_is_not_waited_for(make: Any) -> None:
+    told = beside(make, make.terminated(0, message="7"), ours(make, None), phase="Succeeded")
+    assert isinstance(told, AttemptCompleted)
+    assert told.result == 7
 
 
 # --- Lost -------------------------------------------------------------------------------------------------------------
@@ -526,11 +664,6 @@ def test_a_container_that_failed_before_the_deadline_failed_by_itself(make: Any)
             for reason in ("UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfpods", "NodeName", "Later")
         ),
         pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a word"),
-        pytest.param(
-            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Failed", reason="DeadlineExceeded"),
-            "DeadlineExceeded",
-            id="the deadline struck before anything ran",
-        ),
         pytest.param(
             lambda m: m.pod(m.terminated(137, reason="ContainerStatusUnknown", finishedAt=None), phase="Failed"),
             "ContainerStatusUnknown",

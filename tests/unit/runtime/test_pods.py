@@ -8,6 +8,7 @@ import pytest
 
 from perdure.runtime import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod
 from perdure.runtime.payloads import ANNOTATIONS_LIMIT
+from perdure.runtime.pods import is_kept
 
 
 def build(make: Any, definition: Any = None, settings: PodSettings | None = None, **attempt: Any) -> dict[str, Any]:
@@ -370,6 +371,11 @@ def test_the_node_stops_the_pod_by_itself_a_little_later(
     assert built.get("activeDeadlineSeconds") == want
 
 
+def test_what_schedule_to_start_allows_is_not_taken_from_start_to_close(make: Any) -> None:
+    built = build(make, make.activity(), start_to_close=timedelta(minutes=5), schedule_to_start=timedelta(hours=1))
+    assert built["spec"]["activeDeadlineSeconds"] == 3900
+
+
 # --- Definitions that are none ----------------------------------------------------------------------------------------
 
 
@@ -397,3 +403,48 @@ def test_the_pod_is_json(make: Any) -> None:
     pod = build(make, input={"name": "Zoë", "n": [1, None, True]})
     assert json.loads(json.dumps(pod)) == pod
     assert json.loads(pod["metadata"]["annotations"]["perdure.dev/input"]) == {"name": "Zoë", "n": [1, None, True]}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (None, (False, True)),
+        ({}, (False, True)),
+        ({"onSuccess": "Keep"}, (True, True)),
+        ({"onFailure": "Delete"}, (False, False)),
+        ({"onSuccess": "Keep", "onFailure": "Delete"}, (True, False)),
+    ],
+)
+def test_what_becomes_of_a_pod_stands_on_it(make: Any, given: dict[str, str] | None, kept: tuple[bool, bool]) -> None:
+    pod = build(make, make.activity(**({"podRetention": given} if given is not None else {})))
+    assert (is_kept(pod, succeeded=True), is_kept(pod, succeeded=False)) == kept
+    assert is_kept({"metadata": {}}, succeeded=False)
+
+
+def test_a_sidecar_has_the_token_and_the_activity_only_files(make: Any) -> None:
+    definition = make.activity(sidecar={"autoHeartbeat": True, "resources": {"limits": {"memory": "64Mi"}}})
+    spec = build(make, definition, sidecar=True, heartbeat_timeout=timedelta(seconds=30))["spec"]
+    (main,), (sidecar,) = spec["containers"], spec["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["resources"] == {"limits": {"memory": "64Mi"}}
+    assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert spec["serviceAccountName"] == "perdure-activity"
+    assert spec["automountServiceAccountToken"] is False
+    mounts = {container["name"]: {m["name"] for m in container["volumeMounts"]} for container in (main, sidecar)}
+    assert mounts["activity"] == {"perdure", "perdure-sidecar"}
+    assert mounts["perdure-sidecar"] == {"perdure", "perdure-sidecar", "perdure-account"}
+    environment = {variable["name"]: variable.get("value") for variable in sidecar["env"]}
+    assert environment["PERDURE_LEASE"] == "order-42-5-2"
+    assert environment["PERDURE_AUTO_HEARTBEAT"] == "true"
+    assert {"name": "PERDURE_FILES", "value": "/perdure-files"} in main["env"]
+
+
+def test_a_sidecar_is_the_same_user_as_the_activity(make: Any) -> None:
+    def user(**container: Any) -> Any:
+        definition = make.activity(container={"image": "i", **container}, sidecar={"image": "mine"})
+        (sidecar,) = build(make, definition, sidecar=True)["spec"]["initContainers"]
+        assert sidecar["image"] == "mine"
+        return sidecar["securityContext"].get("runAsUser")
+
+    assert user() == 65532
+    assert user(securityContext={"runAsUser": 1000}) == 1000

@@ -2,18 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import (
-    Asked,
-    Output,
-    OutputOption,
-    ReasonOption,
-    TargetArgument,
-    TimeoutOption,
-    WaitOption,
-    WorkflowIdOption,
-    ask,
-)
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.asking import Asked, ReasonOption, ask, asking
 
 HELP = """Ask a run to cancel itself; its handlers run.
 
@@ -30,26 +19,12 @@ Examples:
 """
 
 
+@asking
 def command(
     context: typer.Context,
-    name: TargetArgument = None,
+    asked: Asked,
     *,
-    workflow_id: WorkflowIdOption = None,
     reason: ReasonOption = "",
-    namespace: NamespaceOption = None,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = "30s",
-    output: OutputOption = Output.TEXT,
-    cluster: ContextOption = None,
 ) -> None:
     """Ask a run to cancel itself."""
-    asked = Asked(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait,
-        timeout=timeout,
-        output=output,
-    )
     ask(context, "cancel", {"reason": reason or None}, asked)

@@ -4,18 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import (
-    Asked,
-    Output,
-    OutputOption,
-    TargetArgument,
-    TimeoutOption,
-    WaitOption,
-    WorkflowIdOption,
-    ask,
-    value,
-)
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.asking import Asked, ask, asking, value
 
 HELP = """Answer for an open activity, in place of what does it.
 
@@ -34,11 +23,11 @@ Examples:
 """
 
 
+@asking
 def command(
     context: typer.Context,
-    name: TargetArgument = None,
+    asked: Asked,
     *,
-    workflow_id: WorkflowIdOption = None,
     step: Annotated[str, typer.Option("--step", help="Step of the activity, such as rooms[3]", show_default=False)],
     result: Annotated[
         str | None, typer.Option("--result", help="It succeeded, with this output", show_default=False)
@@ -53,22 +42,8 @@ def command(
         typer.Option("--details", help="Of the failure or cancellation, for programs", show_default=False),
     ] = None,
     final: Annotated[bool, typer.Option("--non-retryable", help="The failure is not tried again")] = False,
-    namespace: NamespaceOption = None,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = "30s",
-    output: OutputOption = Output.TEXT,
-    cluster: ContextOption = None,
 ) -> None:
     """Answer for an open activity."""
-    asked = Asked(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait,
-        timeout=timeout,
-        output=output,
-    )
     if sum((result is not None, failure is not None, cancelled)) != 1:
         raise typer.BadParameter("one of the three has to be given", param_hint="--result, --failure, --cancelled")
     told = value(details, "--details")

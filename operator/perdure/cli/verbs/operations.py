@@ -11,6 +11,7 @@ from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, Tim
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.operations import table
+from perdure.runtime.requests import arrival
 
 HELP = """List Operations, the newest first: what was asked, and what came of it.
 
@@ -43,7 +44,7 @@ def command(
     """List Operations."""
     screen = Screen(color)
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
-    items.sort(key=lambda item: (item["metadata"]["creationTimestamp"], item["metadata"]["name"]), reverse=True)
+    items.sort(key=arrival, reverse=True)
     if output is Output.JSON:
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
     elif not items:

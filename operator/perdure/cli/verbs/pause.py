@@ -2,19 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import (
-    Asked,
-    Output,
-    OutputOption,
-    ReasonOption,
-    StepOption,
-    TargetArgument,
-    TimeoutOption,
-    WaitOption,
-    WorkflowIdOption,
-    ask,
-)
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.asking import Asked, ReasonOption, StepOption, ask, asking
 
 HELP = """Pause a run: what is under way goes on, nothing new begins.
 
@@ -30,27 +18,13 @@ Examples:
 """
 
 
+@asking
 def command(
     context: typer.Context,
-    name: TargetArgument = None,
+    asked: Asked,
     *,
-    workflow_id: WorkflowIdOption = None,
     step: StepOption = None,
     reason: ReasonOption = "",
-    namespace: NamespaceOption = None,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = "30s",
-    output: OutputOption = Output.TEXT,
-    cluster: ContextOption = None,
 ) -> None:
     """Pause a run, or one of its activities."""
-    asked = Asked(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait,
-        timeout=timeout,
-        output=output,
-    )
     ask(context, "pause", {"step": step, "reason": reason or None}, asked)

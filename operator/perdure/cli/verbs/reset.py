@@ -5,18 +5,7 @@ from typing import Annotated
 import typer
 
 from perdure.api.operation import ResetPoint
-from perdure.cli.asking import (
-    Asked,
-    Output,
-    OutputOption,
-    ReasonOption,
-    TargetArgument,
-    TimeoutOption,
-    WaitOption,
-    WorkflowIdOption,
-    ask,
-)
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.asking import Asked, ReasonOption, ask, asking
 
 HELP = """Start a run anew from a point in its history.
 
@@ -33,11 +22,11 @@ Examples:
 """
 
 
+@asking
 def command(
     context: typer.Context,
-    name: TargetArgument = None,
+    asked: Asked,
     *,
-    workflow_id: WorkflowIdOption = None,
     event_id: Annotated[
         int | None, typer.Option("--event-id", help="The last event that is kept", show_default=False)
     ] = None,
@@ -49,22 +38,8 @@ def command(
         bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Give later signals to the new run")
     ] = True,
     reason: ReasonOption = "",
-    namespace: NamespaceOption = None,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = "30s",
-    output: OutputOption = Output.TEXT,
-    cluster: ContextOption = None,
 ) -> None:
     """Start a run anew from a point in its history."""
-    asked = Asked(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait,
-        timeout=timeout,
-        output=output,
-    )
     if (event_id is None) == (point is None):
         raise typer.BadParameter("one of the two has to be given", param_hint="--event-id, --type")
     said = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}

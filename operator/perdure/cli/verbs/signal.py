@@ -4,18 +4,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.asking import (
-    Asked,
-    Output,
-    OutputOption,
-    TargetArgument,
-    TimeoutOption,
-    WaitOption,
-    WorkflowIdOption,
-    ask,
-    value,
-)
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.asking import Asked, ask, asking, value
 
 HELP = """Send a signal to a run.
 
@@ -33,11 +22,11 @@ Examples:
 """
 
 
+@asking
 def command(
     context: typer.Context,
-    name: TargetArgument = None,
+    asked: Asked,
     *,
-    workflow_id: WorkflowIdOption = None,
     signal: Annotated[str, typer.Option("--name", help="Name of the signal", show_default=False)],
     given: Annotated[
         str | None,
@@ -51,29 +40,15 @@ def command(
         str | None,
         typer.Option("--start-input", help="Input of that run: JSON, or @FILE", show_default=False),
     ] = None,
-    namespace: NamespaceOption = None,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = "30s",
-    output: OutputOption = Output.TEXT,
-    cluster: ContextOption = None,
 ) -> None:
     """Send a signal to a run."""
-    asked = Asked(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait,
-        timeout=timeout,
-        output=output,
-    )
     said = {"name": signal, "input": value(given, "--input")}
     if start is None:
         if start_input is not None:
             raise typer.BadParameter("takes --start as well", param_hint="--start-input")
         ask(context, "signal", said, asked)
         return
-    if workflow_id is None:
+    if asked.workflow_id is None:
         raise typer.BadParameter("takes --workflow-id: there may be no run yet that has a name", param_hint="--start")
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
     run = {key: each for key, each in run.items() if each is not None}

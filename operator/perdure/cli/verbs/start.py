@@ -8,9 +8,9 @@ import typer
 from perdure.api.labels import API_VERSION
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
-from perdure.cli.asking import Output, OutputOption, length, value
+from perdure.cli.asking import Output, OutputOption, value
 from perdure.cli.cluster import Object, connect
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
 from perdure.cli.page import program_of
 from perdure.cli.terminal import Screen
 from perdure.cli.verbs import wait as waiting
@@ -72,7 +72,7 @@ def command(
 ) -> None:
     """Start a run of a Workflow."""
     if timeout is not None:
-        length(timeout)
+        seconds_of(timeout, "--timeout")
         if not wait:
             raise typer.BadParameter("takes --wait as well", param_hint="--timeout")
     spec: dict[str, Any] = {

@@ -2,19 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import (
-    Asked,
-    Output,
-    OutputOption,
-    ReasonOption,
-    StepOption,
-    TargetArgument,
-    TimeoutOption,
-    WaitOption,
-    WorkflowIdOption,
-    ask,
-)
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.asking import Asked, ReasonOption, StepOption, ask, asking
 
 HELP = """End a pause; a run that was created paused starts.
 
@@ -30,27 +18,13 @@ Examples:
 """
 
 
+@asking
 def command(
     context: typer.Context,
-    name: TargetArgument = None,
+    asked: Asked,
     *,
-    workflow_id: WorkflowIdOption = None,
     step: StepOption = None,
     reason: ReasonOption = "",
-    namespace: NamespaceOption = None,
-    wait: WaitOption = True,
-    timeout: TimeoutOption = "30s",
-    output: OutputOption = Output.TEXT,
-    cluster: ContextOption = None,
 ) -> None:
     """End a pause."""
-    asked = Asked(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait,
-        timeout=timeout,
-        output=output,
-    )
     ask(context, "unpause", {"step": step, "reason": reason or None}, asked)

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from perdure.api.durations import parse_duration
 from perdure.cli.cluster import Cluster, GoneError, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption, seconds_of
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.changes import changes
@@ -53,19 +52,12 @@ def command(
 ) -> None:
     """Follow a run until it ends."""
     waiter = _Waiter(context, Screen(color), times, cluster)
-    seconds = _seconds(timeout)
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     phase = asyncio.run(waiter.wait(name, namespace, seconds))
     if phase is None:
         typer.echo(f"Error: the run `{name}` has not ended within {timeout}; it goes on", err=True)
         raise typer.Exit(ExitCode.TIMEOUT)
     raise typer.Exit(ExitCode.YES if phase == "Completed" else ExitCode.NO)
-
-
-def _seconds(timeout: str | None) -> float | None:
-    try:
-        return None if timeout is None else parse_duration(timeout).total_seconds()
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from error
 
 
 class _Waiter:

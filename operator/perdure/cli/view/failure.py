@@ -101,10 +101,14 @@ def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
         if shown not in (None, False):
             line = f"{label}: {text.value(shown)}" if shown is not True else label
             yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
-    trace = text.paragraphs(str(node.get("stackTrace") or "").strip())
-    if len(trace) > _TRACE_LINES:
-        yield Text(
-            f"{indent}{page.glyphs.ellipsis} {len(trace) - _TRACE_LINES} lines of stack trace before", style="dim"
-        )
-    for line in trace[-_TRACE_LINES:]:
-        yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
+    # The log of what has told its stack trace mostly ends with that.
+    for field, what in (("stackTrace", "stack trace"), ("log", "the log")):
+        lines = text.paragraphs(str(node.get(field) or "").strip())
+        if len(lines) > _TRACE_LINES:
+            yield Text(
+                f"{indent}{page.glyphs.ellipsis} {len(lines) - _TRACE_LINES} lines of {what} before", style="dim"
+            )
+        for line in lines[-_TRACE_LINES:]:
+            yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
+        if lines:
+            return

@@ -1,0 +1,139 @@
+"""The sidecar: does for any program, through files, what `perdure.activity` does for Python.
+
+$PERDURE_FILES/heartbeat    written by the activity, each time anew: a heartbeat; what stands in it are the details, JSON or text
+$PERDURE_FILES/cancelled    written here, when the activity should stop; what stands in it is the reason
+$PERDURE_FILES/result       written by the activity before it ends with exit code 0: its result, JSON or text
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from ._context import Context, current
+from ._errors import ApplicationError, CancelledError, PayloadTooLargeError, SupersededError
+from ._payloads import decode, encode
+from ._report import error_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LOOK_SECONDS = 0.25
+_LARGEST_RESULT = 252 * 1024
+
+
+class Sidecar:
+    """The loop between the files and the Lease."""
+
+    def __init__(self, context: Context, environ: Mapping[str, str]) -> None:
+        self._context = context
+        self._folder = environ.get("PERDURE_FILES") or "/perdure-files"
+        self._auto = environ.get("PERDURE_AUTO_HEARTBEAT") == "true"
+        self._seen: tuple[int, int, int] | None = None
+        self._complaint = ""
+        self._stopped = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """The activity has ended."""
+        self._stopped.set()
+
+    def run(self) -> int:
+        """Work until stopped, then hand the result over; gives the exit code."""
+        heartbeats = self._context.heartbeats
+        if heartbeats is not None:
+            heartbeats.on_stop = self._tell_cancelled
+            if self._auto:
+                heartbeats.begin()
+        while True:
+            self._pass_on_heartbeat()
+            if self._stopped.wait(_LOOK_SECONDS):
+                break
+        self._pass_on_heartbeat()
+        return self._hand_over()
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _pass_on_heartbeat(self) -> None:
+        """Heartbeat if the activity has written the file since."""
+        heartbeats = self._context.heartbeats
+        try:
+            found = os.stat(self._path("heartbeat"))  # noqa: PTH116 - pathlib costs 5 ms to import
+        except OSError:
+            return
+        seen = found.st_mtime_ns, found.st_size, found.st_ino
+        if seen == self._seen or heartbeats is None:
+            return
+        try:
+            text = self._read("heartbeat")
+            heartbeats.beat(decode(text) if text.strip() else None)
+        except CancelledError:
+            self._tell_cancelled()
+        except (OSError, ValueError, TypeError, PayloadTooLargeError) as error:
+            self._complain(f"The heartbeat was not passed on: {error}")
+            return
+        self._seen = seen
+
+    def _tell_cancelled(self) -> None:
+        """Write the file that asks the activity to stop: first beside, so that nobody reads half of it."""
+        reason = self._context.cancelled() or ""
+        try:
+            with open(self._path(".cancelled"), "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
+                file.write(reason + "\n")
+            os.replace(self._path(".cancelled"), self._path("cancelled"))  # noqa: PTH105 - as above
+        except OSError as error:
+            self._complain(f"The activity could not be told to stop: {error}")
+
+    def _hand_over(self) -> int:
+        heartbeats = self._context.heartbeats
+        if heartbeats is not None:
+            heartbeats.flush(3.0)
+        try:
+            text = self._read("result")
+        except FileNotFoundError:
+            return 0  # the termination message of its own container counts
+        except (OSError, ValueError) as error:
+            return self._fail(ApplicationError(f"the result cannot be read: {error}", type="ResultMissing"))
+        try:
+            text = encode(decode(text)) if text.strip() else "null"
+            if len(text.encode()) <= self._context.message_limit:
+                self._context.write_message(text)
+            elif heartbeats is None or len(text.encode()) > _LARGEST_RESULT:
+                size = len(text.encode())
+                message = f"the result has {size} bytes, and at most {_LARGEST_RESULT} fit: pass a reference to the data instead"
+                raise PayloadTooLargeError(message)  # noqa: TRY301 - told as all the others are
+            else:
+                heartbeats.write_result(text, drop_details=True)
+        except SupersededError:
+            return 0  # nobody waits for it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to be told
+            return self._fail(error)
+        return 0
+
+    def _fail(self, error: Exception) -> int:
+        self._context.write_message(error_document(error, self._context.message_limit))
+        return 1
+
+    def _read(self, name: str) -> str:
+        with open(self._path(name), encoding="utf-8") as file:  # noqa: PTH123 - as above
+            return file.read()
+
+    def _complain(self, message: str) -> None:
+        """For those who read the sidecar's log; once, not at each look."""
+        if message != self._complaint:
+            self._complaint = message
+            sys.stderr.write(message + "\n")
+
+
+def main() -> None:
+    """Entry point of the sidecar's container: `python -m perdure.activity.sidecar`."""
+    sidecar = Sidecar(current(), os.environ)
+    signal.signal(signal.SIGTERM, sidecar.stop)
+    sys.exit(sidecar.run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""`deadletters`: activities that failed for good and were set aside."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.cluster import Cluster, connect
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption
+from perdure.cli.page import page_of, program_of
+from perdure.cli.terminal import Color, Screen
+from perdure.cli.view.deadletters import describe, redriven, table
+from perdure.kube import clock
+
+HELP = """See and re-drive activities that were set aside.
+
+\b
+Examples:
+  {program} deadletters list
+  {program} deadletters show order-42-7-3fa91c
+  {program} deadletters redrive order-42-7-3fa91c
+"""
+
+LIST_HELP = """List DeadLetters, the newest first.
+
+\b
+Examples:
+  {program} deadletters list --all-namespaces
+  {program} deadletters list --activity charge --output name
+"""
+
+SHOW_HELP = """Show what failed, why, and what came of re-driving it.
+
+\b
+Examples:
+  {program} deadletters show order-42-7-3fa91c
+  {program} deadletters show order-42-7-3fa91c --output json
+"""
+
+REDRIVE_HELP = """Run activities again, with the same input.
+
+Creates an Operation for each; the operator starts a run of one step. Those that
+run again, or have succeeded, are passed over with --all.
+
+\b
+Examples:
+  {program} deadletters redrive order-42-7-3fa91c
+  {program} deadletters redrive --all --activity charge
+"""
+
+DELETE_HELP = """Delete DeadLetters, with the runs that re-drove them.
+
+\b
+Examples:
+  {program} deadletters delete order-42-7-3fa91c
+  {program} deadletters delete --redriven
+  {program} deadletters delete --older-than 30d
+"""
+
+KIND, PLURAL = "DeadLetter", "deadletters"
+
+
+class Output(StrEnum):
+    """How DeadLetters are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    NAME = "name"
+
+
+ActivityOption = Annotated[
+    str | None, typer.Option("--activity", help="Only those of that activity", show_default=False)
+]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of DeadLetters", show_default=False)
+]
+
+
+def list_(
+    context: typer.Context,
+    *,
+    activity: ActivityOption = None,
+    namespace: NamespaceOption = None,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """List DeadLetters."""
+
+    async def read() -> list[dict[str, Any]]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return await found.every(PLURAL, everywhere=everywhere)
+
+    letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
+    screen = Screen(color)
+    if output is Output.JSON:
+        screen.write_json({"apiVersion": "v1", "kind": "List", "items": letters})
+    elif output is Output.NAME:
+        for letter in letters:
+            screen.write(f"deadletter.perdure.dev/{letter['metadata']['name']}")
+    elif not letters:
+        typer.echo("There are no DeadLetters.", err=True)
+    else:
+        screen.show(table(letters, page_of(context, screen), namespaces=everywhere))
+
+
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the DeadLetter", show_default=False)],
+    *,
+    namespace: NamespaceOption = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """Show a DeadLetter."""
+
+    async def read() -> dict[str, Any]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return await found.read(KIND, PLURAL, name)
+
+    letter, screen = asyncio.run(read()), Screen(color)
+    if output is Output.JSON:
+        screen.write_json(letter)
+    elif output is Output.NAME:
+        screen.write(f"deadletter.perdure.dev/{letter['metadata']['name']}")
+    else:
+        screen.show(describe(letter, page_of(context, screen)))
+
+
+def redrive(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All that did not succeed since")] = False,
+    activity: ActivityOption = None,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Re-drive DeadLetters."""
+    if bool(names) == every:
+        raise CliError("name DeadLetters, or give --all")
+
+    async def ask() -> list[tuple[str, str]]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            chosen = list(names or ())
+            if every:
+                letters = _of(await found.every(PLURAL), activity)
+                chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
+            return [(each, await _ask(found, each)) for each in chosen]
+
+    for name, operation in asyncio.run(ask()):
+        typer.echo(f"operation.perdure.dev/{operation} created: re-drives {name}")
+
+
+async def _ask(cluster: Cluster, name: str) -> str:
+    await cluster.read(KIND, PLURAL, name)
+    body = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Operation",
+        "metadata": {"generateName": "redrive-", "namespace": cluster.namespace},
+        "spec": {"target": {"kind": KIND, "name": name}, "redrive": {}},
+    }
+    made = await cluster.create("operations", body)
+    return str(made["metadata"]["name"])
+
+
+def delete(
+    context: typer.Context,
+    names: Names = None,
+    *,
+    done: Annotated[bool, typer.Option("--redriven", help="Those whose re-drive has succeeded")] = False,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help="Those that failed longer ago, such as 30d", show_default=False)
+    ] = None,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Delete DeadLetters."""
+    if bool(names) == (done or older_than is not None):
+        raise CliError("name DeadLetters, or give --redriven or --older-than")
+    age = _age(older_than)
+
+    async def remove() -> Sequence[str]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            chosen = list(names or ())
+            if not names:
+                chosen = [
+                    each["metadata"]["name"]
+                    for each in await found.every(PLURAL)
+                    if (not done or redriven(each) == "True")
+                    and (age is None or _failed_time(each) < clock.now() - age)
+                ]
+            for each in chosen:
+                await found.delete(KIND, PLURAL, each)
+            return chosen
+
+    gone = asyncio.run(remove())
+    for name in gone:
+        typer.echo(f"deadletter.perdure.dev/{name} deleted")
+    if not gone:
+        typer.echo("There is nothing to delete.", err=True)
+        raise typer.Exit(ExitCode.NO)
+
+
+COMMANDS = {
+    "list": (list_, LIST_HELP),
+    "show": (show, SHOW_HELP),
+    "redrive": (redrive, REDRIVE_HELP),
+    "delete": (delete, DELETE_HELP),
+}
+
+
+def _age(text: str | None) -> timedelta | None:
+    from perdure.api.durations import parse_duration  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise CliError(f"--older-than: {error}") from error
+
+
+def _of(letters: Sequence[dict[str, Any]], activity: str | None) -> list[dict[str, Any]]:
+    return [each for each in letters if activity is None or each["spec"].get("activity") == activity]
+
+
+def _failed_time(letter: dict[str, Any]) -> datetime:
+    given = letter["spec"].get("failedTime")
+    return datetime.fromisoformat(given) if given else datetime.min.replace(tzinfo=UTC)

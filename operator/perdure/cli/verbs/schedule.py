@@ -1,0 +1,451 @@
+"""`schedule`: schedules, and when they fire."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, asking_schedule
+from perdure.cli.cluster import Cluster, connect
+from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption
+from perdure.cli.page import page_of, program_of
+from perdure.cli.terminal import Screen
+from perdure.kube import clock
+
+HELP = """Schedules: when they start runs, and what became of that.
+
+\b
+Examples:
+  {program} schedule next -f nightly.yaml --count 3
+  {program} schedule next nightly --after 2026-03-28
+"""
+
+_NEXT = """Show when a schedule will start runs.
+
+Offline for a file; for a NAME, the schedule is read from the cluster.
+Nominal is the time that the spec names, actual the same with jitter. The
+actual time depends on namespace and name: give the namespace of a file that
+has none with --namespace.
+
+\b
+Examples:
+  {program} schedule next -f nightly.yaml
+  {program} schedule next nightly --after 2026-03-28T00:00:00Z --count 3
+  {program} schedule next -f nightly.yaml --output json
+"""
+
+
+class Output(StrEnum):
+    """How times are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def next_times(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)] = None,
+    *,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", help="File that has the Schedule; - for standard input", show_default=False),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Only times later than this one; now by default", show_default=False)
+    ] = None,
+    count: Annotated[int, typer.Option("--count", help="How many", min=1, max=10_000)] = 10,
+    namespace: NamespaceOption = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
+    cluster: ContextOption = None,
+) -> None:
+    """Show when a schedule will start runs."""
+    from perdure.cli.upcoming import moment, schedule_in, upcoming  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.view.schedules import times_json, times_table  # noqa: PLC0415
+
+    if file is None and name is None:
+        raise typer.BadParameter("name a Schedule, or a file that has one with --file")
+    start = moment(after) if after else clock.now()
+    found = schedule_in(file, name) if file else asyncio.run(_read(str(name), namespace, cluster, program_of(context)))
+    times, dues = upcoming(found, namespace or "default", start, count)
+    screen = Screen()
+    if output is Output.JSON:
+        screen.write_json(times_json(dues))
+    elif dues:
+        screen.show(times_table(dues, times.zone.name))
+    else:
+        typer.echo("There are no such times: the end has passed, or no time fits.", err=True)
+
+
+async def _read(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        return await cluster.schedule(name)
+
+
+_LIST = """List schedules.
+
+\b
+Examples:
+  {program} schedule list
+  {program} schedule list --all-namespaces --output json
+"""
+
+_DESCRIBE = """Show a schedule: when it starts runs, what became of the last ones, why it
+is not running.
+
+\b
+Examples:
+  {program} schedule describe nightly
+  {program} schedule describe nightly --output json
+"""
+
+_CREATE = """Create a schedule that runs a Workflow.
+
+A spec that cannot be followed is refused before anything is created.
+
+\b
+Examples:
+  {program} schedule create nightly --workflow report --cron '30 2 * * *' \\
+    --time-zone Europe/Berlin --overlap-policy BufferOne
+  {program} schedule create hourly --workflow sync --interval 1h/5m --dry-run
+  {program} schedule create quarters --workflow bill \\
+    --calendar '{{"month": "Jan,Apr,Jul,Oct", "hour": "6"}}'
+"""
+
+_PAUSE = """Pause a schedule: nothing is started by time until it is unpaused.
+
+\b
+Examples:
+  {program} schedule pause nightly --reason 'the database is being moved'
+"""
+
+_UNPAUSE = """End the pause of a schedule. Times that have passed are not made up for.
+
+\b
+Examples:
+  {program} schedule unpause nightly
+"""
+
+_TRIGGER = """Start a run of a schedule now, also while it is paused.
+
+\b
+Examples:
+  {program} schedule trigger nightly
+  {program} schedule trigger nightly --overlap-policy AllowAll
+"""
+
+_BACKFILL = """Start the runs of all times between two instants.
+
+\b
+Examples:
+  {program} schedule backfill nightly --start-time 2026-11-01 \\
+    --end-time 2026-11-08 --overlap-policy BufferAll
+"""
+
+_DELETE = """Delete a schedule and its runs.
+
+\b
+Examples:
+  {program} schedule delete nightly
+  {program} schedule delete nightly --cascade orphan
+"""
+
+_IMPORT = """Make manifests of a CronJob, a CronWorkflow, or a schedule of Temporal.
+
+Prints what `kubectl apply` takes. What has no equivalent is refused.
+
+\b
+Examples:
+  kubectl get cronjob nightly -o yaml | {program} schedule import -f -
+  temporal schedule describe -s nightly -o json | {program} schedule import -f -
+"""
+
+
+class ListOutput(StrEnum):
+    """How schedules are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    NAME = "name"
+
+
+class DescribeOutput(StrEnum):
+    """How a schedule is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Overlap(StrEnum):
+    """Overlap policies, as in the API."""
+
+    SKIP = "Skip"
+    BUFFER_ONE = "BufferOne"
+    BUFFER_ALL = "BufferAll"
+    CANCEL_OTHER = "CancelOther"
+    TERMINATE_OTHER = "TerminateOther"
+    ALLOW_ALL = "AllowAll"
+
+
+class Cascade(StrEnum):
+    """What becomes of the runs of a schedule that is deleted."""
+
+    BACKGROUND = "background"
+    ORPHAN = "orphan"
+
+
+OverlapPolicy = Annotated[
+    Overlap | None,
+    typer.Option("--overlap-policy", help="What to do while an earlier run is open", show_default=False),
+]
+Many = list[str] | None
+
+
+def list_schedules(
+    context: typer.Context,
+    *,
+    namespace: NamespaceOption = None,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
+    output: Annotated[ListOutput, typer.Option("--output", "-o", help="How to print them")] = ListOutput.TEXT,
+    times: TimeOption = TimeFormat.RELATIVE,
+    cluster: ContextOption = None,
+) -> None:
+    """List schedules."""
+    from perdure.cli.view.schedules import table  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    async def read(found: Cluster) -> list[dict[str, Any]]:
+        return await found.schedules(everywhere=everywhere)
+
+    screen = Screen()
+    items = _with_cluster(context, cluster, namespace, read)
+    if output is ListOutput.JSON:
+        screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
+    elif output is ListOutput.NAME:
+        for item in items:
+            screen.write(f"schedule.perdure.dev/{item['metadata']['name']}")
+    elif items:
+        screen.show(table(items, page_of(context, screen, times=times), namespaces=everywhere))
+    else:
+        typer.echo(f"There are no schedules; make one with `{program_of(context)} schedule create`.", err=True)
+
+
+def describe(
+    context: typer.Context,
+    name: ScheduleName,
+    *,
+    namespace: NamespaceOption = None,
+    output: Annotated[DescribeOutput, typer.Option("--output", "-o", help="How to print it")] = DescribeOutput.TEXT,
+    times: TimeOption = TimeFormat.RELATIVE,
+    cluster: ContextOption = None,
+) -> None:
+    """Show a schedule."""
+    from perdure.cli.view.schedules import description  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    screen = Screen()
+    found = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    found["metadata"].pop("managedFields", None)
+    if output is DescribeOutput.JSON:
+        screen.write_json(found)
+    elif output is DescribeOutput.YAML:
+        screen.write_yaml(found)
+    else:
+        screen.show(description(found, page_of(context, screen, times=times)))
+
+
+def create(
+    context: typer.Context,
+    name: ScheduleName,
+    *,
+    workflow: Annotated[str, typer.Option("--workflow", help="Name of the Workflow to run")],
+    input_: Annotated[
+        str | None, typer.Option("--input", "-i", help="Input of the runs, JSON", show_default=False)
+    ] = None,
+    workflow_id: Annotated[
+        str | None, typer.Option("--workflow-id", "-w", help="Workflow id; the time is added", show_default=False)
+    ] = None,
+    cron: Annotated[Many, typer.Option("--cron", help="A cron line; may be repeated", show_default=False)] = None,
+    interval: Annotated[
+        Many,
+        typer.Option("--interval", help="Such as 90m, or 90m/13m with an offset; may be repeated", show_default=False),
+    ] = None,
+    calendar: Annotated[
+        Many, typer.Option("--calendar", help="A calendar as JSON; may be repeated", show_default=False)
+    ] = None,
+    exclude_calendar: Annotated[
+        Many, typer.Option("--exclude-calendar", help="What is left out, as JSON; may be repeated", show_default=False)
+    ] = None,
+    time_zone: Annotated[
+        str | None, typer.Option("--time-zone", help="IANA name, such as Europe/Berlin", show_default=False)
+    ] = None,
+    start_time: Annotated[
+        str | None, typer.Option("--start-time", help="Nothing starts before", show_default=False)
+    ] = None,
+    end_time: Annotated[str | None, typer.Option("--end-time", help="Nothing starts after", show_default=False)] = None,
+    jitter: Annotated[
+        str | None, typer.Option("--jitter", help="Spread starts over this long", show_default=False)
+    ] = None,
+    overlap_policy: OverlapPolicy = None,
+    catchup_window: Annotated[
+        str | None, typer.Option("--catchup-window", help="How late a run may start", show_default=False)
+    ] = None,
+    pause_on_failure: Annotated[bool, typer.Option("--pause-on-failure", help="Pause when a run fails")] = False,
+    remaining_actions: Annotated[
+        int | None, typer.Option("--remaining-actions", help="How many runs are started", min=0, show_default=False)
+    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Begin paused")] = False,
+    notes: Annotated[str | None, typer.Option("--notes", help="For people", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifest, create nothing")] = False,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Create a schedule that runs a Workflow."""
+    from perdure.cli.upcoming import moment, new_schedule, read_json, upcoming  # noqa: PLC0415 - slow to import
+
+    run: dict[str, Any] = {"workflow": {"name": workflow}}
+    run |= {"workflowId": workflow_id} if workflow_id else {}
+    run |= {"input": read_json("--input", input_)} if input_ is not None else {}
+    manifest = new_schedule(
+        name,
+        {
+            "cron": cron,
+            "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval or ()],
+            "calendars": [read_json("--calendar", each) for each in calendar or ()],
+            "exclude": [read_json("--exclude-calendar", each) for each in exclude_calendar or ()],
+            "timeZone": time_zone,
+            "startTime": moment(start_time).isoformat() if start_time else None,
+            "endTime": moment(end_time).isoformat() if end_time else None,
+            "jitter": jitter,
+            "overlapPolicy": overlap_policy and overlap_policy.value,
+            "catchupWindow": catchup_window,
+            "pauseOnFailure": pause_on_failure or None,
+            "remainingActions": remaining_actions,
+            "paused": paused or None,
+            "notes": notes,
+            "workflowRunTemplate": {"spec": run},
+        },
+    )
+    upcoming(manifest, namespace or "default", clock.now(), 1)
+    if dry_run:
+        Screen().write_yaml(manifest)
+        return
+
+    async def make(found: Cluster) -> dict[str, Any]:
+        return await found.create("schedules", manifest)
+
+    _with_cluster(context, cluster, namespace, make)
+    typer.echo(f"schedule.perdure.dev/{name} created")
+
+
+@asking_schedule
+def pause(
+    context: typer.Context,
+    asked: Asked,
+    *,
+    reason: ReasonOption = "",
+) -> None:
+    """Pause a schedule."""
+    ask(context, "pause", {"reason": reason or None}, asked)
+
+
+@asking_schedule
+def unpause(
+    context: typer.Context,
+    asked: Asked,
+    *,
+    reason: ReasonOption = "",
+) -> None:
+    """End the pause of a schedule."""
+    ask(context, "unpause", {"reason": reason or None}, asked)
+
+
+@asking_schedule
+def trigger(
+    context: typer.Context,
+    asked: Asked,
+    *,
+    overlap_policy: OverlapPolicy = None,
+) -> None:
+    """Start a run of a schedule now."""
+    ask(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, asked)
+
+
+@asking_schedule
+def backfill(
+    context: typer.Context,
+    asked: Asked,
+    *,
+    start_time: Annotated[str, typer.Option("--start-time", help="The first instant")],
+    end_time: Annotated[str, typer.Option("--end-time", help="The last instant")],
+    overlap_policy: OverlapPolicy = None,
+) -> None:
+    """Start the runs of all times between two instants."""
+    from perdure.cli.upcoming import moment  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    times = {"startTime": moment(start_time).isoformat(), "endTime": moment(end_time).isoformat()}
+    ask(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, asked)
+
+
+def delete(
+    context: typer.Context,
+    name: ScheduleName,
+    *,
+    cascade: Annotated[Cascade, typer.Option("--cascade", help="What becomes of its runs")] = Cascade.BACKGROUND,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Delete a schedule."""
+
+    async def remove(found: Cluster) -> None:
+        await found.delete_schedule(name, orphan=cascade is Cascade.ORPHAN)
+
+    _with_cluster(context, cluster, namespace, remove)
+    typer.echo(f"schedule.perdure.dev/{name} deleted")
+
+
+def import_(
+    *,
+    file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON; - for standard input")],
+    namespace: NamespaceOption = None,
+) -> None:
+    """Make manifests of somebody else's schedules."""
+    from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    made = [each for manifest in read_foreign(file) for each in convert(manifest, file)]
+    for each in made:
+        if namespace:
+            each["metadata"]["namespace"] = namespace
+    screen = Screen()
+    for index, each in enumerate(made):
+        if index:
+            screen.write("---")
+        screen.write_yaml(each)
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _with_cluster(
+    context: typer.Context, cluster: str | None, namespace: str | None, work: Callable[[Cluster], Awaitable[_Answer]]
+) -> _Answer:
+    async def run() -> _Answer:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return await work(found)
+
+    return asyncio.run(run())
+
+
+COMMANDS = {
+    "backfill": (backfill, _BACKFILL),
+    "create": (create, _CREATE),
+    "delete": (delete, _DELETE),
+    "describe": (describe, _DESCRIBE),
+    "import": (import_, _IMPORT),
+    "list": (list_schedules, _LIST),
+    "next": (next_times, _NEXT),
+    "pause": (pause, _PAUSE),
+    "trigger": (trigger, _TRIGGER),
+    "unpause": (unpause, _UNPAUSE),
+}
+"""Each verb: its function, and its help."""

@@ -1,0 +1,101 @@
+"""DeadLetters: re-driven when an Operation asks for it, and told what came of that.
+
+    Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status tells
+                   └ killed here: it is found by the Operation's UID ┘
+
+The name of the run is a lock: of two Operations at once, one starts it, and the other is told so.
+"""
+
+from perdure.api import labels
+from perdure.api.common import API_VERSION
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.errors import RefusedError
+from perdure.kube import client as api
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.deadletters import asked_by, letter_status, redrive_run, refusal
+
+
+class DeadLetters:
+    """The DeadLetters of all namespaces that this operator watches."""
+
+    def __init__(self, client: api.Client, recorder: Recorder) -> None:
+        self._client = client
+        self._recorder = recorder
+
+    # Re-driving
+
+    async def redrive(self, namespace: str, name: str, request_id: str) -> str:
+        """Start the run that does the activity of a DeadLetter again; once for each request, whatever happens in between.
+
+        Args:
+            namespace: Of the DeadLetter.
+            name: Its name.
+            request_id: UID of the Operation that asks.
+
+        Returns:
+            Name of the run.
+
+        Raises:
+            RefusedError: it cannot be done.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        seen = await self.reconcile(namespace, name)
+        if seen is None:
+            raise RefusedError(
+                ConditionReason.TARGET_NOT_FOUND, f"there is no DeadLetter `{name}` in namespace `{namespace}`"
+            )
+        letter, runs = seen
+        earlier = next((run for run in runs if asked_by(run) == request_id), None)
+        if earlier is not None:  # an earlier try has come that far
+            return str(earlier["metadata"]["name"])
+        problem = refusal(letter)
+        if problem is not None:
+            raise RefusedError(*problem)
+        body = redrive_run(letter, request_id)
+        made = str(body["metadata"]["name"])
+        try:
+            await self._client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
+        except api.AlreadyExistsError:
+            message = f"another Operation has started WorkflowRun `{made}` for it just now"
+            raise RefusedError(ConditionReason.REDRIVE_RUNNING, message) from None
+        except (api.InvalidError, api.TooLargeError) as error:
+            message = f"the run that would do it again is refused: {error.message}"
+            raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
+        metrics.REDRIVES.inc()
+        about = {"apiVersion": API_VERSION, "kind": "DeadLetter", "metadata": letter["metadata"]}
+        note = f"Runs again as WorkflowRun {made}"
+        self._recorder.record(about, kind="Normal", reason=EventReason.REDRIVEN.value, note=note, action="Redrive")
+        await self.reconcile(namespace, name)
+        return made
+
+    # What their status tells
+
+    async def reconcile(self, namespace: str, name: str) -> tuple[api.Object, list[api.Object]] | None:
+        """Have the status of a DeadLetter say what has become of the runs that re-drive it.
+
+        Returns:
+            The DeadLetter with that status, and those runs; None where it is gone.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        url = api.path(api.PERDURE, namespace, "deadletters", name)
+        while True:
+            try:
+                letter = await self._client.get(url)
+            except api.NotFoundError:
+                return None
+            runs = await self._client.list_all(
+                api.path(api.PERDURE, namespace, "workflowruns"),
+                labelSelector=f"{labels.DEAD_LETTER_LABEL}={letter['metadata']['uid']}",
+            )
+            status = letter_status(letter, runs, wall_clock())
+            if status == (letter.get("status") or {}):
+                return letter, runs
+            try:
+                await self._client.set_status(url, letter, status)
+            except (api.ConflictError, api.NotFoundError):
+                continue
+            return {**letter, "status": status}, runs

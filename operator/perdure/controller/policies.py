@@ -1,0 +1,277 @@
+"""RetryPolicies: what is known of them, what their status tells, and their circuit breakers.
+
+A breaker's state is shared by everything that uses the policy, and survives the operator: it stands in the policy's status,
+and is changed by compare-and-swap like a run's. A change is computed anew from whatever stands there, until a write succeeds.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pydantic
+import structlog
+
+from perdure.api.common import API_VERSION, mistakes
+from perdure.api.reasons import EventReason
+from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import CircuitReport
+from perdure.kube import client as api
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.events import Recorder
+from perdure.language.program import retry_rules
+from perdure.observe import metrics
+from perdure.runtime import circuits
+from perdure.runtime.circuits import Held
+from perdure.runtime.policies import policy_status
+
+Name = tuple[str, str]
+"""Namespace and name."""
+
+ASK_AGAIN = timedelta(seconds=10)
+"""How long the attempt that a half-open circuit lets through is believed to go on before its run is looked at."""
+
+_TOLD = {
+    CircuitState.OPEN: ("Warning", EventReason.CIRCUIT_OPENED, "Open"),
+    CircuitState.HALF_OPEN: ("Normal", EventReason.CIRCUIT_HALF_OPENED, "Try"),
+    CircuitState.CLOSED: ("Normal", EventReason.CIRCUIT_CLOSED, "Close"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A RetryPolicy as the API server has it, as far as is known, and as it was read."""
+
+    object: api.Object
+    policy: RetryPolicy | None
+    """None where it cannot be used."""
+    breaker: CircuitBreaker | None
+    mistakes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, obj: api.Object) -> "_Known":
+        try:
+            spec = RetryPolicySpec.parse(obj.get("spec") or {})
+        except pydantic.ValidationError as error:
+            return cls(object=obj, policy=None, breaker=None, mistakes=tuple(mistakes(error)))
+        name, breaker = obj["metadata"]["name"], spec.circuit_breaker
+        policy = retry_rules(spec, name=name, circuit_breaker=breaker is not None)
+        return cls(object=obj, policy=policy, breaker=breaker)
+
+    @property
+    def version(self) -> str:
+        return str(self.object["metadata"]["resourceVersion"])
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.object.get("status") or {}
+
+    @property
+    def circuit(self) -> Circuit | None:
+        """State of the breaker; None where the policy has none. What cannot be read is taken as closed."""
+        if self.breaker is None:
+            return None
+        try:
+            return Circuit.parse(self.status.get("circuit") or {})
+        except pydantic.ValidationError:
+            return Circuit()
+
+
+class Policies:
+    """All RetryPolicies that this operator watches."""
+
+    def __init__(self, client: api.Client, recorder: Recorder) -> None:
+        self.changed: Callable[[str], None] = lambda _namespace: None
+        """Called with a namespace when one of its policies is another now, or its circuit lets more through."""
+        self._client = client
+        self._recorder = recorder
+        self._known: dict[str, dict[str, _Known]] = defaultdict(dict)
+        self._policies: dict[str, dict[str, RetryPolicy]] = defaultdict(dict)
+        self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._looked: dict[Name, datetime] = {}
+        self._log = structlog.get_logger("perdure.policies")
+
+    # What there is
+
+    def of(self, namespace: str) -> Mapping[str, RetryPolicy]:
+        """The policies of a namespace that can be used, by name."""
+        return self._policies[namespace]
+
+    def observe(self, obj: api.Object, *, deleted: bool = False) -> None:
+        """A watch, or an answer of the API server, shows a RetryPolicy."""
+        meta = obj["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        known = self._known[namespace].get(name)
+        if deleted:
+            if known is None or known.object["metadata"]["uid"] == meta["uid"]:
+                self._forget(namespace, name)
+            return
+        same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
+        if known is not None and same and not api.older(known.version, meta["resourceVersion"]):
+            return
+        self._keep(_Known.read(obj))
+
+    def _forget(self, namespace: str, name: str) -> None:
+        self._known[namespace].pop(name, None)
+        self._policies[namespace].pop(name, None)
+        self._locks.pop((namespace, name), None)
+        self._looked.pop((namespace, name), None)
+        metrics.forget_circuit(namespace, name)
+        self.changed(namespace)
+
+    def _keep(self, known: _Known) -> None:
+        meta = known.object["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        before = self._known[namespace].get(name)
+        self._known[namespace][name] = known
+        if known.policy is None:
+            self._policies[namespace].pop(name, None)
+        else:
+            self._policies[namespace][name] = known.policy
+        metrics.show_circuit(namespace, name, known.circuit.state if known.circuit else None)
+        if before is None or before.policy != known.policy or _lets_more(before.circuit, known.circuit):
+            self.changed(namespace)
+
+    async def missing(self, namespace: str, names: Collection[str]) -> list[str]:
+        """Those of the names that no usable policy has; what no watch has shown yet is read.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        for name in names:
+            if name not in self._known[namespace]:
+                await self._read(namespace, name)
+        return sorted(name for name in names if name not in self._policies[namespace])
+
+    async def _read(self, namespace: str, name: str) -> _Known | None:
+        try:
+            obj = await self._client.get(api.path(api.PERDURE, namespace, "retrypolicies", name))
+        except api.NotFoundError:
+            if name in self._known[namespace]:
+                self._forget(namespace, name)
+            return None
+        self.observe(obj)
+        return self._known[namespace].get(name)
+
+    # What their status tells
+
+    async def reconcile(self, namespace: str, name: str) -> None:
+        """Have the status of a policy say what its spec means.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        await self._change(namespace, name, lambda _breaker, circuit: circuit)
+
+    async def _change(
+        self, namespace: str, name: str, change: Callable[[CircuitBreaker, Circuit], Circuit]
+    ) -> Circuit | None:
+        """Change the state of a circuit, and bring the rest of the status up to date; the state that is recorded then."""
+        async with self._locks[namespace, name]:
+            while True:
+                known = self._known[namespace].get(name)
+                if known is None:
+                    return None
+                before = known.circuit
+                circuit = change(known.breaker, before) if known.breaker and before else None
+                meta = known.object["metadata"]
+                status = policy_status(
+                    known.status,
+                    known.policy,
+                    circuit,
+                    generation=meta.get("generation", 1),
+                    mistakes=known.mistakes,
+                    now=wall_clock(),
+                )
+                if status == known.status:
+                    return circuit
+                url = api.path(api.PERDURE, namespace, "retrypolicies", name)
+                try:
+                    answer = await self._client.set_status(url, known.object, status)
+                except (api.ConflictError, api.NotFoundError):
+                    metrics.CIRCUIT_CONFLICTS.inc()
+                    await self._read(namespace, name)
+                    continue
+                version = answer["metadata"]["resourceVersion"]
+                obj = {**known.object, "metadata": {**meta, "resourceVersion": version}, "status": status}
+                self._keep(replace(known, object=obj))
+                if circuit is not None:
+                    self._tell(obj, before, circuit)
+                return circuit
+
+    def _tell(self, obj: api.Object, before: Circuit | None, circuit: Circuit) -> None:
+        if before is None or before.state is circuit.state:
+            return
+        kind, reason, action = _TOLD[circuit.state]
+        metrics.CIRCUIT_CHANGES.labels(state=circuit.state.value).inc()
+        message = next(c["message"] for c in obj["status"]["conditions"] if c["type"] == "CircuitClosed")
+        about = {"apiVersion": API_VERSION, "kind": "RetryPolicy", "metadata": obj["metadata"]}
+        note = f"The circuit is {circuit.state}" + (f": {message}" if message else "")
+        self._recorder.record(about, kind=kind, reason=reason.value, note=note, action=action)
+
+    # Circuit breakers
+
+    async def admit(self, namespace: str, name: str, who: str) -> Held | None:
+        """Ask whether an attempt may start; None: it may, and that is recorded where it has to be.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be asked again.
+        """
+        held: Held | None = None
+
+        def change(_breaker: CircuitBreaker, circuit: Circuit) -> Circuit:
+            nonlocal held
+            circuit, held = circuits.admit(name, circuit, who, wall_clock())
+            return circuit
+
+        known = self._known[namespace].get(name)
+        before = known.circuit if known is not None else None
+        if before is None:
+            return None  # the policy is gone, or has no breaker any more
+        circuit: Circuit | None = change(CircuitBreaker(), before)
+        if circuit is not before:
+            circuit = await self._change(namespace, name, change)
+        if held is not None and circuit is not None and await self._is_abandoned(namespace, name, circuit.trial):
+            trial = str(circuit.trial)
+            await self._change(namespace, name, lambda _breaker, found: circuits.release(found, trial))
+            await self._change(namespace, name, change)
+        return held
+
+    async def _is_abandoned(self, namespace: str, name: str, trial: str | None) -> bool:
+        """Whether the attempt that was let through will never tell how it has ended: its run, or the operator, was killed."""
+        now = wall_clock()
+        if trial is None or self._looked.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
+            return False
+        self._looked[namespace, name] = now
+        named = circuits.read_holder(trial)
+        if named is None:
+            return True
+        run, event, attempt = named
+        try:
+            obj = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", run))
+        except (api.NotFoundError, ValueError):
+            return True
+        state = (obj.get("status") or {}).get("state") or {}
+        open_attempt = (state.get("activities") or {}).get(str(event), {}).get("attempt", 1)
+        is_open = str(event) in (state.get("activities") or {}) and open_attempt == attempt
+        return not is_open and f"{event}/{attempt}" not in (state.get("reports") or {})
+
+    async def report(self, namespace: str, who: str, report: CircuitReport) -> None:
+        """Tell a circuit breaker how an attempt has ended; telling it again changes nothing.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be told again.
+        """
+        await self._change(
+            namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)
+        )
+
+
+def _lets_more(before: Circuit | None, after: Circuit | None) -> bool:
+    """Whether attempts that were held back should ask again."""
+    if before is None or after is None:
+        return before is not after
+    return before.state is not after.state or (before.trial is not None and after.trial is None)

@@ -1,0 +1,443 @@
+"""One schedule: the pass that takes it further, and the runs that it makes.
+
+    observed  (watch: the schedule, its runs) ─┐
+    asked for (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs made, asked to stop, removed) ─▶ next wake
+    the clock                                 ─┘             │
+                                              conflict ──────┘ someone else moved: read again, decide again
+
+Crash windows. Before the commit the times are still due. Between commit and effects, the committed state names the runs: they
+are made by whoever comes next, before anything else is decided, so that they are given the result that was the last one then.
+Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pydantic
+
+from perdure.api.common import API_VERSION, mistakes
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.api.schedule import ScheduleSpec
+from perdure.controller.commit import Record
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.policies import Policies
+from perdure.controller.relations import Peers, failure_in, has_successor
+from perdure.engine import inputs as run_inputs
+from perdure.engine.retry import PolicyReference
+from perdure.kube import client as api
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.events import Recorder
+from perdure.language.program import retry_policy
+from perdure.observe import metrics
+from perdure.schedule import inputs as inp
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.inputs import Answer, Outcome
+from perdure.schedule.runs import is_of, scheduled_run
+from perdure.schedule.state import Running, State, load_state
+from perdure.schedule.status import Problem, compose, not_ready
+from perdure.schedule.step import Rules, Transition, next_wake, step
+from perdure.schedule.times import Times
+
+_SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
+"""Parts of the status that are worth a write of their own."""
+
+_SHORTEST_TRY, _LONGEST_TRY = timedelta(seconds=5), timedelta(hours=1)
+"""How long a run that the API server refuses for now is tried again: the catch-up window, within these (Temporal:
+service/worker/scheduler, startWorkflow)."""
+
+_WARNED = {ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND}
+
+_COUNTED = {
+    "actions": "Started",
+    "missed_catchup_window": "MissedCatchupWindow",
+    "overlap_skipped": "OverlapSkipped",
+    "buffer_dropped": "BufferDropped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, and who wants to know what becomes of it."""
+
+    request: inp.Request
+    then: Callable[[Answer], None]
+
+
+class Schedule:
+    """A Schedule in this process. `advance` is called by one task at a time; everything else at any time."""
+
+    def __init__(
+        self, client: api.Client, recorder: Recorder, peers: Peers, policies: Policies, obj: api.Object
+    ) -> None:
+        meta = obj["metadata"]
+        self.namespace: str = meta["namespace"]
+        self.name: str = meta["name"]
+        self.uid: str = meta["uid"]
+        self._client = client
+        self._recorder = recorder
+        self._peers = peers
+        self._policies = policies
+        self.waits_for_policy = False
+        """Whether the RetryPolicy that it names is missing."""
+        self._record = Record(client, obj, "schedules")
+        self._state: State | None = None
+        self._rules: tuple[int, Rules, Problem | None] | None = None
+        self._inbox: list[_Asked] = []
+        self._news: list[inp.ScheduleInput] = []
+        """What has come of the effects."""
+        self._made: dict[str, str] = {}
+        """Ids of the runs that are known to exist, by name."""
+        self._stopped: set[tuple[str, str]] = set()
+        """What runs were asked already."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the Schedule was deleted."""
+        return self._record.gone
+
+    def observe(self, obj: api.Object) -> bool:
+        """A watch shows the schedule; whether that is news."""
+        return self._record.observe(obj)
+
+    def observe_gone(self) -> None:
+        """The Schedule was deleted. Its runs are removed by the garbage collector, or stay, as whoever deleted it wanted."""
+        self._record.gone = True
+
+    def ask(self, request: inp.Request, then: Callable[[Answer], None]) -> None:
+        """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
+        self._inbox.append(_Asked(request, then))
+
+    # The pass
+
+    async def advance(self) -> datetime | None:
+        """Take the schedule as far as it goes now; when it wants to be called again, None if only something outside can wake it.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        if self._record.gone:
+            self._refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
+            return None
+        try:
+            return await self._advance(wall_clock())
+        except api.ConflictError:
+            metrics.COMMIT_CONFLICTS.inc()
+            await self._read_again()
+            return wall_clock()
+
+    async def _advance(self, now: datetime) -> datetime | None:
+        self._record.current = False
+        if self._record.outdated:
+            await self._read_again()
+            if self._record.gone:
+                return now
+        changed = self._rules is None or self._rules[0] != self._generation
+        if (self._state is None or changed) and not await self._load(now):
+            return None
+        if self._state is not None:
+            await self._make_runs(self._state, now)
+        rules, problem = self._rules_now()
+        rules, missing = await self._with_policy(rules)
+        self.waits_for_policy = missing is not None
+        problem = problem or missing
+        news = list(self._news)
+        asked = list(self._inbox)
+        closed = await self._closed()
+        happened = [*news, *closed, *(each.request for each in asked)]
+        try:
+            if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
+                happened = [each for each in happened if not _has_failed(each)]
+            transition = step(rules, self._state, happened, now)
+            wake = next_wake(rules, transition.state, now)
+        except InvalidTimesError as error:
+            # Known only now that the search has come this far.
+            problem = Problem(error.reason, error.message)
+            rules = replace(rules, times=None)
+            self._rules = (self._generation, rules, problem)
+            happened = [*news, *closed, *(each.request for each in asked)]
+            transition = step(rules, self._state, happened, now)
+            wake = next_wake(rules, transition.state, now)
+        before = self._state
+        await self._commit(rules, transition, problem, now)
+        self._state = transition.state
+        del self._news[: len(news)]
+        self._tell(before, transition)
+        for each in asked:
+            answer = transition.answers.get(each.request.request_id)
+            if answer is not None:
+                self._inbox.remove(each)
+                each.then(answer)
+        await self._make_runs(transition.state, now)
+        self._stop_runs(transition.state)
+        await self._remove_old(rules.spec, transition.state)
+        return now if transition.more or self._news else wake
+
+    async def _load(self, now: datetime) -> bool:
+        """Go on where the stored status stands; whether the schedule can go on."""
+        status = self._record.status
+        try:
+            self._state = load_state(status)
+        except (msgspec.ValidationError, AttributeError) as error:
+            message = f"`status.state` cannot be read: {error}; remove `status` to begin anew, or restore it"
+            await self._stand_still(Problem(ConditionReason.STATE_DAMAGED, message), EventReason.STATE_DAMAGED, now)
+            return False
+        try:
+            ScheduleSpec.parse(self._record.object["spec"])
+        except pydantic.ValidationError as error:
+            # The API server has taken it by other rules, of an earlier or a later version.
+            problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error)))
+            await self._stand_still(problem, EventReason.INVALID_SPEC, now)
+            self._state = None
+            return False
+        return True
+
+    async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
+        """Say why nothing can be done; once, not at each try."""
+        status = not_ready(self._record.status, problem, self._generation, now)
+        if status != self._record.status:
+            await self._record.write(status)
+            self._warn(reason, problem.message, "Load")
+        self._refuse_all(problem.reason, problem.message)
+
+    async def _commit(self, rules: Rules, transition: Transition, problem: Problem | None, now: datetime) -> None:
+        """Record the transition: one write, refused if anyone has written since."""
+        before = self._record.status
+        status = compose(before, rules, transition.state, problem=problem, generation=self._generation, now=now)
+        if not transition.durable and all(status.get(key) == before.get(key) for key in _SHOWN):
+            return
+        ready = _ready(before)
+        await self._record.write(status)
+        if problem is not None and _ready(status) != ready:
+            self._warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")
+
+    def _refuse_all(self, reason: ConditionReason, message: str) -> None:
+        asked, self._inbox = self._inbox, []
+        for each in asked:
+            each.then(Answer(ok=False, reason=reason.value, message=message))
+
+    async def _read_again(self) -> None:
+        if await self._record.read_again():
+            self._state = None
+
+    @property
+    def _generation(self) -> int:
+        return int(self._record.object["metadata"].get("generation", 1))
+
+    # What it was told to do
+
+    def _rules_now(self) -> tuple[Rules, Problem | None]:
+        if self._rules is None or self._rules[0] != self._generation:
+            meta = self._record.object["metadata"]
+            spec = ScheduleSpec.parse(self._record.object["spec"])
+            times, problem = None, None
+            try:
+                times = Times(spec)
+            except InvalidTimesError as error:
+                problem = Problem(error.reason, error.message)
+            rules = Rules(
+                name=self.name,
+                seed=f"{self.namespace}/{self.name}",
+                spec=spec,
+                times=times,
+                created=datetime.fromisoformat(meta["creationTimestamp"]),
+            )
+            self._rules = (self._generation, rules, problem)
+        return self._rules[1], self._rules[2]
+
+    async def _with_policy(self, rules: Rules) -> tuple[Rules, Problem | None]:
+        """The rules with the RetryPolicy as it is now; what is wrong if there is none."""
+        choice = retry_policy(rules.spec.retry_policy) if rules.spec.retry_policy else None
+        if not isinstance(choice, PolicyReference):
+            return replace(rules, retry_policy=choice), None
+        if not await self._policies.missing(self.namespace, [choice.name]):
+            return replace(rules, retry_policy=self._policies.of(self.namespace)[choice.name]), None
+        message = f"there is no RetryPolicy `{choice.name}` that can be used; what fails waits for it until the next time is due"
+        return rules, Problem(ConditionReason.RETRY_POLICY_NOT_FOUND, message)
+
+    # Its runs
+
+    async def _closed(self) -> list[inp.ScheduleInput]:
+        """The runs that have closed since."""
+        state = self._state
+        if state is None or not state.running:
+            return []
+        chains: dict[str, list[Entry]] = {}
+        for entry in self._peers.directory.of_schedule(self.uid):
+            chains.setdefault(entry.first_uid, []).append(entry)
+        found: list[inp.ScheduleInput] = []
+        for run in state.running:
+            run_id = run.run_id or self._made.get(run.name)
+            if run_id:
+                closed = await self._end_of(run, chains.get(run_id, []))
+                found += [closed] if closed else []
+        return found
+
+    async def _end_of(self, run: Running, chain: list[Entry]) -> inp.RunClosed | None:
+        """How a run has ended, with all that continues it; None while it goes on."""
+        gone = inp.RunClosed(name=run.name, outcome=Outcome.TERMINATED, time=wall_clock())
+        if not chain:
+            return gone  # somebody has deleted it
+        if any(entry.standing is not Standing.CLOSED for entry in chain):
+            return None
+        last = max(chain, key=lambda entry: (entry.closed, entry.uid))
+        if last.successor:
+            return None  # it is about to be made
+        try:
+            obj = await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", last.name))
+        except api.NotFoundError:
+            return gone
+        status = obj.get("status") or {}
+        if has_successor(status) and not await self._successor_is_gone(status):
+            return None
+        phase = status.get("phase", "")
+        return inp.RunClosed(
+            name=run.name,
+            outcome=Outcome(phase) if phase in set(Outcome) else Outcome.TERMINATED,
+            time=datetime.fromisoformat(status["completionTime"]),
+            result=status.get("output"),
+            failure=failure_in(status),
+            told=status.get("failure"),
+        )
+
+    async def _successor_is_gone(self, status: dict[str, Any]) -> bool:
+        closing = status["history"]["events"][-1]
+        name = closing.get("newWorkflowRun") or closing.get("resetRun")
+        try:
+            await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", name))
+        except api.NotFoundError:
+            return True
+        return False
+
+    async def _make_runs(self, state: State, now: datetime) -> None:
+        """Make the runs that the committed state names and that are not known to exist."""
+        there = {entry.name: entry.uid for entry in self._peers.directory.of_schedule(self.uid)}
+        for run in state.running:
+            if run.run_id:
+                self._made.setdefault(run.name, run.run_id)
+            elif run.name in there and run.name not in self._made:
+                # Made by an operator that was killed before it wrote that: nobody else makes a run of ours by that name.
+                self._made[run.name] = there[run.name]
+                self._news.append(inp.RunMade(name=run.name, run_id=there[run.name]))
+            if run.name not in self._made and not any(_about(each, run.name) for each in self._news):
+                await self._record.confirm()
+                await self._make(run, state, now)
+        names = {run.name for run in state.running}
+        self._made = {name: uid for name, uid in self._made.items() if name in names}
+        self._stopped = {(name, how) for name, how in self._stopped if name in names}
+
+    async def _make(self, run: Running, state: State, now: datetime) -> None:
+        url = api.path(api.PERDURE, self.namespace, "workflowruns")
+        try:
+            obj = await self._client.create(url, scheduled_run(self._record.object, run, state))
+            if run.attempt == 1 and now - run.start.actual < timedelta(minutes=5):
+                metrics.SCHEDULE_DELAY.observe(max(0.0, (wall_clock() - run.start.actual).total_seconds()))
+        except api.AlreadyExistsError:
+            obj = await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", run.name))
+            if not is_of(obj, self._record.object, run):
+                self._refuse(run, "there is a WorkflowRun of that name already, which is not of this schedule")
+                return
+        except (api.InvalidError, api.TooLargeError) as error:
+            self._refuse(run, error.message)
+            return
+        except api.ApiError as error:
+            longest = min(max(self._window(), _SHORTEST_TRY), _LONGEST_TRY)
+            if error.status in {429, *range(500, 600)} or now - run.started < longest:
+                raise
+            self._refuse(run, error.message)
+            return
+        self._made[run.name] = obj["metadata"]["uid"]
+        if self._peers.directory.get(obj["metadata"]["uid"]) is None:
+            self._peers.directory.put(obj)  # no watch has shown it yet
+        self._news.append(inp.RunMade(name=run.name, run_id=obj["metadata"]["uid"]))
+
+    def _window(self) -> timedelta:
+        return ScheduleSpec.parse(self._record.object["spec"]).catchup_window
+
+    def _refuse(self, run: Running, message: str) -> None:
+        metrics.SCHEDULE_ACTIONS.labels(self.namespace, "Refused").inc()
+        self._news.append(inp.RunRefused(name=run.name, message=message))
+
+    def _stop_runs(self, state: State) -> None:
+        """Ask the runs that are in the way to stop: what is open of their chains."""
+        for run in state.running:
+            how = "terminate" if run.terminate else "cancel" if run.cancel else ""
+            run_id = self._made.get(run.name)
+            if not how or not run_id or (run.name, how) in self._stopped:
+                continue
+            reason = f"the next run of schedule `{self.name}` is due (overlapPolicy)"
+            request_id = f"{self.uid}/{run.name}/{how}"
+            for entry in self._peers.directory.of_schedule(self.uid):
+                if entry.first_uid == run_id and entry.standing is not Standing.CLOSED:
+                    request: run_inputs.Request = (
+                        run_inputs.TerminateRequested(request_id=request_id, reason=reason)
+                        if how == "terminate"
+                        else run_inputs.CancelRequested(request_id=request_id, reason=reason)
+                    )
+                    self._peers.ask(entry, request, lambda _: None)
+                    self._stopped.add((run.name, how))
+
+    async def _remove_old(self, spec: ScheduleSpec, state: State) -> None:
+        """Keep so many closed runs of either sort, the newest, each with its whole chain."""
+        open_ = {run.run_id or self._made.get(run.name) for run in state.running}
+        chains: dict[str, list[Entry]] = {}
+        for entry in self._peers.directory.of_schedule(self.uid):
+            chains.setdefault(entry.first_uid, []).append(entry)
+        closed = [
+            chain
+            for first, chain in chains.items()
+            if first not in open_ and all(entry.standing is Standing.CLOSED for entry in chain)
+        ]
+        closed.sort(key=lambda chain: max((entry.closed, entry.uid) for entry in chain), reverse=True)
+        well = [chain for chain in closed if _ended_well(chain)]
+        badly = [chain for chain in closed if not _ended_well(chain)]
+        extra = [*well[spec.successful_runs_history_limit :], *badly[spec.failed_runs_history_limit :]]
+        for entry in (entry for chain in extra for entry in chain):
+            await self._client.delete(api.path(api.PERDURE, self.namespace, "workflowruns", entry.name), uid=entry.uid)
+
+    # Telling
+
+    def _tell(self, before: State | None, transition: Transition) -> None:
+        for name, outcome in _COUNTED.items():
+            more = getattr(transition.state.counts, name) - (getattr(before.counts, name) if before else 0)
+            if more > 0:
+                metrics.SCHEDULE_ACTIONS.labels(self.namespace, outcome).inc(more)
+        for note in transition.notes:
+            self._event("Warning" if note.warning else "Normal", note.reason, note.text, "Schedule")
+
+    def _warn(self, reason: EventReason, note: str, action: str) -> None:
+        self._event("Warning", reason, note, action)
+
+    def _event(self, kind: str, reason: EventReason, note: str, action: str) -> None:
+        about = {
+            "apiVersion": API_VERSION,
+            "kind": "Schedule",
+            "metadata": {"namespace": self.namespace, "name": self.name, "uid": self.uid},
+        }
+        self._recorder.record(about, kind=kind, reason=reason.value, note=note, action=action)
+
+
+def _is_due(rules: Rules, state: State, now: datetime) -> bool:
+    wake = next_wake(rules, state, now)
+    return wake is not None and wake <= now
+
+
+def _has_failed(news: inp.ScheduleInput) -> bool:
+    return isinstance(news, inp.RunClosed) and news.outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+
+
+def _about(news: inp.ScheduleInput, name: str) -> bool:
+    return isinstance(news, inp.RunRefused) and news.name == name
+
+
+def _ready(status: dict[str, Any]) -> tuple[Any, ...]:
+    return next(
+        ((c["status"], c["reason"], c.get("message")) for c in status.get("conditions") or () if c["type"] == "Ready"),
+        (),
+    )
+
+
+def _ended_well(chain: list[Entry]) -> bool:
+    return max(chain, key=lambda entry: (entry.closed, entry.uid)).phase == "Completed"

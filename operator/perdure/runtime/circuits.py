@@ -1,0 +1,144 @@
+"""Circuit breakers: what the shared state of one says of an attempt that wants to start, and what an attempt's end does to it.
+
+Closed ──failureThreshold failures in a row──▶ Open ──openDuration──▶ HalfOpen ──successThreshold successes──▶ Closed
+▲                       │ one attempt at a time
+└───────one failure─────┘
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState
+from perdure.engine.state import CircuitReport, CircuitResult
+
+REMEMBERED: Final = 100
+"""How many of the attempts that were counted last are remembered, so that none is counted twice after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An attempt may not start yet."""
+
+    reason: str
+    until: datetime | None
+    """None: until the attempt that is let through has ended."""
+
+
+def holder(run: str, scheduled_event_id: int, attempt: int) -> str:
+    """Name an attempt, as `status.circuit.trial` does."""
+    return f"{run}/{scheduled_event_id}/{attempt}"
+
+
+def read_holder(text: str) -> tuple[str, int, int] | None:
+    """Read such a name; None for one that is none."""
+    run, event, attempt = [*text.split("/"), "", ""][:3]
+    return (run, int(event), int(attempt)) if run and event.isdecimal() and attempt.isdecimal() else None
+
+
+def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circuit, Held | None]:
+    """Decide whether an attempt may start.
+
+    Args:
+        policy: Name of the RetryPolicy.
+        circuit: State of its breaker.
+        who: The attempt.
+        now: The time.
+
+    Returns:
+        The state to be recorded before the attempt starts, and None; or the same state, and why it has to wait.
+    """
+    match circuit.state:
+        case CircuitState.CLOSED:
+            return circuit, None
+        case CircuitState.OPEN if circuit.open_until is not None and now < circuit.open_until:
+            until = circuit.open_until.strftime("%Y-%m-%dT%H:%M:%SZ")
+            return circuit, Held(
+                f"the circuit breaker of RetryPolicy `{policy}` is open until {until}", until=circuit.open_until
+            )
+        case CircuitState.HALF_OPEN if circuit.trial not in {None, who}:
+            reason = (
+                f"the circuit breaker of RetryPolicy `{policy}` lets one attempt at a time through, now {circuit.trial}"
+            )
+            return circuit, Held(reason, until=None)
+        case _:
+            successes = circuit.consecutive_successes if circuit.state is CircuitState.HALF_OPEN else 0
+            taken = {"state": CircuitState.HALF_OPEN, "trial": who, "consecutive_successes": successes}
+            return circuit.model_copy(update={**taken, "open_until": None}), None
+
+
+def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitReport) -> Circuit:
+    """Take in how an attempt has ended. The same report counts once.
+
+    An attempt that started before the circuit opened, and ends while it is open or tried, changes nothing: what it tells is old.
+
+    Args:
+        breaker: How the breaker is set.
+        circuit: Its state.
+        who: The attempt.
+        report: How it ended.
+
+    Returns:
+        The state after that; the same object where nothing has changed.
+    """
+    if who in circuit.counted:
+        return circuit
+    changes = _changes(breaker, circuit, who, report)
+    if not changes:
+        return circuit
+    return circuit.model_copy(update={**changes, "counted": [*circuit.counted, who][-REMEMBERED:]})
+
+
+def release(circuit: Circuit, who: str) -> Circuit:
+    """Let the next attempt through in the place of one that will not tell how it ended: its run is gone."""
+    return circuit.model_copy(update={"trial": None}) if circuit.trial == who else circuit
+
+
+def _changes(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitReport) -> dict[str, object]:
+    if circuit.state is CircuitState.CLOSED:
+        return _while_closed(breaker, circuit, report)
+    if circuit.state is CircuitState.HALF_OPEN and circuit.trial == who:
+        return _tried(breaker, circuit, report)
+    return {}
+
+
+def _while_closed(breaker: CircuitBreaker, circuit: Circuit, report: CircuitReport) -> dict[str, object]:
+    failures = circuit.consecutive_failures
+    match report.result:
+        case CircuitResult.FAILED if failures + 1 >= breaker.failure_threshold:
+            return _opened(breaker, circuit, report)
+        case CircuitResult.FAILED:
+            return {"consecutive_failures": failures + 1, "last_failure_time": report.time}
+        case CircuitResult.SUCCEEDED if failures and not _older(report, circuit):
+            return {"consecutive_failures": 0}
+        case _:
+            return {}
+
+
+def _tried(breaker: CircuitBreaker, circuit: Circuit, report: CircuitReport) -> dict[str, object]:
+    """The one attempt that was let through has ended."""
+    successes = circuit.consecutive_successes + 1
+    if report.result is CircuitResult.FAILED:
+        return _opened(breaker, circuit, report)
+    if report.result is CircuitResult.RELEASED:
+        return {"trial": None}
+    if successes < breaker.success_threshold:
+        return {"trial": None, "consecutive_successes": successes}
+    return {"state": CircuitState.CLOSED, "consecutive_failures": 0, "consecutive_successes": 0, "trial": None}
+
+
+def _opened(breaker: CircuitBreaker, circuit: Circuit, report: CircuitReport) -> dict[str, object]:
+    return {
+        "state": CircuitState.OPEN,
+        "opened_at": report.time,
+        "open_until": report.time + breaker.open_duration,
+        "last_failure_time": report.time,
+        "consecutive_failures": circuit.consecutive_failures + 1,
+        "consecutive_successes": 0,
+        "trial": None,
+    }
+
+
+def _older(report: CircuitReport, circuit: Circuit) -> bool:
+    """Whether a success came before the last failure: told late, after a crash, it does not end the row of failures."""
+    return circuit.last_failure_time is not None and report.time < circuit.last_failure_time

@@ -1,0 +1,198 @@
+"""DeadLetters: built from what an activity has left, run again as a run of one step, and told what came of that. Pure.
+
+A re-drive is a WorkflowRun like any other: it has attempts, heartbeats, a history, and survives whatever a run survives.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.api.common import API_VERSION
+from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.durations import format_duration
+from perdure.api.fields import format_time
+from perdure.api.names import dead_letter_name, redrive_name
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.engine import events as ev
+from perdure.runtime.attempts import KubeObject, RunRef
+from perdure.runtime.chains import retry_policy_json
+
+STEP: Final = "redrive"
+"""Name of the one step of a run that re-drives."""
+
+
+def dead_letter(
+    run: RunRef,
+    marker: ev.MarkerRecorded,
+    scheduled: ev.ActivityTaskScheduled | None,
+    activities: Sequence[Mapping[str, Any]],
+) -> KubeObject:
+    """The DeadLetter of an activity that has failed for good.
+
+    Args:
+        run: Its run.
+        marker: What the run has noted of it.
+        scheduled: The event that scheduled it: input, timeouts and retry policy as they were then.
+        activities: The activities of the run's definition.
+    """
+    details = marker.details if isinstance(marker.details, dict) else {}
+    failure = details.get("failure") or {}
+    spec: dict[str, Any] = {
+        "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
+        "step": details.get("step", ""),
+        "activity": details.get("activity", ""),
+        "failure": failure,
+        "attempts": failure.get("attempt", 1),
+        "failedTime": format_time(marker.event_time),
+    }
+    if failure.get("retryState"):
+        spec["retryState"] = failure["retryState"]
+    if scheduled is not None:
+        spec["input"] = scheduled.input
+        spec["scheduledTime"] = format_time(scheduled.event_time)
+        given = next((one for one in activities if one.get("name") == scheduled.activity_type), None)
+        if given is not None:
+            spec["definition"] = _resolved(given, scheduled)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeadLetter",
+        "metadata": {
+            "name": dead_letter_name(run.name, run.uid, marker.event_id),
+            "namespace": run.namespace,
+            "labels": {labels.RUN_ID_LABEL: run.uid},
+        },
+        "spec": {key: value for key, value in spec.items() if value is not None},
+    }
+
+
+def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> dict[str, Any]:
+    """The activity with the timeouts and the retry policy that it was scheduled with."""
+    lengths = {
+        "startToCloseTimeout": scheduled.start_to_close_timeout,
+        "scheduleToCloseTimeout": scheduled.schedule_to_close_timeout,
+        "scheduleToStartTimeout": scheduled.schedule_to_start_timeout,
+        "heartbeatTimeout": scheduled.heartbeat_timeout,
+    }
+    written = {key: format_duration(length) for key, length in lengths.items() if length is not None}
+    return {**given, **written, "retryPolicy": retry_policy_json(scheduled.retry_policy)}
+
+
+def redrive_run(letter: KubeObject, request_id: str) -> KubeObject:
+    """The run that does the activity of a DeadLetter again; its name is a lock: there is one for each re-drive.
+
+    Args:
+        letter: The DeadLetter, one that there is no `refusal` for, with a status that tells of all re-drives so far.
+        request_id: Who asks for it: the UID of an Operation.
+    """
+    meta, spec = letter["metadata"], letter["spec"]
+    definition = spec["definition"]
+    call: dict[str, Any] = {"name": definition["name"]}
+    given = {"input": spec["input"]} if spec.get("input") is not None else {}
+    if given:
+        call["input"] = "${input}"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {
+            "name": redrive_name(meta["name"], (letter.get("status") or {}).get("redrives", 0) + 1),
+            "namespace": meta["namespace"],
+            "labels": {labels.DEAD_LETTER_LABEL: meta["uid"]},
+            "annotations": {labels.DEAD_LETTER_ANNOTATION: meta["name"], labels.REQUEST_ANNOTATION: request_id},
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": "DeadLetter",
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": {
+            "inline": {"activities": [definition], "steps": [{"name": STEP, "activity": call}]},
+            **given,
+        },
+    }
+
+
+def asked_by(run: KubeObject) -> str | None:
+    """UID of the Operation that has asked for a re-drive."""
+    return (run["metadata"].get("annotations") or {}).get(labels.REQUEST_ANNOTATION)
+
+
+def letter_of(run: KubeObject) -> str | None:
+    """Name of the DeadLetter that a run re-drives; None for any other run."""
+    meta = run["metadata"]
+    if labels.DEAD_LETTER_LABEL not in (meta.get("labels") or {}):
+        return None
+    return (meta.get("annotations") or {}).get(labels.DEAD_LETTER_ANNOTATION)
+
+
+def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime) -> dict[str, Any]:
+    """The status of a DeadLetter, by the runs that re-drive it.
+
+    Runs may be removed when their time is over: what they told stays.
+
+    Args:
+        letter: The DeadLetter.
+        runs: Those that there are.
+        now: The time, for conditions that change.
+    """
+    before: dict[str, Any] = letter.get("status") or {}
+    if not runs:
+        return before
+    newest = max(runs, key=_number)
+    told = newest.get("status") or {}
+    status: dict[str, Any] = {
+        "observedGeneration": letter["metadata"].get("generation", 1),
+        "redrives": max(before.get("redrives", 0), _number(newest)),
+        "lastRedriveTime": newest["metadata"]["creationTimestamp"],
+    }
+    if _number(newest) < status["redrives"]:
+        return before  # the runs of the last re-drives were removed, and have told before
+    done: bool | None = None
+    reason, message = ConditionReason.REDRIVE_RUNNING, f"as WorkflowRun `{newest['metadata']['name']}`"
+    if told.get("completionTime"):
+        done = told.get("phase") == "Completed"
+        reason = ConditionReason.REDRIVE_SUCCEEDED if done else ConditionReason.REDRIVE_FAILED
+        if done and told.get("output") is not None:
+            status["output"] = told["output"]
+        if not done and told.get("failure"):
+            status["failure"] = told["failure"]
+            message += f": {told['failure'].get('message', '')}"
+    conditions = read_conditions(before)
+    conditions = set_condition(
+        conditions,
+        ConditionType.REDRIVEN,
+        done,
+        reason,
+        message,
+        now=now,
+        observed_generation=letter["metadata"].get("generation", 1),
+    )
+    status["conditions"] = [condition.dump() for condition in conditions]
+    return status
+
+
+def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
+    """Why a DeadLetter is not re-driven now; None: it may be."""
+    if not letter["spec"].get("definition"):
+        return (
+            ConditionReason.NOT_SUPPORTED,
+            "the DeadLetter does not say what the activity was; it cannot be done again",
+        )
+    for condition in (letter.get("status") or {}).get("conditions") or ():
+        if condition.get("type") != ConditionType.REDRIVEN:
+            continue
+        if condition.get("status") == "Unknown":
+            return ConditionReason.REDRIVE_RUNNING, f"it is re-driven already, {condition.get('message', '')}"
+        if condition.get("status") == "True":
+            return ConditionReason.REDRIVE_SUCCEEDED, "it was re-driven already, and has succeeded; delete it"
+    return None
+
+
+def _number(run: KubeObject) -> int:
+    """Which re-drive it is, from 1."""
+    ending = str(run["metadata"]["name"]).rpartition("-")[2]
+    return int(ending) if ending.isdecimal() else 0

@@ -1,0 +1,102 @@
+"""What the status of a RetryPolicy says: its first waits, whether it can be used, its circuit breaker."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.durations import format_decimal_duration
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.retrypolicy import Circuit, CircuitState
+from perdure.engine.retry import RetryPolicy
+
+PREVIEWED: Final = 8
+"""How many waits `status.preview` shows."""
+
+_CIRCUIT: Final = {
+    CircuitState.CLOSED: (True, ConditionReason.CIRCUIT_CLOSED),
+    CircuitState.OPEN: (False, ConditionReason.CIRCUIT_OPEN),
+    CircuitState.HALF_OPEN: (False, ConditionReason.CIRCUIT_HALF_OPEN),
+}
+
+
+def waits(policy: RetryPolicy, count: int = PREVIEWED) -> list[timedelta]:
+    """The first waits between attempts, whether or not the limits of the policy allow as many."""
+    return [policy.interval(attempt) for attempt in range(1, count + 1)]
+
+
+def limits(policy: RetryPolicy) -> str:
+    """How often it is tried again, as a sentence without a full stop."""
+    google = policy.cloud_scheduler
+    if google is None:
+        retries = policy.maximum_attempts - 1
+        return "retries without limit" if retries < 0 else f"retries {_times(retries)}" if retries else "does not retry"
+    lasting = format_decimal_duration(google.max_retry_duration)
+    match bool(google.retry_count), bool(google.max_retry_duration):
+        case False, False:
+            return "does not retry: `retryCount` and `maxRetryDuration` are both 0"
+        case True, False:
+            return f"retries {_times(google.retry_count)}"
+        case False, True:
+            return f"retries 5 times at most, until {lasting} after the first attempt"
+        case _:
+            return f"retries at least {_times(google.retry_count)}, and until {lasting} after the first attempt"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def policy_status(
+    before: dict[str, Any],
+    policy: RetryPolicy | None,
+    circuit: Circuit | None,
+    *,
+    generation: int,
+    mistakes: Sequence[str] = (),
+    now: datetime,
+) -> dict[str, Any]:
+    """The status of a RetryPolicy.
+
+    Args:
+        before: The status so far.
+        policy: What it says; None where it cannot be used.
+        circuit: State of its circuit breaker, where it has one.
+        generation: Its `metadata.generation`.
+        mistakes: What is wrong with it, where it cannot be used.
+        now: The time, for conditions that change.
+    """
+    conditions = read_conditions(before)
+
+    def say(kind: ConditionType, status: bool, reason: ConditionReason, message: str) -> None:
+        nonlocal conditions
+        conditions = set_condition(conditions, kind, status, reason, message, now=now, observed_generation=generation)
+
+    if policy is None:
+        say(ConditionType.READY, False, ConditionReason.INVALID_SPEC, "; ".join(mistakes))
+    else:
+        say(ConditionType.READY, True, ConditionReason.ACCEPTED, limits(policy))
+    if circuit is None:
+        conditions = [c for c in conditions if c.type != ConditionType.CIRCUIT_CLOSED]
+    else:
+        closed, reason = _CIRCUIT[circuit.state]
+        say(ConditionType.CIRCUIT_CLOSED, closed, reason, _circuit_message(circuit))
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": [condition.dump() for condition in conditions],
+        "preview": [format_decimal_duration(wait) for wait in waits(policy)] if policy else [],
+    }
+    if circuit is not None:
+        status["circuit"] = circuit.dump()
+    return status
+
+
+def _circuit_message(circuit: Circuit) -> str:
+    match circuit.state:
+        case CircuitState.OPEN:
+            until = "" if circuit.open_until is None else circuit.open_until.strftime(" until %Y-%m-%dT%H:%M:%SZ")
+            return f"{circuit.consecutive_failures} attempts failed in a row; no attempt is started{until}"
+        case CircuitState.HALF_OPEN:
+            return "one attempt at a time is let through, to see whether it succeeds"
+        case _:
+            return ""

@@ -1,0 +1,85 @@
+"""The sidecar: a native one (an init container that goes on), which knows what `perdure.activity` knows, and speaks files.
+
+    activity's container                          sidecar                                    API server
+    writes $PERDURE_FILES/heartbeat        ──▶    heartbeats with what stands in it    ──▶   Lease
+    reads  $PERDURE_FILES/cancelled        ◀──    the answer says that it should stop  ◀──
+    writes $PERDURE_FILES/result, exits 0  ──▶    is stopped after it, hands it over   ──▶   its termination message, or the Lease
+
+Kubernetes stops native sidecars once the other containers have ended; an attempt has succeeded when both have.
+"""
+
+from typing import Any, Final
+
+from perdure.api.workflow import Sidecar
+from perdure.runtime.attempts import KubeObject, PodSettings
+
+NAME: Final = "perdure-sidecar"
+"""Name of the container, and of its volumes."""
+
+FILES_PATH: Final = "/perdure-files"
+"""Where both containers find the files."""
+
+_ACCOUNT_VOLUME: Final = "perdure-account"
+_ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_ACCOUNT_SECONDS: Final = 3607
+"""What Kubernetes itself asks for."""
+_FILES_SIZE: Final = "8Mi"
+
+
+def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
+    """The container, without what `give_files` adds.
+
+    Args:
+        given: What the activity says of it.
+        settings: What the operator decides.
+    """
+    return {
+        "name": NAME,
+        "image": given.image or settings.sidecar_image,
+        "command": ["python", "-m", "perdure.activity.sidecar"],
+        "restartPolicy": "Always",
+        "resources": given.resources or {"requests": {"cpu": "5m", "memory": "24Mi"}},
+    }
+
+
+def give_files(
+    spec: KubeObject, main: KubeObject, sidecar: KubeObject, environment: list[KubeObject], given: Sidecar
+) -> None:
+    """Give both containers the folder that they share, and the sidecar what it has to know and a token.
+
+    The token is the sidecar's alone: the activity's container cannot reach the API server with it.
+
+    Args:
+        spec: The pod's spec, changed.
+        main: The activity's container, changed.
+        sidecar: The sidecar, changed.
+        environment: The variables that the activity's container gets.
+        given: What the activity says of the sidecar.
+    """
+    token: list[dict[str, Any]] = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": _ACCOUNT_SECONDS}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    ]
+    spec["volumes"] = [
+        *(spec.get("volumes") or []),
+        {"name": NAME, "emptyDir": {"sizeLimit": _FILES_SIZE}},
+        {"name": _ACCOUNT_VOLUME, "projected": {"sources": token, "defaultMode": 0o444}},
+    ]
+    shared = {"name": NAME, "mountPath": FILES_PATH}
+    main["volumeMounts"] = [*(main.get("volumeMounts") or []), shared]
+    sidecar["volumeMounts"] = [
+        shared,
+        {"name": "perdure", "mountPath": "/perdure", "readOnly": True},
+        {"name": _ACCOUNT_VOLUME, "mountPath": _ACCOUNT_PATH, "readOnly": True},
+    ]
+    users = [(part.get("securityContext") or {}).get("runAsUser") for part in (main, spec)]
+    user = next((one for one in users if one is not None), None)
+    if user is not None:
+        sidecar["securityContext"] = {"runAsUser": user}  # so that each can read what the other has written
+    its_own = {"PERDURE_TERMINATION_LOG", "PERDURE_RESULT_SIZE", "PERDURE_RESULT_LIMIT", "PERDURE_INPUT"}
+    sidecar["env"] = [
+        *(variable for variable in environment if variable["name"] not in its_own),
+        {"name": "PERDURE_TERMINATION_LOG", "value": "/dev/termination-log"},
+        {"name": "PERDURE_FILES", "value": FILES_PATH},
+        {"name": "PERDURE_AUTO_HEARTBEAT", "value": "true" if given.auto_heartbeat else "false"},
+    ]

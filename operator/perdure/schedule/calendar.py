@@ -1,0 +1,198 @@
+"""Calendars in wall time: the next time that matches and is not excluded, and the next that does not match.
+
+Wall times are seconds since 1970-01-01T00:00:00 on the clock.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+
+from perdure.api.calendars import Calendar
+from perdure.schedule import fields
+from perdure.schedule.fields import read_field
+
+DAY = 86_400
+_EPOCH = date(1970, 1, 1).toordinal()
+_WEEK = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """A calendar, each field read into a set (see `fields`)."""
+
+    second: int
+    minute: int
+    hour: int
+    day_of_month: int
+    month: int
+    day_of_week: int
+    year: int
+    weekdays: tuple[int, ...]
+    """For each weekday that a month may begin with (Sunday first): the days of the month that fall on `day_of_week`."""
+    follows_the_clock: bool
+    """Whether it goes by the real hours when clocks are set, instead of by the hours of the day."""
+
+    @classmethod
+    def of(cls, calendar: Calendar) -> "Matcher":
+        """Read a calendar.
+
+        Raises:
+            InvalidTimesError: A field cannot be read.
+        """
+        day_of_week = read_field(fields.DAY_OF_WEEK, calendar.day_of_week)
+        return cls(
+            second=read_field(fields.SECOND, calendar.second),
+            minute=read_field(fields.MINUTE, calendar.minute),
+            hour=read_field(fields.HOUR, calendar.hour),
+            day_of_month=read_field(fields.DAY_OF_MONTH, calendar.day_of_month),
+            month=read_field(fields.MONTH, calendar.month),
+            day_of_week=day_of_week,
+            year=read_field(fields.YEAR, calendar.year),
+            weekdays=tuple(
+                sum(1 << day for day in range(1, 32) if day_of_week >> ((first + day - 1) % _WEEK) & 1)
+                for first in range(_WEEK)
+            ),
+            follows_the_clock=fields.follows_the_clock(calendar.hour),
+        )
+
+    def matches(self, wall: int) -> bool:
+        """Whether a wall time matches."""
+        day, second = divmod(wall, DAY)
+        minute, second = divmod(second, 60)
+        hour, minute = divmod(minute, 60)
+        if not (self.hour >> hour & 1 and self.minute >> minute & 1 and self.second >> second & 1):
+            return False
+        today = date.fromordinal(day + _EPOCH)
+        first = today.toordinal() - today.day + 1
+        return bool(self.days(today.year, today.month, first) >> today.day & 1)
+
+    def days(self, year: int, month: int, first: int) -> int:
+        """The days of a month that match, as a set; `first` is the ordinal of its first day. It may go on beyond its end."""
+        if not (self.year >> year & 1 and self.month >> month & 1):
+            return 0
+        return self.day_of_month & self.weekdays[first % _WEEK]
+
+    def times(self) -> int:
+        """The seconds of a day that match, as a set."""
+        hour = sum(self.second << 60 * minute for minute in range(60) if self.minute >> minute & 1)
+        return sum(hour << 3600 * number for number in range(24) if self.hour >> number & 1)
+
+    def next_miss(self, wall: int) -> int | None:
+        """The first wall time from `wall` on that does not match; None where it matches until the end of 2100."""
+        while self.matches(wall):
+            if self.second != fields.SECOND.full:
+                wall += 1
+            elif self.minute != fields.MINUTE.full:
+                wall += 60 - wall % 60
+            elif self.hour != fields.HOUR.full:
+                wall += 3600 - wall % 3600
+            else:
+                wall = self._next_stretch(date.fromordinal(wall // DAY + _EPOCH)) * DAY
+            if wall > _END:
+                return None
+        return wall
+
+    def _next_stretch(self, day: date) -> int:
+        """The first day after those that match together with a day, whole days of which match: its month, or its year."""
+        if (self.day_of_month, self.day_of_week) != (fields.DAY_OF_MONTH.full, fields.DAY_OF_WEEK.full):
+            following = day.toordinal() + 1
+        elif self.month == fields.MONTH.full:
+            following = date(day.year + 1, 1, 1).toordinal()
+        else:
+            following = date(day.year, day.month, 1).toordinal() + _length(day.year, day.month)
+        return following - _EPOCH
+
+
+class WallTimes:
+    """The wall times that match a calendar and are not excluded."""
+
+    def __init__(self, matcher: Matcher, excluded: tuple[Matcher, ...] = ()) -> None:
+        self._matcher = matcher
+        times = matcher.times() if excluded else 0
+        others = {each: each.times() for each in excluded}
+        self._whole = tuple(each for each, excluded_times in others.items() if not times & ~excluded_times)
+        """These leave nothing of a day that they match."""
+        self._parts = tuple(each for each in others if each not in self._whole and times & others[each])
+        self._left: dict[tuple[Matcher, ...], int] = {(): times}
+        self._times = others
+
+    def next(self, wall: int) -> int | None:
+        """The first one from `wall` on; None if there is none until the end of 2100."""
+        day, second = divmod(wall, DAY)
+        while True:
+            found = self._day(day)
+            if found is None:
+                return None
+            time = self._time(found, second if found == day else 0)
+            if time is not None:
+                return found * DAY + time
+            day, second = found + 1, 0
+
+    def _day(self, day: int) -> int | None:
+        """The first day from `day` on that matches."""
+        matcher = self._matcher
+        today = date.fromordinal(day + _EPOCH)
+        year, month, low = _from(matcher.year, today.year), today.month, today.day
+        if year != today.year:
+            month, low = 1, 1
+        while year is not None:
+            at = _from(matcher.month, month)
+            while at is not None:
+                if at != month:
+                    low = 1
+                first = date(year, at, 1).toordinal()
+                days = matcher.days(year, at, first)
+                for each in self._whole:
+                    days &= ~each.days(year, at, first)
+                found = _from(days, low)
+                if found is not None and found <= _length(year, at):
+                    return first - _EPOCH + found - 1
+                month, low = at + 1, 1
+                at = _from(matcher.month, month)
+            year, month, low = _from(matcher.year, year + 1), 1, 1
+        return None
+
+    def _time(self, day: int, second: int) -> int | None:
+        """The first time from `second` on of a day that matches."""
+        if not self._parts:
+            return self._matcher_time(second)
+        today = date.fromordinal(day + _EPOCH)
+        first = today.toordinal() - today.day + 1
+        key = tuple(each for each in self._parts if each.days(today.year, today.month, first) >> today.day & 1)
+        left = self._left.get(key)
+        if left is None:
+            left = self._left[()]
+            for each in key:
+                left &= ~self._times[each]
+            self._left[key] = left
+        return _from(left, second)
+
+    def _matcher_time(self, second: int) -> int | None:
+        hours, minutes, seconds = self._matcher.hour, self._matcher.minute, self._matcher.second
+        minute, second = divmod(second, 60)
+        hour, minute = divmod(minute, 60)
+        if hours >> hour & 1:
+            found = _from(seconds, second) if minutes >> minute & 1 else None
+            if found is not None:
+                return hour * 3600 + minute * 60 + found
+            found = _from(minutes, minute + 1)
+            if found is not None:
+                return hour * 3600 + found * 60 + _lowest(seconds)
+        found = _from(hours, hour + 1)
+        return None if found is None else found * 3600 + _lowest(minutes) * 60 + _lowest(seconds)
+
+
+_END = (date(fields.LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY
+
+
+def _lowest(values: int) -> int:
+    return (values & -values).bit_length() - 1
+
+
+def _from(values: int, low: int) -> int | None:
+    """The lowest value of a set from `low` on."""
+    values >>= low
+    return low + _lowest(values) if values else None
+
+
+def _length(year: int, month: int) -> int:
+    return 31 if month == 12 else date(year, month + 1, 1).toordinal() - date(year, month, 1).toordinal()  # noqa: PLR2004

@@ -1,0 +1,28 @@
+"""What an Operation asks of a schedule, as a pass takes it."""
+
+from perdure.api.operation import OperationSpec
+from perdure.schedule import inputs as inp
+
+
+def request_of(spec: OperationSpec, uid: str) -> inp.Request:
+    """Read what is asked.
+
+    Args:
+        spec: The Operation's; its target is a Schedule.
+        uid: The Operation's: the id of the request, so that it is heeded once.
+
+    Raises:
+        ValueError: It asks nothing that a schedule could be asked; the API server refuses that.
+    """
+    if spec.trigger is not None:
+        return inp.Triggered(request_id=uid, overlap_policy=spec.trigger.overlap_policy)
+    if spec.backfill is not None:
+        asked = spec.backfill
+        return inp.BackfillRequested(
+            request_id=uid, start=asked.start_time, end=asked.end_time, overlap_policy=asked.overlap_policy
+        )
+    if spec.pause is not None:
+        return inp.PauseRequested(request_id=uid, reason=spec.pause.reason)
+    if spec.unpause is not None:
+        return inp.UnpauseRequested(request_id=uid, reason=spec.unpause.reason)
+    raise ValueError(f"{spec.request} cannot be asked of a Schedule")

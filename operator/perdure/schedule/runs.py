@@ -1,0 +1,119 @@
+"""The WorkflowRuns of a schedule: built, and recognised."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from perdure.api import labels
+from perdure.api.fields import format_time
+from perdure.api.names import label_value
+from perdure.schedule.state import Running, State
+
+KubeObject = dict[str, Any]
+
+START_TIME_ATTRIBUTE = "TemporalScheduledStartTime"
+ID_ATTRIBUTE = "TemporalScheduledById"
+"""Search attributes of runs that a schedule has started, as Temporal names them."""
+
+
+class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a run knows of the schedule that has started it."""
+
+    name: str
+    scheduled_time: datetime
+    request: str = ""
+    """Of what somebody asked for: id of that request."""
+    last_completion_result: Any = None
+    last_failure: dict[str, Any] | None = None
+
+    def scope(self) -> dict[str, Any]:
+        """The value of `schedule` in expressions."""
+        return {
+            "name": self.name,
+            "scheduledTime": self.scheduled_time,
+            "lastCompletionResult": self.last_completion_result,
+            "lastFailure": self.last_failure,
+        }
+
+
+def scheduled_by(run: KubeObject) -> ScheduledBy | None:
+    """What a run knows of its schedule; None for one that has none, or whose annotation is not ours."""
+    text = (run["metadata"].get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
+    try:
+        return msgspec.json.decode(text, type=ScheduledBy) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObject:
+    """The WorkflowRun that a schedule starts; its name is a lock.
+
+    Args:
+        schedule: The Schedule.
+        run: What is to be started.
+        state: The state in which that was decided: the run is given the last result and failure of that moment.
+    """
+    meta, template = schedule["metadata"], schedule["spec"]["workflowRunTemplate"]
+    nominal = run.start.nominal.astimezone(UTC)
+    tie = ScheduledBy(
+        name=meta["name"],
+        scheduled_time=nominal,
+        request=run.start.request,
+        last_completion_result=state.result,
+        last_failure=state.failure,
+    )
+    spec = dict(template["spec"])
+    attributes = {START_TIME_ATTRIBUTE: format_time(nominal), ID_ATTRIBUTE: meta["name"]}
+    spec["searchAttributes"] = {**(spec.get("searchAttributes") or {}), **attributes}
+    first = run.start.run_name(meta["name"])
+    if spec.get("workflowId"):
+        ending = f"-{first.rpartition('-')[2]}" if run.start.request else ""
+        spec["workflowId"] = f"{spec['workflowId']}-{format_time(nominal)}{ending}"
+    elif run.attempt > 1:
+        spec["workflowId"] = first
+    if run.attempt > 1 or run.start.request:
+        # One of the same id may have run before; that somebody asks for another, or it failed, is reason enough.
+        spec["workflowIdReusePolicy"] = "AllowDuplicate"
+    own = template.get("metadata") or {}
+    # What ties runs together is the operator's: whoever writes a Schedule must not write it by way of the operator.
+    foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
+    return {
+        "apiVersion": labels.API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {
+            "name": run.name,
+            "namespace": meta["namespace"],
+            "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
+            "annotations": {
+                **foreign["annotations"],
+                labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": labels.API_VERSION,
+                    "kind": "Schedule",
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": spec,
+    }
+
+
+def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
+    """Whether a WorkflowRun is the one that the schedule is about to make: a crash may have come in between."""
+    tie = scheduled_by(obj)
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return (
+        tie is not None
+        and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
+        and any(owner["uid"] == schedule["metadata"]["uid"] for owner in owners)
+    )
+
+
+def _without_ours(marks: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in marks.items() if not name.startswith(f"{labels.GROUP}/")}

@@ -1,0 +1,148 @@
+"""What a schedule's status says: composed from its state, for people and for the next restart."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.fields import format_time
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.api.schedule import PausedBy
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.state import State
+from perdure.schedule.step import Rules
+
+SHOWN = 10
+"""How many of the next times are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a schedule cannot be followed."""
+
+    reason: ConditionReason
+    message: str
+
+
+def compose(
+    old: dict[str, Any], rules: Rules, state: State, *, problem: Problem | None, generation: int, now: datetime
+) -> dict[str, Any]:
+    """The status of a schedule.
+
+    Args:
+        old: The status so far.
+        rules: What it was told to do.
+        state: Where it stands.
+        problem: Why its times cannot be followed, if they cannot.
+        generation: `metadata.generation` of the spec.
+        now: The time of this write.
+    """
+    upcoming: list[str] = []
+    if rules.times is not None:
+        try:
+            upcoming = [format_time(time) for time in islice(rules.times.nominal(state.cursor), SHOWN)]
+        except InvalidTimesError as error:
+            problem = Problem(error.reason, error.message)
+    paused = _paused(rules, state)
+    status = {
+        "observedGeneration": generation,
+        "conditions": _conditions(old, _ready(rules, problem, upcoming), paused, generation, now),
+        "paused": {"by": state.paused.by, "reason": state.paused.reason, "time": format_time(state.paused.time)}
+        if state.paused
+        else None,
+        "spec": rules.times.canonical_json if rules.times else old.get("spec"),
+        "lastScheduledTime": _time(state.last_scheduled),
+        "nextScheduledTimes": [] if paused[0] else upcoming,
+        "recentActions": [
+            _without_none(
+                scheduledTime=_time(each.nominal),
+                actualTime=format_time(each.started),
+                workflowRun=each.name,
+                runId=each.run_id or None,
+                status=each.status,
+            )
+            for each in state.recent
+        ],
+        "runningWorkflows": [_without_none(workflowRun=run.name, runId=run.run_id or None) for run in state.running],
+        "active": len(state.running),
+        "bufferSize": len(state.buffer),
+        "remainingActions": state.remaining,
+        "lastCompletionResult": state.result,
+        "lastFailure": state.failure,
+        "counts": {
+            "actions": state.counts.actions,
+            "missedCatchupWindow": state.counts.missed_catchup_window,
+            "overlapSkipped": state.counts.overlap_skipped,
+            "bufferDropped": state.counts.buffer_dropped,
+        },
+        "state": state.stored(),
+    }
+    return {key: value for key, value in status.items() if value is not None}
+
+
+def not_ready(old: dict[str, Any], problem: Problem, generation: int, now: datetime) -> dict[str, Any]:
+    """The status of a schedule whose state or spec cannot be read: as it is, and that it cannot."""
+    conditions = set_condition(
+        read_conditions(old),
+        ConditionType.READY,
+        False,
+        problem.reason,
+        problem.message,
+        now=now,
+        observed_generation=generation,
+    )
+    return {**old, "observedGeneration": generation, "conditions": [each.dump() for each in conditions]}
+
+
+_Verdict = tuple[bool, ConditionReason, str]
+
+
+def _ready(rules: Rules, problem: Problem | None, upcoming: list[str]) -> _Verdict:
+    if problem is not None:
+        return False, problem.reason, problem.message
+    spec = rules.spec
+    if not (spec.cron or spec.intervals or spec.calendars):
+        return True, ConditionReason.ACCEPTED, "Runs are started when an Operation triggers them"
+    if upcoming:
+        return True, ConditionReason.ACCEPTED, ""
+    if spec.end_time is not None:
+        message = f"No time is left until `endTime`, {format_time(spec.end_time)}"
+    else:
+        message = "No time fits within the next 40 years; look at the days of the month, the years and what is excluded"
+    return False, ConditionReason.NO_MORE_TIMES, message
+
+
+def _paused(rules: Rules, state: State) -> _Verdict:
+    notes = f": {rules.spec.notes}" if rules.spec.notes else ""
+    if rules.spec.paused:
+        return True, ConditionReason.PAUSED_BY_SPEC, f"`spec.paused` is true{notes}"
+    if state.paused is not None and state.paused.by is PausedBy.OPERATION:
+        why = f": {state.paused.reason}" if state.paused.reason else ""
+        return True, ConditionReason.PAUSED_BY_OPERATION, f"An Operation has paused it{why}"
+    if state.paused is not None:
+        return (
+            True,
+            ConditionReason.PAUSED_BY_FAILURE,
+            f"Paused, as {state.paused.reason}; an unpause Operation ends that",
+        )
+    if state.remaining == 0:
+        return True, ConditionReason.OUT_OF_ACTIONS, "All of `remainingActions` were started; change it to go on"
+    return False, ConditionReason.NOT_PAUSED, ""
+
+
+def _conditions(
+    old: dict[str, Any], ready: _Verdict, paused: _Verdict, generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    conditions = read_conditions(old)
+    for kind, (holds, reason, message) in ((ConditionType.READY, ready), (ConditionType.PAUSED, paused)):
+        conditions = set_condition(conditions, kind, holds, reason, message, now=now, observed_generation=generation)
+    return [each.dump() for each in conditions]
+
+
+def _time(time: datetime | None) -> str | None:
+    return format_time(time) if time is not None else None
+
+
+def _without_none(**fields: Any) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}

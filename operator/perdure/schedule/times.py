@@ -1,0 +1,278 @@
+"""The times of a Schedule: cron lines, intervals and calendars put together, without what is excluded.
+
+Time zones and daylight saving. Calendars go by wall time, intervals by absolute time. On the two days of a year on which
+clocks are set, wall time jumps:
+
+    forward, 02:00 to 03:00      01:59 | 03:00      02:30 does not exist: it counts as 03:00 (RunAfter), or not at all (Skip)
+    back, 03:00 to 02:00         02:59 | 02:00      02:30 comes twice: the first counts (First), or both (Both)
+
+A calendar whose hour is `*` or has a step does not mean an hour of the day but every so many hours: it follows the real hours,
+is never moved, and counts in both.
+
+Bounds. A search looks 40 years ahead, since 29 February on a given weekday may be that far. What is excluded is taken out of a
+calendar day by day. Of an interval, and of times that were moved, up to `MOST_EXCLUDED` in a row are passed over.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
+from perdure.api.durations import format_duration
+from perdure.api.schedule import CanonicalSpec, ScheduleSpec
+from perdure.schedule.calendar import Matcher, WallTimes
+from perdure.schedule.cron import read_cron
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.zones import NEAR, Zone, embedded_zone, named_zone
+
+FURTHEST = timedelta(days=40 * 366)
+"""How far a search looks ahead."""
+
+MOST_EXCLUDED = 10_000
+"""Times, or blocks of times, that a search passes over because they are excluded."""
+
+_SECOND = timedelta(seconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(9990, 1, 1, tzinfo=UTC)
+_SUMMARY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When something is to be started."""
+
+    nominal: datetime
+    """The time as the spec has it, UTC, in whole seconds."""
+    actual: datetime
+    """The same with jitter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Every:
+    """An interval."""
+
+    every: int
+    offset: int
+
+    def next(self, at: int, last: int) -> int | None:
+        """The first instant from `at` on, up to `last`."""
+        found = at + (self.offset - at) % self.every
+        return found if found <= last else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Exclusions:
+    """Wall times at which nothing is started."""
+
+    matchers: tuple[Matcher, ...]
+
+    def free_from(self, wall: int) -> int | None:
+        """The first wall time from `wall` on that a matcher that excludes `wall` lets go; `wall` itself where none does."""
+        for matcher in self.matchers:
+            if matcher.matches(wall):
+                return matcher.next_miss(wall)
+        return wall
+
+
+@dataclass(frozen=True, slots=True)
+class _ByCalendar:
+    """A calendar in a zone, without the wall times that are excluded."""
+
+    times: WallTimes
+    zone: Zone
+    moves: bool
+    """Whether a time that does not exist counts as the first instant after it."""
+    once: bool
+    """Whether only the first of two equal wall times counts."""
+
+    def next(self, at: int, last: int) -> int | None:
+        """The first instant from `at` on, up to `last`.
+
+        Clocks run as usual within a span. So the first wall time that matches is right if it lies in the span of `at`; if it lies
+        beyond, nothing matches until shortly before it, whatever clocks do in between.
+        """
+        while at <= last:
+            span = self.zone.span(at)
+            if at == span.start and self.moves and span.offset > span.before:
+                wall = self.times.next(at + span.before)
+                if wall is not None and wall < at + span.offset:
+                    return at
+            low = at
+            if self.once:  # what is shown a second time since clocks were set back, does not count
+                low = max(at, span.start + span.before - span.offset)
+            wall = self.times.next(low + span.offset)
+            changes = span.end < at + NEAR
+            if wall is not None and wall - span.offset < span.end:
+                found = wall - span.offset
+                return found if found <= last else None
+            if changes:
+                at = span.end
+            elif wall is None:
+                return None
+            else:
+                at = max(span.end, wall - span.offset - NEAR)
+        return None
+
+
+class Times:
+    """The times of a Schedule, ready to be searched."""
+
+    def __init__(self, spec: ScheduleSpec) -> None:
+        """Read them.
+
+        Raises:
+            InvalidTimesError: They cannot be followed.
+        """
+        lines = [read_cron(line) for line in spec.cron]
+        self.zone = _zone(spec, [line.time_zone for line in lines if line.time_zone])
+        self.calendars = [*spec.calendars, *(line.times for line in lines if isinstance(line.times, Calendar))]
+        self.intervals = [*spec.intervals, *(line.times for line in lines if isinstance(line.times, Interval))]
+        self._spec = spec
+        self._excluded = _Exclusions(tuple(Matcher.of(each) for each in spec.exclude))
+        self._rules: list[_ByCalendar | _Every] = [
+            *map(self._by_calendar, self.calendars),
+            *map(_every, self.intervals),
+        ]
+        self._first = -(-(spec.start_time - _EPOCH) // _SECOND) if spec.start_time else None
+        self._last = ((spec.end_time or _LAST) - _EPOCH) // _SECOND
+
+    def nominal(self, after: datetime) -> Iterator[datetime]:
+        """The times after an instant, in order, without jitter; whole seconds, UTC.
+
+        Raises:
+            InvalidTimesError: Too much is excluded for the search to end.
+        """
+        for at in self._search((after - _EPOCH) // _SECOND + 1):
+            yield _EPOCH + timedelta(seconds=at)
+
+    def dues(self, after: datetime, seed: str) -> Iterator[Due]:
+        """The same with jitter: each is moved by a hash of `seed` and the time, so that it is the same each time it is asked for.
+
+        Raises:
+            InvalidTimesError: Too much is excluded for the search to end.
+        """
+        times = self.nominal(after)
+        if not self._spec.jitter:
+            yield from (Due(nominal, nominal) for nominal in times)
+            return
+        nominal = next(times, None)
+        while nominal is not None:
+            following = next(times, None)
+            most = self._spec.jitter if following is None else min(self._spec.jitter, following - nominal)
+            yield Due(nominal, nominal + _jitter(seed, nominal, most))
+            nominal = following
+
+    def canonical(self) -> CanonicalSpec:
+        """Everything given, in one form."""
+        return CanonicalSpec(
+            summary=self.summary(),
+            calendars=self.calendars,
+            intervals=self.intervals,
+            exclude=self._spec.exclude,
+            time_zone=self.zone.name or "embedded",
+        )
+
+    @cached_property
+    def canonical_json(self) -> dict[str, Any]:
+        """The same as a status has it; the same object each time, as each commit needs it."""
+        return self.canonical().dump()
+
+    def summary(self) -> str:
+        """The times in a few words."""
+        told = [line.partition("#")[0].strip() for line in self._spec.cron]
+        told += [_interval_in_words(each) for each in self._spec.intervals]
+        told += [_calendar_in_words(each) for each in self._spec.calendars]
+        text = "; ".join(told) or "when triggered"
+        return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
+
+    def _search(self, at: int) -> Iterator[int]:
+        if self._first is not None:
+            at = max(at, self._first)
+        upcoming = [at - 1] * len(self._rules)
+        passed_over = 0
+        while True:
+            last = min(self._last, at + FURTHEST // _SECOND)
+            for index, rule in enumerate(self._rules):
+                if upcoming[index] < at:
+                    upcoming[index] = _NEVER if (found := rule.next(at, last)) is None else found
+            found = min(upcoming, default=_NEVER)
+            if found == _NEVER:
+                return
+            at = self._after_exclusion(found)
+            if at == found:
+                yield found
+                at, passed_over = found + 1, 0
+                continue
+            passed_over += 1
+            if passed_over > MOST_EXCLUDED:
+                raise _too_much_excluded()
+
+    def _after_exclusion(self, at: int) -> int:
+        """The instant from which on it is worth looking again; `at` itself where it is not excluded."""
+        span = self.zone.span(at)
+        wall = at + span.offset
+        free = self._excluded.free_from(wall)
+        if free == wall:
+            return at
+        if free is not None and free - span.offset < span.end:
+            return free - span.offset
+        if span.end < at + NEAR:
+            return span.end
+        return _NEVER if free is None else max(span.end, free - span.offset - NEAR)
+
+    def _by_calendar(self, calendar: Calendar) -> _ByCalendar:
+        matcher, saving = Matcher.of(calendar), self._spec.daylight_saving
+        return _ByCalendar(
+            WallTimes(matcher, self._excluded.matchers),
+            self.zone,
+            moves=saving.skipped is SkippedPolicy.RUN_AFTER and not matcher.follows_the_clock,
+            once=saving.repeated is RepeatedPolicy.FIRST and not matcher.follows_the_clock,
+        )
+
+
+_NEVER = (_LAST - _EPOCH) // _SECOND
+
+
+def _zone(spec: ScheduleSpec, prefixes: list[str]) -> Zone:
+    named = {*prefixes, *([spec.time_zone] if spec.time_zone else [])}
+    if len(named) > 1 or (named and spec.time_zone_data):
+        told = ", ".join(f"`{name}`" for name in sorted(named)) + (" and `timeZoneData`" if spec.time_zone_data else "")
+        raise InvalidTimesError(f"a Schedule has one time zone, but there are {told}; make a Schedule for each")
+    if spec.time_zone_data:
+        return embedded_zone(spec.time_zone_data)
+    return named_zone(named.pop() if named else "UTC")
+
+
+def _every(interval: Interval) -> _Every:
+    if interval.every % _SECOND or interval.offset % _SECOND:
+        raise InvalidTimesError("`intervals`: `every` and `offset` must be whole seconds")
+    return _Every(interval.every // _SECOND, interval.offset // _SECOND)
+
+
+def _jitter(seed: str, nominal: datetime, most: timedelta) -> timedelta:
+    number = int.from_bytes(hashlib.sha256(f"{seed}/{int(nominal.timestamp())}".encode()).digest()[:8], "big")
+    return timedelta(milliseconds=number * (most // timedelta(milliseconds=1)) >> 64)
+
+
+def _too_much_excluded() -> InvalidTimesError:
+    return InvalidTimesError(
+        f"`exclude`: more than {MOST_EXCLUDED} times in a row are excluded; exclude whole hours or days"
+    )
+
+
+def _interval_in_words(interval: Interval) -> str:
+    offset = f" + {format_duration(interval.offset)}" if interval.offset else ""
+    return f"every {format_duration(interval.every)}{offset}"
+
+
+def _calendar_in_words(calendar: Calendar) -> str:
+    """A calendar as a cron line."""
+    words = [calendar.minute, calendar.hour, calendar.day_of_month, calendar.month, calendar.day_of_week]
+    if calendar.second != "0":
+        words = [calendar.second, *words, calendar.year]
+    elif calendar.year != "*":
+        words.append(calendar.year)
+    return " ".join(word.replace(" ", "") for word in words)

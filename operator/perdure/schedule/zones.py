@@ -1,0 +1,156 @@
+"""Time zones: what is to be added to UTC at an instant, and when that changes.
+
+An instant is a number of seconds since 1970-01-01T00:00:00Z. A wall time is what clocks in the zone show, as the number
+of seconds that this would be in UTC. The rules are those of the tz database by way of `zoneinfo`; a zone without a name
+comes as TZif data (RFC 9636).
+"""
+
+import base64
+import binascii
+import difflib
+import io
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from perdure.api.reasons import ConditionReason
+from perdure.schedule.errors import InvalidTimesError
+
+DAY = 86_400
+NEAR = 2 * DAY
+"""Seconds. No zone is further from UTC than 26 hours, so wall times this far apart come in the order of their instants."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time in which clocks run as usual."""
+
+    start: int
+    """Its first instant: that of a change where `before` is not `offset`."""
+    end: int
+    """The instant after its last one."""
+    offset: int
+    """Seconds that wall time is ahead of UTC."""
+    before: int
+    """The same before `start`."""
+
+
+class Zone:
+    """One time zone."""
+
+    def __init__(self, name: str, rules: tzinfo) -> None:
+        self.name = name
+        self._rules = rules
+        self._changes: dict[int, tuple[tuple[int, int], ...]] = {}
+
+    def offset(self, at: int) -> int:
+        """Seconds that wall time is ahead of UTC at an instant."""
+        shown = (_EPOCH + timedelta(seconds=at)).astimezone(self._rules).utcoffset()
+        assert shown is not None
+        return shown.days * DAY + shown.seconds
+
+    def wall(self, at: int) -> int:
+        """The wall time at an instant."""
+        return at + self.offset(at)
+
+    def span(self, at: int) -> Span:
+        """The span around an instant, cut to two days before and after it."""
+        start, end = at - NEAR, at + NEAR
+        before = offset = self.offset(at)
+        for year in range(_year(start), _year(end) + 1):
+            for change, old in self._changes_in(year):
+                if start <= change <= at:
+                    start, before = change, old
+                elif at < change < end:
+                    end = change
+        return Span(start, end, offset, before)
+
+    def _changes_in(self, year: int) -> tuple[tuple[int, int], ...]:
+        """The changes of a year (UTC), in order: the instant, and the offset before."""
+        found = self._changes.get(year)
+        if found is None:
+            found = self._changes[year] = tuple(self._find_changes(year))
+        return found
+
+    def _find_changes(self, year: int) -> list[tuple[int, int]]:
+        first, last = _new_year(year), _new_year(year + 1)
+        found = []
+        at, old = first - 1, self.offset(first - 1)
+        while at < last - 1:
+            # No zone changes twice within a day and has its old offset again.
+            ahead = min(at + DAY, last - 1)
+            if self.offset(ahead) == old:
+                at = ahead
+                continue
+            low, high = at, ahead
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self.offset(middle) == old:
+                    low = middle
+                else:
+                    high = middle
+            found.append((high, old))
+            at, old = high, self.offset(high)
+        return found
+
+
+def named_zone(name: str) -> Zone:
+    """A zone by its IANA name.
+
+    Raises:
+        InvalidTimesError: There is none of that name.
+    """
+    known = _names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1) or [n for n in known if n.lower() == name.lower()]
+        hint = f"; did you mean `{close[0]}`?" if close else ": use an IANA name such as `Europe/Berlin`"
+        raise InvalidTimesError(f"there is no time zone `{name}`{hint}", ConditionReason.UNKNOWN_TIME_ZONE)
+    return _named(name)
+
+
+@lru_cache(maxsize=1024)
+def _named(name: str) -> Zone:
+    return Zone(name, ZoneInfo(name))
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+@lru_cache(maxsize=64)
+def embedded_zone(data: str) -> Zone:
+    """A zone from TZif data in base64.
+
+    Raises:
+        InvalidTimesError: That is no such data.
+    """
+    try:
+        rules = ZoneInfo.from_file(io.BytesIO(base64.b64decode(data, validate=True)))
+        zone = Zone("", rules)
+        for year in (1999, 2026, 2100):
+            zone.offset(_new_year(year))
+    except (
+        binascii.Error,
+        ValueError,
+        OSError,
+        EOFError,
+        ArithmeticError,
+        IndexError,
+        LookupError,
+        RuntimeError,
+    ) as error:
+        message = f"`timeZoneData` is not TZif data in base64: {error}; `base64 -w0 /usr/share/zoneinfo/Europe/Berlin` makes it"
+        raise InvalidTimesError(message, ConditionReason.UNKNOWN_TIME_ZONE) from error
+    return zone
+
+
+def _year(at: int) -> int:
+    return (_EPOCH + timedelta(seconds=at)).year
+
+
+def _new_year(year: int) -> int:
+    return (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH).days * DAY

@@ -1,0 +1,65 @@
+"""The operator, for one namespace, in a process of its own whose requests are counted.
+
+Usage: counted.py NAMESPACE PORT. A line on standard input asks for the figures so far: one line of JSON with seconds of CPU,
+bytes of memory, and requests by verb and kind. The end of standard input stops it.
+"""
+
+import asyncio
+import json
+import resource
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import perdure.handlers.main as operator
+from perdure.kube.access import find_access
+from perdure.kube.client import Client, Object
+from perdure.observe import logs
+
+REQUESTS: Counter[str] = Counter()
+
+
+class CountingClient(Client):
+    """The client of the operator, with a tally."""
+
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Object:
+        parts = url.split("?", maxsplit=1)[0].split("/")
+        kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
+        REQUESTS[f"{method.lower()} {kind}"] += 1
+        return await super()._request(method, url, query=query, body=body, headers=headers)
+
+
+def figures() -> str:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    memory = pages * resource.getpagesize()
+    return json.dumps({"cpu": used.ru_utime + used.ru_stime, "memory": memory, "requests": REQUESTS})
+
+
+async def main(namespace: str, port: int) -> None:
+    operator.Client = CountingClient  # type: ignore[misc]
+    stop = asyncio.Event()
+    options = operator.Options(namespaces=(namespace,), port=port, log_level="warning")
+    work = asyncio.create_task(operator.operate(options, find_access(), stop=stop))
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.readline():
+        print(figures(), flush=True)
+    stop.set()
+    await work
+
+
+if __name__ == "__main__":
+    sys.setrecursionlimit(60_000)
+    logs.configure("warning")
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

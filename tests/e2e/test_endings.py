@@ -1,0 +1,343 @@
+"""The table of endings, row by row, with real pods: what is done to each, and what becomes of its attempt.
+
+`PERDURE_ENDINGS=file.md` writes the table that was seen.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube import IMAGE, Cluster, Json, one_step, python
+
+pytestmark = pytest.mark.cluster
+
+ONCE = {"exponential": {"maximumAttempts": 1}}
+SEEN: list[tuple[str, str, str]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def report() -> Iterator[None]:
+    yield
+    file = os.environ.get("PERDURE_ENDINGS")
+    if file:
+        rows = [f"| {what} | {outcome} | {message} |" for what, outcome, message in SEEN]
+        table = ["| what was done | what was told | the message |", "| --- | --- | --- |", *rows]
+        Path(file).write_text("\n".join(table) + "\n", encoding="utf-8")
+
+
+def see(what: str, failure: Json) -> None:
+    told = str(failure.get("timeoutType") or failure.get("type") or failure["kind"])
+    SEEN.append((what, told, " ⏎ ".join(str(failure.get("message", "")).splitlines())[:300].replace("|", "\\|")))
+
+
+@dataclass
+class Ending:
+    """An activity that fails by itself, with one attempt, and what its failure has to say."""
+
+    work: Json
+    type: str
+    told: list[str] = field(default_factory=list)
+
+
+def shell(script: str, **options: Any) -> Json:
+    container = {"image": IMAGE, "command": ["sh", "-c", script], **options.pop("container", {})}
+    return {"name": "work", "startToCloseTimeout": "2m", "container": container, **options}
+
+
+def template(spec: Json, **options: Any) -> Json:
+    spec.setdefault("containers", [{"name": "main", "image": IMAGE, "command": ["true"]}])
+    return {"name": "work", "startToCloseTimeout": "2m", "podTemplate": {"spec": spec}, **options}
+
+
+DOCUMENT = {"error": {"type": "OutOfStock", "message": "no lamps left", "details": {"left": 0}, "nextRetryDelay": "1s"}}
+SIDECAR = {"name": "side", "image": IMAGE, "command": ["sleep", "600"], "restartPolicy": "Always"}
+ENDINGS = {
+    "an exit code": Ending(
+        shell("echo the disk is full; exit 3"), "ExitCode3", ["container activity", "exit code 3", "disk is full"]
+    ),
+    "an exit code with a type": Ending(
+        shell("exit 64", failureTypes=[{"exitCodes": [64], "type": "Bad", "nonRetryable": True}]), "Bad", ["64"]
+    ),
+    "an error document": Ending(
+        shell(f"echo '{json.dumps(DOCUMENT)}' > /dev/termination-log; exit 1"), "OutOfStock", ["no lamps left"]
+    ),
+    "too much memory": Ending(
+        {
+            **python("x = bytearray(300 << 20)"),
+            "container": {
+                "image": IMAGE,
+                "command": ["python", "-c", "x = b'x' * (300 << 20); print(len(x))"],
+                "resources": {"limits": {"memory": "48Mi"}},
+            },
+        },
+        "OOMKilled",
+        ["memory", "resources.limits.memory"],
+    ),
+    "a signal": Ending(shell("python -c 'import os; os.abort()'; exit $?"), "SIGABRT", ["SIGABRT"]),
+    "killed": Ending(shell("python -c 'import os; os.kill(os.getpid(), 9)'; exit $?"), "SIGKILL", ["SIGKILL"]),
+    "no such command": Ending(
+        {**shell(""), "container": {"image": IMAGE, "command": ["/no/such/command"]}}, "StartError", ["`command`"]
+    ),
+    "a bad image name": Ending(
+        {**shell(""), "container": {"image": "No Image: At all"}}, "InvalidImageName", ["mend the name"]
+    ),
+    "an image that is not there": Ending(
+        template(
+            {
+                "activeDeadlineSeconds": 45,
+                "containers": [{"name": "main", "image": "localhost/none:1", "imagePullPolicy": "Always"}],
+            }
+        ),
+        "ImagePullBackOff",
+        ["localhost/none:1", "whether the image exists"],
+    ),
+    "a ConfigMap that is not there": Ending(
+        template(
+            {
+                "activeDeadlineSeconds": 45,
+                "containers": [
+                    {"name": "main", "image": IMAGE, "envFrom": [{"configMapRef": {"name": "none"}}]},
+                ],
+            }
+        ),
+        "CreateContainerConfigError",
+        ["none"],
+    ),
+    "a volume that is not there": Ending(
+        template(
+            {
+                "activeDeadlineSeconds": 45,
+                "volumes": [{"name": "v", "configMap": {"name": "none"}}],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": IMAGE,
+                        "command": ["true"],
+                        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    }
+                ],
+            }
+        ),
+        "NotStarted",
+    ),
+    "an init container that fails": Ending(
+        template(
+            {"initContainers": [{"name": "fetch", "image": IMAGE, "command": ["sh", "-c", "echo none there; exit 7"]}]}
+        ),
+        "InitContainerFailed",
+        ["init container fetch", "exit code 7", "none there"],
+    ),
+    "success with a sidecar that runs on, and too large a result": Ending(
+        template(
+            {
+                "initContainers": [SIDECAR],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": IMAGE,
+                        "command": ["python", "-c", "open('/dev/termination-log', 'w').write('x' * 5000)"],
+                    }
+                ],
+            }
+        ),
+        "PayloadTooLarge",
+        ["resultSize: Large"],
+    ),
+    "no such volume in the pod": Ending(
+        template(
+            {"containers": [{"name": "main", "image": IMAGE, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}
+        ),
+        "InvalidPod",
+    ),
+    "too much storage": Ending(
+        template(
+            {
+                "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": IMAGE,
+                        "command": ["sh", "-c", "head -c 20000000 /dev/zero > /v/full; sleep 300"],
+                        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    }
+                ],
+            },
+            startToCloseTimeout="5m",
+        ),
+        "Evicted",
+        ["exceeds the limit"],
+    ),
+    "start-to-close": Ending(shell("sleep 300", startToCloseTimeout="2s"), "StartToClose"),
+    "schedule-to-start, of a pod that fits no node": Ending(
+        template({"nodeSelector": {"no": "node"}}, scheduleToStartTimeout="4s"), "ScheduleToStart", ["Unschedulable"]
+    ),
+    "schedule-to-start, of a pod that a policy refuses": Ending(
+        template({"hostNetwork": True}, scheduleToStartTimeout="4s"), "ScheduleToStart", ["PodSecurity"]
+    ),
+}
+
+
+def failed(namespace: Cluster, name: str) -> Json:
+    status = namespace.closed(name, seconds=300)
+    assert status["phase"] == "Failed", status
+    cause: Json = status["failure"]["cause"]
+    return cause
+
+
+def test_what_ends_an_attempt_by_itself_and_what_is_told(namespace: Cluster) -> None:
+    """All at once: most of them wait for their nodes."""
+    names = {what: f"end-{number}" for number, what in enumerate(ENDINGS)}
+    for what, ending in ENDINGS.items():
+        work = {**ending.work, "name": "work", "retryPolicy": ONCE}
+        namespace.start(names[what], one_step(work))
+    wrong = {}
+    for what, ending in ENDINGS.items():
+        cause = failed(namespace, names[what])
+        see(what, cause)
+        told = cause.get("timeoutType") or cause.get("type")
+        missing = [part for part in ending.told if part not in cause["message"]]
+        if told != ending.type or missing:
+            wrong[what] = (ending.type, told, missing, cause["message"])
+    assert wrong == {}
+
+
+def test_the_last_4_kib_of_the_log_are_kept_with_the_failure(namespace: Cluster) -> None:
+    script = "for i in $(seq 1 1000); do echo line $i of the log; done; exit 1"
+    namespace.start("talkative", one_step(shell(script, retryPolicy=ONCE)))
+    log = failed(namespace, "talkative")["log"]
+    assert 3900 < len(log) <= 4096
+    assert log.startswith("line ")
+    assert log.endswith("line 1000 of the log")
+
+
+WAITING = "trap 'exit 0' TERM; sleep 600 & wait"
+"""What is told to stop ends well: that alone must not be taken for success of the work."""
+
+
+def delete(namespace: Cluster, pod: str) -> None:
+    namespace("delete", "pod", pod, "--wait=false")
+
+
+def evict(namespace: Cluster, pod: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace.namespace}}
+    namespace(
+        "create",
+        "--raw",
+        f"/api/v1/namespaces/{namespace.namespace}/pods/{pod}/eviction",
+        "-f",
+        "-",
+        stdin=json.dumps(body),
+    )
+
+
+def force(namespace: Cluster, pod: str) -> None:
+    namespace("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+    # The operator may have let it go by now.
+    namespace.run("patch", "pod", pod, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+
+
+@pytest.mark.parametrize(
+    ("what", "do"),
+    [("deleted by a person", delete), ("evicted through the API", evict), ("taken away by force", force)],
+    ids=["delete", "evict", "force"],
+)
+def test_a_loss_uses_up_no_attempt(namespace: Cluster, what: str, do: Callable[[Cluster, str], None]) -> None:
+    # The first attempt waits to be told to stop and fails then; the second returns.
+    script = (
+        'if [ "$PERDURE_ATTEMPT" = 1 ]; then trap "exit 9" TERM; sleep 600 & wait; fi; echo 2 > /dev/termination-log'
+    )
+    namespace.start("lost", one_step(shell(script, retryPolicy=ONCE)))
+    namespace.pod("lost-2-1", "Running")
+    do(namespace, "lost-2-1")
+    lost = namespace.pending("lost", attempt=2)["lastFailure"]
+    see(what, lost)
+    assert lost["kind"] == "Server"
+    status = namespace.closed("lost")
+    assert (status["phase"], status["output"]) == ("Completed", 2)
+
+
+def test_a_pod_that_is_deleted_before_it_starts_is_lost(namespace: Cluster) -> None:
+    work = template({"nodeSelector": {"no": "node"}}, retryPolicy=ONCE)
+    namespace.start("early", one_step(work))
+    namespace.pod("early-2-1", "Pending")
+    delete(namespace, "early-2-1")
+    lost = namespace.pending("early", attempt=2)["lastFailure"]
+    see("deleted before it had a node", lost)
+    assert lost["details"]["reason"] == "PodDeleted"
+
+
+def test_a_pod_that_is_deleted_while_it_ends_well_has_succeeded(namespace: Cluster) -> None:
+    script = "trap 'echo 42 > /dev/termination-log; exit 0' TERM; sleep 600 & wait"
+    namespace.start("wise", one_step(shell(script, retryPolicy=ONCE)))
+    namespace.pod("wise-2-1", "Running")
+    delete(namespace, "wise-2-1")
+    status = namespace.closed("wise")
+    assert (status["phase"], status["output"]) == ("Completed", 42)
+    SEEN.append(("deleted by a person, and ended with exit code 0", "Completed", ""))
+
+
+def test_what_waits_for_a_quota_goes_on_when_there_is_room(namespace: Cluster) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    namespace.apply(quota)
+    namespace.wait(
+        "the quota to count", lambda: "used" in (namespace.get("resourcequota", "none") or {}).get("status", {})
+    )
+    namespace.start("patient", one_step(shell("echo 1 > /dev/termination-log", retryPolicy=ONCE)))
+    reasons = ["get", "events", "--field-selector", "reason=PodRefused", "-o", "name"]
+    namespace.wait("its pod to be refused", lambda: namespace(*reasons))
+    namespace("delete", "resourcequota", "none")
+    assert namespace.closed("patient")["output"] == 1
+    SEEN.append(("refused by a quota, which was lifted then", "Completed", ""))
+
+
+def test_a_pod_of_somebody_else_is_not_adopted(namespace: Cluster) -> None:
+    stranger = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "taken-2-1"},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "activity",
+                    "image": IMAGE,
+                    "command": ["sh", "-c", "echo forged > /dev/termination-log"],
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
+        },
+    }
+    namespace.apply(stranger)
+    namespace.pod("taken-2-1", "Succeeded")
+    work = shell("echo true > /dev/termination-log", retryPolicy=ONCE, scheduleToCloseTimeout="5m")
+    namespace.start("taken", one_step(work))
+    namespace.wait(
+        "that to be told", lambda: namespace("get", "events", "--field-selector", "reason=PodRefused", "-o", "name")
+    )
+    namespace("delete", "pod", "taken-2-1")
+    assert namespace.closed("taken")["output"] is True
+    SEEN.append(("a stranger's pod has the name", "waits, then its own", ""))
+
+
+@pytest.mark.parametrize(("on_success", "on_failure"), [("Keep", "Delete"), ("Delete", "Keep")])
+def test_pods_are_kept_as_the_policy_says(namespace: Cluster, on_success: str, on_failure: str) -> None:
+    retention = {"onSuccess": on_success, "onFailure": on_failure}
+    namespace.start("well", one_step(shell("true", podRetention=retention, retryPolicy=ONCE)))
+    namespace.start("badly", one_step(shell("exit 1", podRetention=retention, retryPolicy=ONCE)))
+    namespace.closed("well")
+    namespace.closed("badly")
+    kept = [name for name, policy in (("badly-2-1", on_failure), ("well-2-1", on_success)) if policy == "Keep"]
+
+    def settled() -> bool:
+        pods = namespace.list("pods")
+        return sorted(p["metadata"]["name"] for p in pods) == kept and not any(
+            p["metadata"].get("finalizers") for p in pods
+        )
+
+    namespace.wait("the pods to settle", settled)

@@ -1,0 +1,143 @@
+"""A schedule in a world of its own: it is woken when it wants to be, its runs close when told to, it may be killed.
+
+What is committed here is JSON, as it is in a cluster: nothing but that survives a crash.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.api.schedule import ScheduleSpec
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.retry import RetryPolicy
+from perdure.schedule import inputs as inp
+from perdure.schedule.inputs import Answer, Outcome
+from perdure.schedule.state import Running, State, load_state
+from perdure.schedule.step import Rules, Transition, next_wake, step
+from perdure.schedule.times import Times
+from schedule.oracle import utc
+
+T0 = utc(2026, 1, 1)
+S = timedelta(seconds=1)
+M = timedelta(minutes=1)
+
+
+def rules(policy: RetryPolicy | None = None, **spec: Any) -> Rules:
+    given = {"cron": ["* * * * *"], "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
+    parsed = ScheduleSpec.parse(given)
+    return Rules(
+        name="nightly", seed="default/nightly", spec=parsed, times=Times(parsed), retry_policy=policy, created=T0
+    )
+
+
+@dataclass
+class Drive:
+    """One schedule."""
+
+    rules: Rules
+    now: datetime = T0
+    status: dict[str, Any] = field(default_factory=dict)
+    made: dict[str, Running] = field(default_factory=dict)
+    """Every run that was ever made."""
+    handed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The last completion result and the last failure that a run was given."""
+    open: set[str] = field(default_factory=set)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    commits: int = 0
+
+    @property
+    def state(self) -> State:
+        state = load_state(self.status)
+        assert state is not None
+        return state
+
+    def edit(self, policy: RetryPolicy | None = None, **spec: Any) -> None:
+        self.rules = rules(policy, **spec)
+
+    def decide(self, *happened: inp.ScheduleInput) -> Transition:
+        return step(self.rules, load_state(self.status), happened, self.now)
+
+    def commit(self, transition: Transition) -> None:
+        state = transition.state
+        self.status = msgspec.json.decode(
+            msgspec.json.encode(
+                {"state": state.stored(), "lastCompletionResult": state.result, "lastFailure": state.failure}
+            )
+        )
+        self.commits += 1
+        self.told += [note.reason.value for note in transition.notes]
+
+    def do(self, count: int | None = None) -> None:
+        """Do what is committed; only so many runs before a crash."""
+        for run in self.state.running:
+            if run.name not in self.made:
+                if count == 0:
+                    return
+                count = None if count is None else count - 1
+                self.made[run.name] = run
+                self.handed[run.name] = (self.state.result, self.state.failure)
+                self.open.add(run.name)
+            if run.name in self.open and run.terminate:
+                self.asked.append(("terminate", run.name))
+            elif run.name in self.open and run.cancel:
+                self.asked.append(("cancel", run.name))
+
+    def advance(self, *happened: inp.ScheduleInput) -> dict[str, Answer]:
+        """One pass, and more if it wants more."""
+        answers: dict[str, Answer] = {}
+        while True:
+            transition = self.decide(*happened)
+            answers |= transition.answers
+            if transition.durable:
+                self.commit(transition)
+            self.do()
+            if not transition.more:
+                return answers
+            happened = ()
+
+    def until(self, end: datetime) -> None:
+        """Let time pass, waking when it wants to."""
+        self.advance()
+        while (wake := next_wake(self.rules, self.state, self.now)) is not None and wake <= end:
+            self.now = max(self.now, wake)
+            self.advance()
+        self.now = end
+        self.advance()
+
+    def close(
+        self,
+        name: str,
+        outcome: Outcome = Outcome.COMPLETED,
+        *,
+        result: Any = None,
+        message: str = "boom",
+        at: datetime | None = None,
+    ) -> dict[str, Answer]:
+        self.open.discard(name)
+        failed = outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+        failure = Failure(kind=FailureKind.APPLICATION, type="Bug", message=message) if failed else None
+        return self.advance(
+            inp.RunClosed(
+                name=name,
+                outcome=outcome,
+                time=at or self.now,
+                result=result,
+                failure=failure,
+                told={"kind": "Application", "message": message} if failed else None,
+            )
+        )
+
+    def close_all(self) -> None:
+        """Everything completes at once."""
+        names, self.open = sorted(self.open), set()
+        self.advance(*(inp.RunClosed(name=name, outcome=Outcome.COMPLETED, time=self.now) for name in names))
+
+    def names(self) -> list[str]:
+        return list(self.made)
+
+    def minutes(self) -> list[int]:
+        """The nominal times of all runs, in minutes since the beginning."""
+        return [(run.start.nominal - T0) // M for run in self.made.values()]

@@ -1,0 +1,168 @@
+import random
+from datetime import UTC, datetime
+
+import pytest
+from croniter import croniter
+
+from perdure.api.calendars import Calendar, Interval
+from perdure.api.schedule import ScheduleSpec
+from perdure.schedule import fields
+from perdure.schedule.cron import read_cron
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.fields import read_field
+from perdure.schedule.times import Times
+
+
+def values(kind: fields.Field, text: str) -> list[int]:
+    found = read_field(kind, text)
+    return [value for value in range(found.bit_length()) if found >> value & 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "want"),
+    [
+        (fields.MINUTE, "*", list(range(60))),
+        (fields.MINUTE, "0/15", [0, 15, 30, 45]),
+        (fields.MINUTE, "50/90", [50]),
+        (fields.HOUR, "9-17/4,20", [9, 13, 17, 20]),
+        (fields.HOUR, "22-2", [0, 1, 2, 22, 23]),
+        (fields.MONTH, "Jan, apr,JULY , Sept-nov", [1, 4, 7, 9, 10, 11]),
+        (fields.MONTH, "11-2", [1, 2, 11, 12]),
+        (fields.DAY_OF_WEEK, "7", [0]),
+        (fields.DAY_OF_WEEK, "Fri-Sun", [0, 5, 6]),
+        (fields.DAY_OF_WEEK, "5-7", [0, 5, 6]),
+        (fields.DAY_OF_WEEK, "0-7", [0, 1, 2, 3, 4, 5, 6]),
+        (fields.DAY_OF_WEEK, "su,tues", [0, 2]),
+        (fields.DAY_OF_WEEK, "7-2", [0, 1, 2]),
+        (fields.DAY_OF_WEEK, "1/2", [1, 3, 5]),
+        (fields.DAY_OF_MONTH, "31-2", [1, 2, 31]),
+        (fields.YEAR, "1990-2001,2100-9999", [2000, 2001, 2100]),
+        (fields.YEAR, "1066", []),
+    ],
+)
+def test_a_field_is_read_into_a_set(kind: fields.Field, text: str, want: list[int]) -> None:
+    assert values(kind, text) == want
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "want"),
+    [
+        (fields.MINUTE, "0/0", "`minute`: the step in `0/0` must be a number of at least 1"),
+        (fields.HOUR, "24", "`hour`: `24` is not in 0 to 23"),
+        (fields.DAY_OF_WEEK, "8", "`dayOfWeek`: `8` is not in 0 to 7"),
+        (fields.MONTH, "Janx", "`month`: `Janx` is not a value, a range or a step"),
+        (fields.YEAR, "2028-2026", "`year`: the range `2028-2026` ends before it starts"),
+        (fields.MINUTE, "3/5/7", "`minute`: the step in `3/5/7` must be a number of at least 1"),
+    ],
+)
+def test_what_is_no_field_is_refused_with_its_name(kind: fields.Field, text: str, want: str) -> None:
+    with pytest.raises(InvalidTimesError) as caught:
+        read_field(kind, text)
+    assert str(caught.value) == want
+
+
+def test_the_five_fields_of_cron_mean_what_croniter_says() -> None:
+    chance = random.Random(1)
+    bounds = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
+    kinds = [fields.MINUTE, fields.HOUR, fields.DAY_OF_MONTH, fields.MONTH, fields.DAY_OF_WEEK]
+
+    def item(low: int, high: int) -> str:
+        first, last = sorted(chance.sample(range(low, high + 1), 2))
+        step = chance.randint(1, high)
+        return chance.choice(
+            [str(first), f"{first}-{last}", f"{first}-{last}/{step}", f"*/{step}", f"{last}-{first}", "*"]
+        )
+
+    for _ in range(2_000):
+        words = [",".join(item(*bound) for _ in range(chance.choice([1, 1, 2]))) for bound in bounds]
+        read = read_cron(" ".join(words)).times
+        assert isinstance(read, Calendar)
+        ours = [
+            values(kind, text)
+            for kind, text in zip(
+                kinds, [read.minute, read.hour, read.day_of_month, read.month, read.day_of_week], strict=True
+            )
+        ]
+        theirs, _ = croniter.expand(" ".join(words))
+        full = [list(range(low, high + 1)) for low, high in bounds]
+        assert ours == [f if "*" in e else e for e, f in zip(theirs, full, strict=True)], words
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("0 12 * * MON-FRI", Calendar(second="0", minute="0", hour="12", day_of_week="MON-FRI")),
+        (
+            "5 4 * * sunday 2027 # once a week",
+            Calendar(minute="5", hour="4", day_of_week="SUN", year="2027", comment="once a week"),
+        ),
+        ("*/10 5 4 ? * * 2026/2", Calendar(second="*/10", minute="5", hour="4", year="2026/2")),
+        ("@daily", Calendar(hour="0", minute="0")),
+        ("@hourly", Calendar(hour="*")),
+        ("@weekly", Calendar(day_of_week="0")),
+        ("@monthly", Calendar(day_of_month="1")),
+        ("@yearly", Calendar(day_of_month="1", month="1")),
+    ],
+)
+def test_a_cron_line_becomes_a_calendar(line: str, want: Calendar) -> None:
+    assert read_cron(line).times == want
+
+
+def test_every_becomes_an_interval_and_a_prefix_a_zone() -> None:
+    read = read_cron("  CRON_TZ=Europe/Berlin  @every 90m/5m # often")
+    assert read.times == Interval.parse({"every": "1h30m", "offset": "5m"})
+    assert read.time_zone == "Europe/Berlin"
+    assert read_cron("TZ=Asia/Tokyo 0 0 1 1 *").time_zone == "Asia/Tokyo"
+    assert read_cron("@every 1d").times == Interval.parse({"every": "1d"})
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("* * * *", "has 4 fields"),
+        ("0 0 L * *", "`L` is no value, range, step or name"),
+        ("0 0 15W * *", "`15W` is no value, range, step or name"),
+        ("0 0 * * 5#2", "`#` begins a comment"),
+        ("H 0 * * *", "`H` is no value, range, step or name"),
+        ("0 24 * * *", "out of range"),
+        ("*/0 * * * *", "step '0'"),
+        ("0 0 32 1 *", "out of range"),
+        ("99 0 0 1 1 * *", "second"),
+        ("0 0 1 1 * 1x", "is no value"),
+        ("@every 500ms", "at least 1s"),
+        ("@every 5m/5m", "longer than the phase"),
+        ("@every soon", "must be a duration"),
+    ],
+)
+def test_a_line_that_is_no_cron_is_refused_with_a_sentence(line: str, want: str) -> None:
+    with pytest.raises(InvalidTimesError, match=want):
+        read_cron(line)
+
+
+def test_the_canonical_form_means_the_same() -> None:
+    template = {"spec": {"workflow": {"name": "none"}}}
+    given = ScheduleSpec.parse(
+        {
+            "cron": ["CRON_TZ=Europe/Berlin 30 2,14 * * MON-FRI # work", "@every 7h/5m"],
+            "intervals": [{"every": "5h"}],
+            "calendars": [{"hour": "*/5", "minute": "10-20/5"}],
+            "exclude": [{"dayOfWeek": "Wed"}],
+            "workflowRunTemplate": template,
+        }
+    )
+    times = Times(given)
+    canonical = times.canonical()
+    assert canonical.time_zone == "Europe/Berlin"
+    assert canonical.summary == "CRON_TZ=Europe/Berlin 30 2,14 * * MON-FRI; @every 7h/5m; every 5h; 10-20/5 */5 * * *"
+    again = Times(
+        ScheduleSpec.parse(
+            {
+                **{key: value for key, value in canonical.dump().items() if key != "summary"},
+                "workflowRunTemplate": template,
+            }
+        )
+    )
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    assert [at for at, _ in zip(again.nominal(start), range(300), strict=False)] == [
+        at for at, _ in zip(times.nominal(start), range(300), strict=False)
+    ]

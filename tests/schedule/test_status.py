@@ -1,0 +1,92 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perdure.api.reasons import ConditionReason
+from perdure.api.schedule import ScheduleStatus
+from perdure.schedule import inputs as inp
+from perdure.schedule.inputs import Outcome
+from perdure.schedule.state import load_state
+from perdure.schedule.status import Problem, compose
+from schedule.drive import T0, Drive, M, rules
+
+
+def status_of(drive: Drive, problem: Problem | None = None) -> dict[str, Any]:
+    found = compose({}, drive.rules, drive.state, problem=problem, generation=3, now=drive.now)
+    ScheduleStatus.parse(found)
+    return found
+
+
+def condition(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    found = next(each for each in status["conditions"] if each["type"] == kind)
+    return found["status"], found["reason"], found.get("message", "")
+
+
+def test_a_status_tells_what_comes_and_what_was() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + 3 * M)
+    drive.close(next(iter(drive.open)), result={"n": 1})
+    drive.until(T0 + 4 * M)
+    status = status_of(drive)
+    assert condition(status, "Ready")[:2] == ("True", "Accepted")
+    assert condition(status, "Paused")[:2] == ("False", "NotPaused")
+    assert status["nextScheduledTimes"][0] == "2026-01-01T00:05:00Z"
+    assert len(status["nextScheduledTimes"]) == 10
+    assert status["lastScheduledTime"] == "2026-01-01T00:04:00Z"
+    assert [action["status"] for action in status["recentActions"]] == ["Completed", "Running"]
+    assert status["counts"] == {"actions": 2, "missedCatchupWindow": 0, "overlapSkipped": 2, "bufferDropped": 0}
+    assert status["active"] == 1
+    assert status["lastCompletionResult"] == {"n": 1}
+    assert load_state(status) == drive.state
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"paused": True, "notes": "the move"}, ("PausedBySpec", "`spec.paused` is true: the move")),
+        ({"remainingActions": 0}, ("OutOfActions", "All of `remainingActions` were started; change it to go on")),
+    ],
+)
+def test_what_does_not_run_says_why_and_has_no_next_times(spec: dict[str, Any], want: tuple[str, str]) -> None:
+    drive = Drive(rules(**spec))
+    drive.advance()
+    status = status_of(drive)
+    assert condition(status, "Paused") == ("True", *want)
+    assert status["nextScheduledTimes"] == []
+
+
+def test_pauses_from_outside_say_by_whom() -> None:
+    drive = Drive(rules(pauseOnFailure=True))
+    drive.until(T0 + M)
+    name = next(iter(drive.open))
+    drive.close(name, Outcome.FAILED, message="no disk")
+    reason, message = condition(status_of(drive), "Paused")[1:]
+    assert reason == "PausedByFailure"
+    assert name in message
+    assert "no disk" in message
+    drive.advance(inp.UnpauseRequested(request_id="u"))
+    drive.advance(inp.PauseRequested(request_id="p", reason="lunch"))
+    assert condition(status_of(drive), "Paused") == ("True", "PausedByOperation", "An Operation has paused it: lunch")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"cron": ["0 0 30 2 *"]}, "NoMoreTimes", "No time fits"),
+        ({"endTime": "2026-01-01T00:00:30Z"}, "NoMoreTimes", "`endTime`, 2026-01-01T00:00:30Z"),
+        ({"cron": []}, "Accepted", "triggers"),
+    ],
+)
+def test_the_end_of_times_is_told(spec: dict[str, Any], reason: str, words: str) -> None:
+    drive = Drive(rules(**spec))
+    drive.until(T0 + M)
+    assert condition(status_of(drive), "Ready")[1] == reason
+    assert words in condition(status_of(drive), "Ready")[2]
+
+
+def test_what_cannot_be_followed_is_told() -> None:
+    drive = Drive(replace(rules(), times=None))
+    drive.advance()
+    problem = Problem(ConditionReason.UNKNOWN_TIME_ZONE, "there is no time zone `Mars/Base`")
+    assert condition(status_of(drive, problem), "Ready") == ("False", "UnknownTimeZone", problem.message)

@@ -1,0 +1,473 @@
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.api.retrypolicy import RetryRules
+from perdure.api.schedule import OverlapPolicy
+from perdure.engine.retry import RetryPolicy
+from perdure.language.program import retry_rules
+from perdure.schedule import inputs as inp
+from perdure.schedule.inputs import Outcome
+from perdure.schedule.step import next_wake
+from schedule.drive import T0, Drive, M, S, rules
+
+NAME = "nightly-20260101t00{:02}00z"
+
+
+def name(minute: int) -> str:
+    return NAME.format(minute)
+
+
+def test_a_time_starts_a_run_named_by_it() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + 2 * M)
+    assert drive.names() == [name(1)]
+    assert drive.state.last_scheduled == T0 + M
+    assert drive.state.counts.actions == 1
+    assert drive.state.recent[0].nominal == T0 + M
+
+
+# A run is open from minute 1 on: what the policies make of minutes 2, 3 and 4, and what happens when it closes.
+
+
+@pytest.mark.parametrize(
+    ("policy", "meanwhile", "asked", "skipped", "waiting", "afterwards"),
+    [
+        (OverlapPolicy.SKIP, [1], [], 3, 0, [1]),
+        (OverlapPolicy.BUFFER_ONE, [1], [], 2, 1, [1, 2]),
+        (OverlapPolicy.BUFFER_ALL, [1], [], 0, 3, [1, 2]),
+        (OverlapPolicy.CANCEL_OTHER, [1], [("cancel", name(1))], 2, 1, [1, 4]),
+        (OverlapPolicy.TERMINATE_OTHER, [1, 2, 3, 4], [("terminate", name(1))], 0, 0, [1, 2, 3, 4]),
+        (OverlapPolicy.ALLOW_ALL, [1, 2, 3, 4], [], 0, 0, [1, 2, 3, 4]),
+    ],
+    ids=[policy.value for policy in OverlapPolicy],
+)
+def test_overlap(  # noqa: PLR0917 (the columns of the table)
+    policy: OverlapPolicy,
+    meanwhile: list[int],
+    asked: list[tuple[str, str]],
+    skipped: int,
+    waiting: int,
+    afterwards: list[int],
+) -> None:
+    drive = Drive(rules(overlapPolicy=policy.value))
+    drive.until(T0 + 4 * M)
+    assert drive.minutes() == meanwhile
+    assert drive.asked[:1] == asked
+    assert drive.state.counts.overlap_skipped == skipped
+    assert len(drive.state.buffer) == waiting
+    drive.close(name(1))
+    assert drive.minutes() == afterwards
+
+
+def test_what_is_buffered_starts_one_after_the_other_in_order() -> None:
+    drive = Drive(rules(overlapPolicy="BufferAll"))
+    drive.until(T0 + 4 * M)
+    for minute in (1, 2, 3):
+        assert drive.open == {name(minute)}
+        drive.close(name(minute))
+    assert drive.minutes() == [1, 2, 3, 4]
+
+
+def test_what_is_buffered_beyond_a_thousand_is_dropped_and_counted() -> None:
+    drive = Drive(rules(overlapPolicy="BufferAll", catchupWindow="1d"))
+    drive.until(T0 + M)
+    drive.now = T0 + 1_100 * M
+    drive.advance()
+    assert len(drive.state.buffer) == 1_000
+    assert drive.state.counts.buffer_dropped == 99
+    assert drive.told.count("BufferDropped") >= 1
+
+
+def test_skips_are_told_once_for_each_run_that_is_in_the_way() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + 5 * M)
+    drive.close(name(1))
+    drive.until(T0 + 8 * M)
+    assert drive.told.count("RunSkipped") == 2
+    assert drive.state.counts.overlap_skipped == 6
+
+
+def test_a_policy_takes_the_newest_of_several_that_are_due_at_once() -> None:
+    for policy in ("CancelOther", "TerminateOther"):
+        drive = Drive(rules(overlapPolicy=policy, catchupWindow="10m"))
+        drive.advance()
+        drive.now = T0 + 3 * M
+        drive.advance()
+        assert drive.minutes() == [3]
+        assert drive.asked == []
+        assert drive.state.counts.overlap_skipped == 2
+        assert drive.state.counts.actions == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "want", "missed"),
+    [("1m", [5], 4), ("2m", [4, 5], 3), ("10m", [1, 2, 3, 4, 5], 0)],
+)
+def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
+    window: str, want: list[int], missed: int
+) -> None:
+    drive = Drive(rules(catchupWindow=window, overlapPolicy="AllowAll"))
+    drive.advance()
+    drive.now = T0 + 5 * M + 30 * S
+    drive.advance()
+    assert drive.minutes() == want
+    assert drive.state.counts.missed_catchup_window == missed
+    assert drive.told.count("CatchupWindowMissed") == bool(missed)
+
+
+def test_a_long_downtime_is_worked_off_in_many_passes() -> None:
+    drive = Drive(rules(cron=["@every 1s"]))
+    drive.advance()
+    drive.now = T0 + timedelta(hours=3)
+    drive.advance()
+    assert drive.state.counts.missed_catchup_window == 3 * 3600 - 61
+    assert drive.state.counts.actions == 1
+    assert drive.state.cursor == drive.now
+    assert drive.commits > 10
+
+
+def test_while_paused_times_pass_uncounted_and_none_fires_afterwards() -> None:
+    drive = Drive(rules(catchupWindow="1h"))
+    drive.until(T0 + M)
+    drive.close(name(1))
+    drive.edit(paused=True, catchupWindow="1h")
+    drive.until(T0 + 10 * M + 30 * S)
+    assert next_wake(drive.rules, drive.state, drive.now) is None
+    drive.edit(catchupWindow="1h")
+    drive.until(T0 + 11 * M)
+    assert drive.minutes() == [1, 11]
+    assert drive.state.counts.missed_catchup_window == 0
+
+
+def test_a_pause_that_ended_while_nobody_looked_fires_nothing_retroactively() -> None:
+    drive = Drive(rules(paused=True, catchupWindow="1h"))
+    drive.advance()
+    drive.now = T0 + 10 * M
+    drive.edit(catchupWindow="1h")
+    drive.until(T0 + 11 * M)
+    assert drive.minutes() == [11]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cron": ["*/2 * * * *"]}, {"timeZone": "Asia/Tokyo"}, {"jitter": "5s"}, {"startTime": "2020-01-01T00:00:00Z"}],
+)
+def test_an_edit_of_the_times_fires_nothing_retroactively(change: dict[str, Any]) -> None:
+    drive = Drive(rules(cron=["0 0 1 1 *"], catchupWindow="1h"))
+    drive.advance()
+    drive.now = T0 + 10 * M + 30 * S
+    drive.edit(**{"catchupWindow": "1h", **change})
+    drive.advance()
+    assert drive.minutes() == []
+    drive.until(T0 + 12 * M + 6 * S)
+    assert drive.minutes()[0] in {11, 12}
+
+
+def test_an_edit_of_something_else_loses_nothing() -> None:
+    drive = Drive(rules())
+    drive.advance()
+    drive.now = T0 + M + S
+    drive.edit(notes="on the second")
+    drive.advance()
+    assert drive.minutes() == [1]
+
+
+def test_pausing_drops_what_waits_by_time_and_keeps_what_was_asked_for() -> None:
+    drive = Drive(rules(overlapPolicy="BufferAll"))
+    drive.until(T0 + 3 * M)
+    drive.advance(inp.Triggered(request_id="t"))
+    drive.advance(inp.PauseRequested(request_id="p", reason="migration"))
+    assert [start.request for start in drive.state.buffer] == ["t"]
+    drive.close(name(1))
+    assert len(drive.made) == 2
+    assert drive.state.paused is not None
+    assert drive.state.paused.reason == "migration"
+
+
+def test_pause_and_unpause_answer_and_are_done_once() -> None:
+    drive = Drive(rules())
+    assert drive.advance(inp.PauseRequested(request_id="p"))["p"].ok
+    assert drive.advance(inp.UnpauseRequested(request_id="u"))["u"].ok
+    # The operator that asked was killed before it noted the answer, and asks again.
+    assert drive.advance(inp.PauseRequested(request_id="p"))["p"].ok
+    assert drive.state.paused is None
+    drive.edit(paused=True)
+    answer = drive.advance(inp.UnpauseRequested(request_id="v"))["v"]
+    assert (answer.ok, answer.reason) == (False, "PausedBySpec")
+    assert [each.request for each in drive.state.answered] == ["p", "u", "v"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "paused"),
+    [
+        (Outcome.FAILED, True),
+        (Outcome.TIMED_OUT, True),
+        (Outcome.CANCELLED, False),
+        (Outcome.TERMINATED, False),
+        (Outcome.COMPLETED, False),
+    ],
+)
+def test_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, paused: bool) -> None:
+    drive = Drive(rules(pauseOnFailure=True))
+    drive.until(T0 + M)
+    drive.close(name(1), outcome)
+    assert (drive.state.paused is not None) == paused
+    drive.until(T0 + 3 * M)
+    assert len(drive.made) == (1 if paused else 2)
+    if drive.state.paused:
+        assert drive.state.paused.reason == f"run `{name(1)}` is {outcome}: boom"
+
+
+def test_actions_run_out_and_requests_do_not_use_them_up() -> None:
+    drive = Drive(rules(remainingActions=2, overlapPolicy="AllowAll"))
+    drive.advance(inp.Triggered(request_id="t"))
+    drive.until(T0 + 5 * M)
+    assert drive.minutes() == [0, 1, 2]
+    assert drive.state.remaining == 0
+    assert drive.told.count("OutOfActions") == 1
+    drive.edit(remainingActions=1, overlapPolicy="AllowAll")
+    drive.until(T0 + 7 * M)
+    assert drive.minutes() == [0, 1, 2, 6]
+
+
+def test_actions_run_out_in_the_middle_of_catching_up() -> None:
+    drive = Drive(rules(remainingActions=2, overlapPolicy="AllowAll", catchupWindow="1h"))
+    drive.advance()
+    drive.now = T0 + 5 * M
+    drive.advance()
+    assert drive.minutes() == [1, 2]
+
+
+def test_a_trigger_runs_beside_a_pause_and_names_its_run() -> None:
+    drive = Drive(rules(paused=True))
+    drive.now = T0 + 90 * S
+    answer = drive.advance(inp.Triggered(request_id="abc"))["abc"]
+    (only,) = drive.names()
+    assert answer.ok
+    assert answer.result == {"workflowRun": only}
+    assert only.startswith("nightly-20260101t000130z-t")
+    assert drive.state.recent[0].nominal is None
+    again = drive.advance(inp.Triggered(request_id="abc"))["abc"]
+    assert again == answer
+    assert len(drive.made) == 1
+
+
+def test_a_trigger_goes_by_the_overlap_policy_unless_it_has_its_own() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    skipped = drive.advance(inp.Triggered(request_id="a"))["a"]
+    assert (skipped.ok, skipped.reason) == (False, "OverlapSkipped")
+    assert name(1) in skipped.message
+    assert drive.advance(inp.Triggered(request_id="b", overlap_policy=OverlapPolicy.ALLOW_ALL))["b"].ok
+    waits = drive.advance(inp.Triggered(request_id="c", overlap_policy=OverlapPolicy.BUFFER_ALL))["c"]
+    assert waits.ok
+    assert "earlier run" in waits.message
+
+
+def test_a_backfill_starts_every_time_of_it_at_once() -> None:
+    drive = Drive(rules(cron=["0 * * * *"], paused=True))
+    drive.now = T0 + timedelta(days=1)
+    asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
+    assert drive.advance(asked)["b"].ok
+    assert [run.start.nominal.hour for run in drive.made.values()] == [21, 22, 23, 0]
+    assert all("-b" in made for made in drive.made)
+    assert drive.state.last_scheduled is None
+    drive.advance(asked)
+    assert len(drive.made) == 4
+
+
+def test_a_backfill_with_a_buffer_runs_one_after_the_other() -> None:
+    drive = Drive(rules(cron=["0 * * * *"]))
+    drive.now = T0 + 10 * M
+    drive.advance(
+        inp.BackfillRequested(
+            request_id="b", start=T0 - timedelta(hours=30), end=T0, overlap_policy=OverlapPolicy.BUFFER_ALL
+        )
+    )
+    for _ in range(30):
+        (only,) = drive.open
+        drive.close(only)
+    assert len(drive.made) == 31
+    assert not drive.state.backfills
+
+
+def test_a_large_backfill_waits_for_room() -> None:
+    drive = Drive(rules(cron=["* * * * *"], paused=True))
+    drive.now = T0 + timedelta(days=3)
+    drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))
+    assert len(drive.made) == 1_000
+    assert drive.state.counts.buffer_dropped == 0
+    while drive.open:
+        drive.close_all()
+    assert len(drive.made) == 3_001
+
+
+def test_a_backfill_never_goes_beyond_now() -> None:
+    drive = Drive(rules(cron=["0 * * * *"], paused=True))
+    drive.now = T0 + timedelta(hours=2)
+    drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))
+    assert len(drive.made) == 3
+
+
+def test_the_last_completion_result_goes_by_when_runs_completed() -> None:
+    """A (1..7), B (2..4) and C (3..5) overlap: each run is given what had completed last when it started."""
+    drive = Drive(rules(overlapPolicy="AllowAll"))
+    drive.until(T0 + 4 * M - S)
+    drive.close(name(2), result="B")
+    drive.until(T0 + 5 * M - S)
+    drive.close(name(3), result="C")
+    drive.until(T0 + 7 * M - S)
+    drive.close(name(1), result="A")
+    drive.until(T0 + 8 * M)
+    results = {minute: drive.handed[name(minute)][0] for minute in range(1, 9)}
+    assert results == {1: None, 2: None, 3: None, 4: "B", 5: "C", 6: "C", 7: "A", 8: "A"}
+
+
+def test_results_that_are_seen_late_do_not_replace_newer_ones() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll"))
+    drive.until(T0 + 2 * M)
+    drive.close(name(2), result="new", at=T0 + 2 * M)
+    drive.close(name(1), result="old", at=T0 + 90 * S)
+    assert drive.state.result == "new"
+
+
+def test_a_failure_is_handed_on_until_a_success_clears_it() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    drive.close(name(1), result="first")
+    drive.until(T0 + 2 * M)
+    drive.close(name(2), Outcome.FAILED, message="no disk")
+    drive.until(T0 + 3 * M)
+    drive.close(name(3))
+    drive.until(T0 + 4 * M)
+    assert drive.handed[name(3)] == ("first", {"kind": "Application", "message": "no disk"})
+    assert drive.handed[name(4)] == ("first", None)
+
+
+def test_a_result_that_is_too_large_to_hand_on_is_told() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    drive.close(name(1), result="x" * 200_000)
+    assert drive.state.result is None
+    assert "PayloadTooLarge" in drive.told
+
+
+def test_a_failed_run_is_started_again_by_the_retry_policy() -> None:
+    drive = Drive(rules(RetryPolicy(initial_interval=5 * S, maximum_attempts=3), pauseOnFailure=True))
+    drive.until(T0 + M)
+    drive.close(name(1), Outcome.FAILED)
+    assert drive.state.paused is None
+    drive.until(T0 + M + 6 * S)
+    drive.close(f"{name(1)}-r2", Outcome.FAILED)
+    drive.until(T0 + M + 20 * S)
+    drive.close(f"{name(1)}-r3", Outcome.FAILED)
+    assert drive.names() == [name(1), f"{name(1)}-r2", f"{name(1)}-r3"]
+    assert drive.state.paused is not None
+    assert drive.state.counts.actions == 1
+    assert [each.name for each in drive.state.recent] == [f"{name(1)}-r3"]
+
+
+def test_retries_end_when_the_next_time_comes() -> None:
+    drive = Drive(rules(RetryPolicy(initial_interval=70 * S), pauseOnFailure=False))
+    drive.until(T0 + M)
+    drive.close(name(1), Outcome.FAILED)
+    assert drive.state.retry is None  # it would begin after the next time
+    drive.edit(RetryPolicy(initial_interval=40 * S))
+    drive.until(T0 + 2 * M)
+    drive.close(name(2), Outcome.FAILED)
+    assert drive.state.retry is not None
+    drive.now = T0 + 3 * M  # the operator was away
+    drive.advance()
+    assert drive.state.retry is None or drive.minutes() == [1, 2, 2]
+
+
+def test_a_time_that_starts_drops_a_retry_that_waits() -> None:
+    drive = Drive(rules(RetryPolicy(initial_interval=40 * S), overlapPolicy="AllowAll"))
+    drive.until(T0 + 2 * M)
+    drive.close(name(1), Outcome.FAILED)
+    assert drive.state.retry is None  # not the newest
+    drive.close(name(2), Outcome.FAILED)
+    assert drive.state.retry is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"),
+    [
+        ({}, 0),
+        ({"retryCount": 3}, 3),
+        ({"maxRetryDuration": "100s"}, 5),
+        ({"maxRetryDuration": "25s"}, 2),
+        ({"retryCount": 2, "maxRetryDuration": "35s"}, 3),
+        ({"retryCount": 5, "maxRetryDuration": "1s"}, 5),
+    ],
+)
+def test_cloud_scheduler_retries(policy: dict[str, Any], want: int) -> None:
+    given = {"minBackoffDuration": "10s", "maxBackoffDuration": "10s", **policy}
+    drive = Drive(rules(retry_rules(RetryRules.parse({"cloudScheduler": given})), cron=["0 * * * *"]))
+    drive.now = T0 + timedelta(hours=1)
+    drive.advance()
+    while drive.open:
+        drive.close(next(iter(drive.open)), Outcome.FAILED)
+        drive.now += 10 * S
+        drive.advance()
+    assert len(drive.made) - 1 == want
+
+
+def test_a_run_that_cannot_be_made_is_told_and_let_go() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    drive.advance(inp.RunRefused(name=name(1), message="spec.workflow: must be set"))
+    assert drive.state.running == ()
+    assert drive.state.recent[0].status == "Refused"
+    assert "RunRefused" in drive.told
+
+
+def test_that_a_run_was_made_is_worth_no_commit_of_its_own() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    transition = drive.decide(inp.RunMade(name=name(1), run_id="u"))
+    assert not transition.durable
+    assert transition.state.running[0].run_id == "u"
+
+
+def test_a_clock_that_jumps_forward_and_back_loses_and_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll"))
+    drive.until(T0 + 2 * M)
+    drive.now = T0 + 60 * M  # an hour ahead
+    drive.advance()
+    assert drive.minutes() == [1, 2, 59, 60]
+    drive.until(T0 + 61 * M)
+    drive.now = T0 + 2 * M + 30 * S  # and back
+    drive.until(T0 + 65 * M)
+    assert sorted(drive.minutes()) == list(range(1, 66))
+
+
+def test_a_clock_that_only_goes_back_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll"))
+    drive.until(T0 + 10 * M)
+    drive.now = T0 + 3 * M
+    drive.until(T0 + 12 * M)
+    assert drive.minutes() == list(range(1, 13))
+
+
+def test_what_cannot_be_followed_blocks_times_only() -> None:
+    drive = Drive(replace(rules(), times=None))
+    drive.until(T0 + 10 * M)
+    assert drive.advance(inp.Triggered(request_id="t"))["t"].ok
+    assert not drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + M))["b"].ok
+    drive.close(drive.names()[0])
+    drive.edit()
+    drive.until(T0 + 11 * M)
+    assert drive.minutes() == [10, 11]
+
+
+def test_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:
+    drive = Drive(rules(overlapPolicy="CancelOther"))
+    drive.until(T0 + M)
+    drive.now = T0 + 2 * M
+    drive.advance(inp.Triggered(request_id="r", overlap_policy=OverlapPolicy.ALLOW_ALL))
+    assert [(run.start.by_time, run.cancel) for run in drive.state.running] == [(True, True), (False, True)]
+    assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]

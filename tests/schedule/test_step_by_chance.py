@@ -1,0 +1,134 @@
+"""Schedules in a world where anything happens at any time, and the operator is killed between any two steps.
+
+Conservation: each time that was due is started, skipped, missed, dropped or waiting: none is lost, none counts twice.
+"""
+
+import os
+from datetime import timedelta
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.api.schedule import OverlapPolicy
+from perdure.schedule import inputs as inp
+from perdure.schedule.inputs import Outcome
+from schedule.drive import T0, Drive, M, S, rules
+
+CASES = 5_000 if os.environ.get("PERDURE_LONG") else 100
+PAUSES = ("pause", "unpause")
+
+
+def happen(drive: Drive, chance: Random, *, pauses: bool) -> None:
+    """One thing happens; perhaps the operator is killed on the way."""
+    drive.now += chance.choice([S, 20 * S, M, 3 * M, 20 * M]) * chance.random()
+    happened: list[inp.ScheduleInput] = [
+        inp.RunClosed(name=name, outcome=chance.choice(list(Outcome)), time=drive.now, result=name)
+        for name in sorted(drive.open)
+        if chance.random() < 0.4
+    ]
+    request = f"r{chance.randrange(40)}"
+    what = chance.choice(["", "", "", "", "trigger", *(PAUSES if pauses else ())])
+    if what == "trigger":
+        happened.append(inp.Triggered(request_id=request, overlap_policy=chance.choice([None, *OverlapPolicy])))
+    elif what == "pause":
+        happened.append(inp.PauseRequested(request_id=request))
+    elif what == "unpause":
+        happened.append(inp.UnpauseRequested(request_id=request))
+    transition = drive.decide(*happened)
+    if chance.random() < 0.2:
+        return  # killed before the commit: all of it is observed again
+    if transition.durable:
+        drive.commit(transition)
+        for each in happened:
+            if isinstance(each, inp.RunClosed):
+                drive.open.discard(each.name)
+    drive.do(chance.choice([None, None, 0, 1]))  # killed after the commit, before all runs were made
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)), st.sampled_from(["10s", "2m", "1h"]))
+@settings(max_examples=CASES)
+def test_no_time_is_lost_or_counted_twice(chance: Random, policy: OverlapPolicy, window: str) -> None:
+    drive = Drive(rules(overlapPolicy=policy.value, catchupWindow=window, jitter=chance.choice(["0s", "50s"])))
+    drive.advance()
+    for _ in range(40):
+        happen(drive, chance, pauses=False)
+    drive.do()
+    drive.advance()
+    state = drive.state
+    seed = drive.rules.seed
+    assert drive.rules.times is not None
+    due = 0
+    for each in drive.rules.times.dues(T0, seed):
+        if each.actual > drive.now:
+            break
+        due += 1
+    by_time = [run for run in drive.made.values() if run.start.by_time]
+    asked = len(drive.made) - len(by_time)
+    waiting = sum(start.by_time for start in state.buffer)
+    counts = state.counts
+    assert counts.actions == len(drive.made)
+    assert len({run.start.nominal for run in by_time}) == len(by_time)
+    # Skips of triggers count too; there are at most as many of them as requests that started nothing.
+    skipped_requests = sum(not each.ok for each in state.answered)
+    dealt_with = len(by_time) + counts.missed_catchup_window + counts.overlap_skipped + counts.buffer_dropped + waiting
+    assert due <= dealt_with <= due + skipped_requests + 40
+    assert asked <= 40
+    if policy is OverlapPolicy.ALLOW_ALL:
+        assert due == len(by_time) + counts.missed_catchup_window
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)))
+@settings(max_examples=CASES)
+def test_overlap_policies_keep_their_word(chance: Random, policy: OverlapPolicy) -> None:
+    drive = Drive(rules(overlapPolicy=policy.value, catchupWindow="10m"))
+    drive.advance()
+    for _ in range(40):
+        happen(drive, chance, pauses=True)
+        state = drive.state
+        by_time = [run for run in state.running if run.start.by_time and not run.terminate]
+        if policy in {
+            OverlapPolicy.SKIP,
+            OverlapPolicy.BUFFER_ONE,
+            OverlapPolicy.BUFFER_ALL,
+            OverlapPolicy.CANCEL_OTHER,
+        }:
+            assert len(by_time) <= 1
+        if policy is OverlapPolicy.TERMINATE_OTHER:
+            assert len(by_time) <= 1
+        if policy in {OverlapPolicy.BUFFER_ONE, OverlapPolicy.CANCEL_OTHER}:
+            assert sum(start.by_time for start in state.buffer) <= 1
+        if state.paused is not None:
+            assert not any(start.by_time for start in state.buffer)
+    nominal = [run.start.nominal for run in drive.made.values() if run.start.by_time]
+    assert len(set(nominal)) == len(nominal)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=CASES)
+def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random) -> None:
+    """Whatever the clock does, it ends up right; each time since the beginning that is not started was missed for good."""
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="3m"))
+    real = T0
+    for _ in range(20):
+        real += M * chance.random() * 2
+        wrong = timedelta(minutes=chance.uniform(-30, 30)) if chance.random() < 0.3 else timedelta(0)
+        drive.now = max(T0, real + wrong)
+        drive.advance()
+    drive.now = real
+    drive.advance()
+    while drive.now < real + 40 * M:
+        drive.now += 50 * S
+        drive.advance()
+    started = sorted((run.start.nominal - T0) // M for run in drive.made.values())
+    assert len(set(started)) == len(started)
+    assert set(range((real - T0) // M + 1, (real + 40 * M - T0) // M)) <= set(started)
+
+
+@pytest.mark.parametrize("policy", list(OverlapPolicy))
+def test_the_same_pass_twice_decides_the_same(policy: OverlapPolicy) -> None:
+    drive = Drive(rules(overlapPolicy=policy.value))
+    drive.until(T0 + 3 * M)
+    drive.now += M
+    assert drive.decide() == drive.decide()

@@ -1,0 +1,132 @@
+"""The sidecar, as a process beside a folder: heartbeats, cancellation and results as files."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.activity import sidecar
+
+SCRIPT = "from perdure.activity import sidecar\nsidecar.main()\n"
+DETAILS = "perdure.dev/heartbeat-details"
+assert sidecar.main
+
+
+class Beside:
+    """The process and the folder."""
+
+    def __init__(self, pod: Any, folder: Path, **environ: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.process: subprocess.Popen[str] = pod.start(SCRIPT, PERDURE_FILES=str(folder), **environ)
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        _, err = self.process.communicate(timeout=60)
+        assert "Traceback" not in err, err
+        return self.process.returncode
+
+
+@pytest.fixture
+def beside(api: Any, pod: Any, tmp_path: Path) -> Any:
+    """Starts one; the Lease has a short timeout, so that heartbeats are sent soon."""
+    started: list[Beside] = []
+
+    def start(**environ: str) -> Beside:
+        started.append(Beside(pod.with_lease(0.4), tmp_path / "files", **environ))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        each.process.communicate()
+    assert api
+
+
+def ready(api: Any, beside: Beside) -> None:
+    """It handles signals from its first heartbeat on."""
+    beside.write("heartbeat", "")
+    api.wait_for(lambda: bool(api.requests))
+
+
+def test_each_write_of_the_file_is_a_heartbeat_with_what_stands_in_it(api: Any, beside: Callable[..., Beside]) -> None:
+    it = beside()
+    it.write("heartbeat", '{"done": 3}')
+    api.wait_for(lambda: api.annotations.get(DETAILS) == '{"done":3}')
+    it.write("heartbeat", "half way")
+    api.wait_for(lambda: api.annotations.get(DETAILS) == '"half way"')
+    assert it.stop() == 0
+
+
+def test_by_itself_it_heartbeats_only_where_that_was_asked_for(api: Any, beside: Callable[..., Beside]) -> None:
+    it = beside(PERDURE_AUTO_HEARTBEAT="true")
+    api.wait_for(lambda: len(api.requests) >= 3)
+    assert it.stop() == 0
+
+
+def test_a_request_to_cancel_becomes_a_file(api: Any, beside: Callable[..., Beside]) -> None:
+    api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
+    it = beside()
+    ready(api, it)
+    with api.changed:
+        pass
+    while not (it.folder / "cancelled").exists():
+        assert it.process.poll() is None
+    assert (it.folder / "cancelled").read_text() == "asked by ann\n"
+    assert it.stop() == 0
+
+
+@pytest.mark.parametrize(("written", "told"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain\n"), ("", None), ("7", 7)])
+def test_the_result_is_handed_over_at_the_end(
+    api: Any, pod: Any, beside: Callable[..., Beside], written: str, told: Any
+) -> None:
+    it = beside()
+    ready(api, it)
+    it.write("result", written)
+    assert it.stop() == 0
+    assert pod.message == told
+
+
+def test_a_large_result_goes_to_the_lease_and_a_larger_one_fails(
+    api: Any, pod: Any, beside: Callable[..., Beside]
+) -> None:
+    it = beside()
+    ready(api, it)
+    it.write("result", json.dumps("x" * 100_000))
+    assert it.stop() == 0
+    assert json.loads(api.annotations["perdure.dev/result"]) == "x" * 100_000
+    assert not pod.message_file.exists()
+
+
+def test_what_does_not_fit_is_told_as_a_failure(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
+    it = beside()
+    ready(api, it)
+    it.write("result", json.dumps("x" * 300_000))
+    assert it.stop() == 1
+    assert pod.message["error"]["type"] == "PayloadTooLarge"
+
+
+def test_without_a_result_it_says_nothing(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
+    it = beside()
+    ready(api, it)
+    assert it.stop() == 0
+    assert not pod.message_file.exists()
+
+
+def test_it_is_a_module_that_can_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import perdure.activity.sidecar as s; print(s.__doc__.splitlines()[0])"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "sidecar" in done.stdout

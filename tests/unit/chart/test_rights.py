@@ -1,0 +1,31 @@
+"""What the documentation says of the operator's rights is what the chart gives it."""
+
+import re
+from collections import defaultdict
+from typing import Any
+
+from kube import REPOSITORY
+
+from .test_chart import named
+
+
+def told() -> dict[str, set[str]]:
+    """Resource and verbs, by the table."""
+    text = (REPOSITORY / "docs" / "operating.md").read_text(encoding="utf-8")
+    section = text.split("## What the operator may do\n")[1].split("\n## ")[0].split("### ")[0]
+    found: dict[str, set[str]] = {}
+    for names, verbs in re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE):
+        resources = [name for name in re.findall(r"`([^`]+)`", names) if name != "perdure-activity"]
+        each = [set(part.split(", ")) for part in verbs.split("; ")]
+        for index, resource in enumerate(resources):
+            found[resource] = each[index if len(each) > 1 else 0]
+    return found
+
+
+def test_the_table_of_rights_has_every_right_and_no_other(render: Any) -> None:
+    given: dict[str, set[str]] = defaultdict(set)
+    roles = [named(render(), "ClusterRole", name) for name in ("perdure", "perdure-temporal")]
+    for rule in (rule for role in roles for rule in role["rules"]):
+        for resource in rule["resources"]:
+            given[resource] |= set(rule["verbs"])
+    assert told() == given

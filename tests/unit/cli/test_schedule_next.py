@@ -1,0 +1,93 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from perdure.cli.app import build
+
+MANIFEST = """
+apiVersion: perdure.dev/v1alpha1
+kind: Schedule
+metadata: {name: nightly, namespace: shop}
+spec:
+  cron: ["30 2 * * *"]
+  timeZone: Europe/Berlin
+  endTime: 2026-10-26T12:00:00Z
+  workflowRunTemplate: {spec: {workflow: {name: report}}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "nightly.yaml"
+    path.write_text(MANIFEST)
+    return str(path)
+
+
+def run(*arguments: str, given: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "next", *arguments], input=given)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_next_prints_pairs_for_programs(file: str) -> None:
+    code, out, _ = run("-f", file, "--after", "2026-03-28", "--count", "2", "-o", "json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"nominal": "2026-03-28T01:30:00Z", "actual": "2026-03-28T01:30:00Z"},
+        {"nominal": "2026-03-29T01:00:00Z", "actual": "2026-03-29T01:00:00Z"},
+    ]
+
+
+def test_next_prints_a_table_with_the_local_time(file: str) -> None:
+    code, out, _ = run("--file", file, "--after", "2026-10-25T00:00:00+02:00")
+    assert code == 0
+    assert out.splitlines() == [
+        "NOMINAL               ACTUAL                EUROPE/BERLIN",
+        "2026-10-25T00:30:00Z  2026-10-25T00:30:00Z  Sun 2026-10-25 02:30:00 +0200",
+        "2026-10-26T01:30:00Z  2026-10-26T01:30:00Z  Mon 2026-10-26 02:30:00 +0100",
+    ]
+
+
+def test_next_after_the_end_is_an_empty_list(file: str) -> None:
+    assert run("-f", file, "--after", "2027-01-01", "-o", "json")[:2] == (0, "[]\n")
+    assert "no such times" in run("-f", file, "--after", "2027-01-01")[2]
+
+
+def test_jitter_of_a_file_goes_by_its_namespace() -> None:
+    def actual(namespace: str) -> list[str]:
+        given = MANIFEST.replace(", namespace: shop", "").replace("  timeZone", "  jitter: 1h\n  timeZone")
+        _, out, _ = run("-f", "-", "--after", "2026-01-01", "-o", "json", "-n", namespace, given=given)
+        return [each["actual"] for each in json.loads(out)]
+
+    assert actual("a") != actual("b")
+    assert actual("a") == actual("a")
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        (("30 2 * * *", "30 25 * * *"), "`cron`: `30 25 * * *`"),
+        (("Europe/Berlin", "Europe/Bärlin"), "spec.timeZone: must match"),
+        (("Europe/Berlin", "Europe/Berlim"), "did you mean `Europe/Berlin`"),
+        (("kind: Schedule", "kind: Sched"), "has no Schedule"),
+        (("cron:", "crom:"), "spec.crom: unknown field"),
+        (("metadata", "---\nmetadata"), "has no Schedule|spec: must be set"),
+    ],
+)
+def test_next_says_what_is_wrong_with_a_file(change: tuple[str, str], want: str) -> None:
+    code, _, error = run("-f", "-", given=MANIFEST.replace(*change))
+    assert code == 2
+    assert any(part in error for part in want.split("|")), error
+
+
+def test_one_of_several_is_named() -> None:
+    both = MANIFEST + "---" + MANIFEST.replace("nightly", "weekly")
+    assert "name one of them" in run("-f", "-", given=both)[2]
+    assert run("weekly", "-f", "-", "--after", "2026-01-01", given=both)[0] == 0
+
+
+def test_next_without_anything_says_what_it_wants() -> None:
+    code, _, error = run()
+    assert code == 2
+    assert "--file" in error

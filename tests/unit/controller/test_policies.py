@@ -1,0 +1,236 @@
+"""RetryPolicies and their circuit breakers, with an API server of one kind on loopback that compares and swaps."""
+
+import asyncio
+import copy
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from perdure.controller.policies import Policies
+from perdure.engine.state import CircuitReport, CircuitResult
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+
+Json = dict[str, Any]
+
+
+class Store:
+    """The API server: RetryPolicies and WorkflowRuns of the namespace `shop`."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.address = ""
+        self.writes = 0
+        self.conflicts = 0
+        self._version = 0
+
+    def put(self, plural: str, name: str, **content: Any) -> Json:
+        self._version += 1
+        meta = {"name": name, "namespace": "shop", "uid": f"{plural}-{name}", "generation": 1}
+        obj = {"metadata": {**meta, "resourceVersion": str(self._version)}, **content}
+        self.objects[f"{plural}/{name}"] = obj
+        return copy.deepcopy(obj)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        key = request.path.split("/namespaces/shop/")[1].removesuffix("/status")
+        obj = self.objects.get(key)
+        if obj is None:
+            return web.json_response({"reason": "NotFound", "message": "gone"}, status=404)
+        if request.method == "PATCH":
+            version, status = orjson.loads(await request.read())
+            if version["value"] != obj["metadata"]["resourceVersion"]:
+                self.conflicts += 1
+                return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
+            self.writes += 1
+            self._version += 1
+            obj["metadata"]["resourceVersion"] = str(self._version)
+            obj["status"] = status["value"]
+            return web.json_response({"metadata": obj["metadata"]})
+        return web.json_response(obj)
+
+    @property
+    def circuit(self) -> Json:
+        found: Json = self.objects["retrypolicies/shared"]["status"]["circuit"]
+        return found
+
+    def conditions(self, name: str = "shared") -> dict[str, tuple[str, str]]:
+        found = self.objects[f"retrypolicies/{name}"]["status"]["conditions"]
+        return {c["type"]: (c["status"], c["reason"]) for c in found}
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    found = Store()
+    runner = web.ServerRunner(web.Server(found.answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.address = "http://{}:{}".format(*runner.addresses[0][:2])
+    yield found
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def operator(store: Store) -> AsyncIterator[Policies]:
+    """One operator's knowledge; it has seen what is in the store when it starts."""
+    async with Client.open(Access(server=store.address), user_agent="test") as client:
+        policies = Policies(client, Recorder(client, instance="test"))
+        for key, obj in store.objects.items():
+            if key.startswith("retrypolicies/"):
+                policies.observe(copy.deepcopy(obj))
+        yield policies
+
+
+def breaker(**fields: Any) -> Json:
+    return {"exponential": {}, "circuitBreaker": {"failureThreshold": 3, "openDuration": "60s", **fields}}
+
+
+def told(result: CircuitResult, ago: float = 0) -> CircuitReport:
+    return CircuitReport(policy="shared", result=result, time=now() - timedelta(seconds=ago))
+
+
+FAILED, SUCCEEDED = CircuitResult.FAILED, CircuitResult.SUCCEEDED
+
+
+async def test_the_status_tells_the_waits_and_that_it_can_be_used(store: Store) -> None:
+    store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 4}})
+    async with operator(store) as policies:
+        await policies.reconcile("shop", "shared")
+        status = store.objects["retrypolicies/shared"]["status"]
+        assert status["preview"] == ["1s", "2s", "4s", "8s", "16s", "32s", "1m4s", "1m40s"]
+        assert status["observedGeneration"] == 1
+        (ready,) = status["conditions"]
+        assert (ready["type"], ready["status"], ready["message"]) == ("Ready", "True", "retries 3 times")
+        assert "circuit" not in status
+        await policies.reconcile("shop", "shared")
+        assert store.writes == 1
+        assert policies.of("shop")["shared"].maximum_attempts == 4
+
+
+async def test_a_policy_that_cannot_be_read_says_so_and_is_as_good_as_missing(store: Store) -> None:
+    store.put("retrypolicies", "shared", spec={"exponential": {"initialInterval": "soon"}})
+    async with operator(store) as policies:
+        await policies.reconcile("shop", "shared")
+        assert store.conditions() == {"Ready": ("False", "InvalidSpec")}
+        assert await policies.missing("shop", {"shared"}) == ["shared"]
+
+
+async def test_what_no_watch_has_shown_yet_is_read(store: Store) -> None:
+    async with operator(store) as policies:
+        assert await policies.missing("shop", {"shared"}) == ["shared"]
+        store.put("retrypolicies", "shared", spec={"exponential": {}})
+        assert await policies.missing("shop", {"shared"}) == []
+
+
+async def test_an_older_sight_of_a_policy_changes_nothing(store: Store) -> None:
+    old = store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 4}})
+    store.put("retrypolicies", "shared", spec={"exponential": {"maximumAttempts": 9}})
+    async with operator(store) as policies:
+        policies.observe(old)
+        assert policies.of("shop")["shared"].maximum_attempts == 9
+        policies.observe(old, deleted=True)
+        assert "shared" not in policies.of("shop")
+
+
+async def test_failures_that_many_runs_and_two_operators_tell_at_once_are_all_counted_once(store: Store) -> None:
+    store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1000))
+    async with operator(store) as first, operator(store) as second:
+        reports = [(f"run-{n}/2/1", told(FAILED)) for n in range(50)]
+        # Every run tells twice, the second time to the other operator: as one does that was killed before it noted the answer.
+        both = [each.report("shop", who, report) for who, report in reports for each in (first, second)]
+        await asyncio.gather(*both)
+    assert store.circuit["consecutiveFailures"] == 50
+    assert store.writes == 50
+    assert store.conflicts > 0
+
+
+async def test_an_open_circuit_survives_the_operator_and_closes_after_its_trials(store: Store) -> None:
+    store.put("retrypolicies", "shared", spec=breaker(failureThreshold=2, successThreshold=2))
+    async with operator(store) as policies:
+        for n in range(2):
+            await policies.report("shop", f"run-{n}/2/1", told(FAILED))
+        assert store.circuit["state"] == "Open"
+        assert store.conditions()["CircuitClosed"] == ("False", "CircuitOpen")
+        held = await policies.admit("shop", "shared", "run-9/2/1")
+        assert held is not None
+        assert held.until is not None
+        assert held.until > now()
+        assert (
+            metrics.REGISTRY.get_sample_value(
+                "perdure_circuit_state", {"namespace": "shop", "retry_policy": "shared", "state": "Open"}
+            )
+            == 1
+        )
+    store.objects["retrypolicies/shared"]["status"]["circuit"]["openUntil"] = "2026-01-01T00:00:00Z"
+    for n in range(20):
+        store.put("workflowruns", f"run-{n}", status={"state": {"activities": {"3": {}}}})
+    async with operator(store) as policies:
+        answers = await asyncio.gather(*(policies.admit("shop", "shared", f"run-{n}/3/1") for n in range(20)))
+        assert sum(answer is None for answer in answers) == 1
+        for _ in range(2):
+            await policies.admit("shop", "shared", "run-x/3/1")
+            trial = store.circuit["trial"]
+            await policies.report("shop", trial, told(SUCCEEDED))
+        assert store.circuit["state"] == "Closed"
+        assert await policies.admit("shop", "shared", "run-z/3/1") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "freed"),
+    [
+        (None, True),
+        ({"activities": {}}, True),
+        ({"activities": {"2": {"attempt": 4}}}, True),
+        ({"activities": {"2": {"attempt": 3}}}, False),
+        ({"activities": {}, "reports": {"2/3": {}}}, False),
+    ],
+    ids=["its run is gone", "its activity has closed", "another attempt runs", "it runs", "it is about to tell"],
+)
+async def test_a_trial_that_will_never_tell_is_found_out(store: Store, state: Json | None, *, freed: bool) -> None:
+    circuit = {"state": "HalfOpen", "trial": "run-a/2/3"}
+    store.put("retrypolicies", "shared", spec=breaker(), status={"circuit": circuit})
+    if state is not None:
+        store.put("workflowruns", "run-a", status={"state": state})
+    async with operator(store) as policies:
+        held = await policies.admit("shop", "shared", "run-b/2/1")
+        assert (held is None) == freed
+        assert store.objects["retrypolicies/shared"]["status"]["circuit"]["trial"] == (
+            "run-b/2/1" if freed else "run-a/2/3"
+        )
+
+
+async def test_whoever_waits_is_told_when_a_circuit_lets_more_through(store: Store) -> None:
+    obj = store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1))
+    woken: Counter[str] = Counter()
+    async with operator(store) as policies:
+        policies.changed = lambda namespace: woken.update([namespace])
+        await policies.report("shop", "run-a/2/1", told(FAILED, ago=100))
+        before = woken["shop"]
+        assert await policies.admit("shop", "shared", "run-b/2/1") is None  # open for 60 s, 100 s ago: it is tried
+        await policies.report("shop", "run-b/2/1", told(SUCCEEDED))
+        assert woken["shop"] > before
+        policies.observe(obj, deleted=True)
+        assert await policies.admit("shop", "shared", "run-c/2/1") is None
+
+
+async def test_a_breaker_that_is_taken_away_holds_nobody(store: Store) -> None:
+    store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1))
+    async with operator(store) as policies:
+        await policies.report("shop", "run-a/2/1", told(FAILED))
+        changed = store.put(
+            "retrypolicies", "shared", spec={"exponential": {}}, status=store.objects["retrypolicies/shared"]["status"]
+        )
+        policies.observe(changed)
+        assert await policies.admit("shop", "shared", "run-b/2/1") is None
+        await policies.reconcile("shop", "shared")
+        assert "circuit" not in store.objects["retrypolicies/shared"]["status"]
+        assert set(store.conditions()) == {"Ready"}

@@ -1,0 +1,150 @@
+"""DeadLetters: what they keep of an activity, the run that does it again, and what they tell of it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from perdure.api.deadletter import DeadLetter
+from perdure.api.reasons import ConditionReason
+from perdure.api.workflow import WorkflowSpec
+from perdure.api.workflowrun import WorkflowRun
+from perdure.engine import events as ev
+from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
+from perdure.language.compiler import compile_program
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.deadletters import asked_by, dead_letter, letter_of, letter_status, redrive_run, refusal
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+RUN = RunRef(namespace="shop", name="order-42", uid="uid-of-run", workflow_id="order 42")
+ACTIVITY = {
+    "name": "charge",
+    "startToCloseTimeout": "1m",
+    "retryPolicy": {"name": "shared"},
+    "container": {"image": "i"},
+}
+FAILURE = {
+    "kind": "Activity",
+    "type": "Activity",
+    "message": "no",
+    "attempt": 3,
+    "retryState": "MaximumAttemptsReached",
+}
+SCHEDULED = ev.ActivityTaskScheduled(
+    event_id=5,
+    event_time=NOW - timedelta(hours=1),
+    activity_id="pay",
+    activity_type="charge",
+    input={"amount": 7},
+    start_to_close_timeout=timedelta(minutes=2),
+    retry_policy=RetryPolicy(name="shared", cloud_scheduler=CloudSchedulerRetry(retry_count=2)),
+)
+MARKER = ev.MarkerRecorded(
+    event_id=8,
+    event_time=NOW,
+    marker_name="DeadLetter",
+    details={"step": "pay", "activity": "charge", "scheduledEventId": 5, "failure": FAILURE},
+)
+
+
+def letter(**status: Any) -> Any:
+    found = dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY])
+    found["metadata"] |= {"uid": "uid-of-letter", "generation": 1}
+    return found | ({"status": status} if status else {})
+
+
+def run(number: int, **status: Any) -> Any:
+    found = redrive_run(letter(redrives=number - 1), f"op-{number}")
+    assert found is not None
+    found["metadata"]["creationTimestamp"] = f"2026-01-31T13:0{number}:00Z"
+    return found | {"status": status}
+
+
+def test_it_keeps_all_that_is_needed_to_do_it_again() -> None:
+    spec = DeadLetter.parse(letter()).spec
+    assert (spec.input, spec.attempts, spec.retry_state) == ({"amount": 7}, 3, "MaximumAttemptsReached")
+    assert spec.definition == {
+        **ACTIVITY,
+        "startToCloseTimeout": "2m",
+        "retryPolicy": {
+            "cloudScheduler": {
+                "retryCount": 2,
+                "maxRetryDuration": "0s",
+                "minBackoffDuration": "5s",
+                "maxBackoffDuration": "1h",
+                "maxDoublings": 5,
+            }
+        },
+    }
+
+
+def test_runs_of_one_name_leave_letters_of_their_own() -> None:
+    names = {
+        dead_letter(RunRef(namespace="shop", name="order-42", uid=uid, workflow_id="w"), MARKER, None, [])["metadata"][
+            "name"
+        ]
+        for uid in ("a", "b")
+    }
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("given", [{"amount": 7}, None, False, 0, "", []])
+def test_the_run_that_does_it_again_has_the_same_input(given: Any) -> None:
+    found = letter()
+    found["spec"]["input"] = given
+    again = redrive_run(found, "op-1")
+    assert again is not None
+    parsed = WorkflowRun.parse(again)
+    assert parsed.spec.inline is not None
+    assert parsed.spec.input == given
+    program = compile_program(WorkflowSpec.parse(parsed.spec.inline.dump()))
+    assert program.activities["charge"].start_to_close_timeout == timedelta(minutes=2)
+    assert again["metadata"]["name"] == f"{found['metadata']['name']}-redrive-1"
+    assert (letter_of(again), asked_by(again)) == (found["metadata"]["name"], "op-1")
+
+
+def condition(status: Any) -> tuple[str, str]:
+    (found,) = status["conditions"]
+    return found["status"], found["reason"]
+
+
+def test_its_status_follows_the_newest_re_drive() -> None:
+    assert letter_status(letter(), [], NOW) == {}
+    first = letter_status(letter(), [run(1)], NOW)
+    assert (condition(first), first["redrives"]) == (("Unknown", "RedriveRunning"), 1)
+    failed = letter_status(letter(**first), [run(1, completionTime="t", phase="Failed", failure=FAILURE)], NOW)
+    assert condition(failed) == ("False", "RedriveFailed")
+    assert failed["failure"] == FAILURE
+    done = letter_status(
+        letter(**failed),
+        [
+            run(1, completionTime="t", phase="Failed", failure=FAILURE),
+            run(2, completionTime="t", phase="Completed", output=5),
+        ],
+        NOW,
+    )
+    assert (condition(done), done["redrives"], done["output"]) == (("True", "RedriveSucceeded"), 2, 5)
+    assert "failure" not in done
+    assert letter_status(letter(**done), [run(2, completionTime="t", phase="Completed", output=5)], NOW) == done
+
+
+def test_what_removed_runs_have_told_stays() -> None:
+    done = letter_status(letter(redrives=1), [run(2, completionTime="t", phase="Completed", output=5)], NOW)
+    assert letter_status(letter(**done), [], NOW) == done
+    assert letter_status(letter(**done), [run(1, completionTime="t", phase="Failed")], NOW) == done
+
+
+def test_when_it_is_not_done_again() -> None:
+    assert refusal(letter()) is None
+    running = letter_status(letter(), [run(1)], NOW)
+    failed = letter_status(letter(), [run(1, completionTime="t", phase="Failed")], NOW)
+    done = letter_status(letter(), [run(1, completionTime="t", phase="Completed")], NOW)
+    assert refusal(letter(**failed)) is None
+    for status, reason in ((running, ConditionReason.REDRIVE_RUNNING), (done, ConditionReason.REDRIVE_SUCCEEDED)):
+        found = refusal(letter(**status))
+        assert found is not None
+        assert found[0] is reason
+    bare = dead_letter(RUN, MARKER, None, [])
+    found = refusal(bare)
+    assert found is not None
+    assert found[0] is ConditionReason.NOT_SUPPORTED

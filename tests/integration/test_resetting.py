@@ -42,7 +42,7 @@ def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -
     """Id of an event of a run, once it is there."""
 
     def look() -> int:
-        if namespace.get("workflowrun", run) is None:
+        if "status" not in (namespace.get("workflowrun", run) or {}):
             return 0
         recorded = history.decode_events(namespace.whole(run)["status"]["history"]["events"])
         found = [each.event_id for each in recorded if isinstance(each, kind)]

@@ -21,7 +21,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-WATCHES = 4
+WATCHES = 6
 """Runs, Workflows, Operations and the pods of runs, in the one namespace."""
 
 

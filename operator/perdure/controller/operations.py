@@ -37,7 +37,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.requests import arrival, is_of_runs, request_of, too_much
+from perdure.runtime.requests import arrival, request_of, too_much
 from perdure.schedule.requests import request_of as schedule_request
 
 Key = tuple[str, ...]
@@ -352,19 +352,15 @@ class Operations:
 
 
 def _spec(obj: api.Object) -> OperationSpec:
-    """What an Operation asks of a run.
+    """What an Operation asks.
 
     Raises:
-        RefusedError: it cannot be read, or asks something of another kind.
+        RefusedError: it cannot be read.
     """
     try:
-        spec = Operation.parse(obj).spec
+        return Operation.parse(obj).spec
     except pydantic.ValidationError as error:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
-    if not is_of_runs(spec) and spec.target.kind is not TargetKind.SCHEDULE:
-        message = f"this version of the operator does nothing with a {spec.target.kind} yet"
-        raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
-    return spec
 
 
 def _target(obj: api.Object) -> Key:

@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.names import started_name
-from perdure.api.operation import ON_BOTH, ON_RUNS, CompleteActivity, OperationSpec, TargetKind
+from perdure.api.operation import CompleteActivity, OperationSpec
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempts import KubeObject
@@ -34,11 +34,6 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return inputs.SignalRequested(
             request_id=self.request_id, signal_name=self.signal_name, input=self.input, identity=self.identity
         )
-
-
-def is_of_runs(spec: OperationSpec) -> bool:
-    """Whether an Operation asks something of a run: not of a Schedule or a DeadLetter."""
-    return spec.target.kind is TargetKind.WORKFLOW_RUN and spec.request in {*ON_RUNS, *ON_BOTH}
 
 
 def request_of(spec: OperationSpec, uid: str, identity: str) -> inputs.Request:

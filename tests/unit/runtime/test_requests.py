@@ -12,7 +12,6 @@ from perdure.engine import inputs as inp
 from perdure.runtime.requests import (
     MAX_DEPTH,
     MAX_PAYLOAD,
-    is_of_runs,
     request_of,
     run_to_start,
     start_signal_of,
@@ -78,19 +77,6 @@ def test_a_failure_from_outside_is_one_of_the_application() -> None:
     failure = asked(completeActivity={"step": "charge", "failure": told}).failure
     assert (failure.kind, failure.type, failure.message) == ("Application", "Declined", "no")
     assert (failure.details, failure.non_retryable) == ({"by": "phone"}, True)
-
-
-@pytest.mark.parametrize(
-    ("target", "spec"),
-    [
-        ({"kind": "Schedule", "name": "nightly"}, {"pause": {}}),
-        ({"kind": "Schedule", "name": "nightly"}, {"trigger": {}}),
-        ({"kind": "DeadLetter", "name": "order-5"}, {"redrive": {}}),
-    ],
-)
-def test_what_is_asked_of_other_kinds_is_told_apart(target: dict[str, Any], spec: dict[str, Any]) -> None:
-    assert not is_of_runs(Operation.parse(operation(target, **spec)).spec)
-    assert is_of_runs(Operation.parse(operation(RUN, pause={})).spec)
 
 
 def test_a_reset_is_no_request_to_the_engine() -> None:

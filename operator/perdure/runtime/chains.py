@@ -189,7 +189,7 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         extras = msgspec.structs.replace(extras, initiator="Retry")
     given = extras if state.code is not None else None
     successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
-    return _as_scheduled(successor, run)
+    return _as_owned(successor, run)
 
 
 def _as_continued(
@@ -238,7 +238,7 @@ def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
     tie = continuation_of(run)
     body = _run(run["metadata"]["namespace"], name, _same_spec(run), parent_of(run), tie, _same_labels(run))
     body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
-    return _as_scheduled(body, run)
+    return _as_owned(body, run)
 
 
 def _same_spec(run: KubeObject) -> dict[str, Any]:
@@ -279,13 +279,16 @@ def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
     return {"metadata": changed}
 
 
-def _as_scheduled(successor: KubeObject, run: KubeObject) -> KubeObject:
-    """Let a run belong to the Schedule that the one before belongs to."""
+_OWNERS = frozenset({"Schedule", "DeadLetter"})
+_OF_OWNERS = (labels.SCHEDULED_BY_ANNOTATION, labels.DEAD_LETTER_ANNOTATION, labels.REQUEST_ANNOTATION)
+
+
+def _as_owned(successor: KubeObject, run: KubeObject) -> KubeObject:
+    """Let a run belong to the Schedule or the DeadLetter that the one before belongs to."""
     meta, new = run["metadata"], successor["metadata"]
-    scheduled_by = (meta.get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
-    if scheduled_by:
-        new["annotations"][labels.SCHEDULED_BY_ANNOTATION] = scheduled_by
-    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") == "Schedule"]
+    told = meta.get("annotations") or {}
+    new["annotations"] |= {key: told[key] for key in _OF_OWNERS if key in told}
+    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") in _OWNERS]
     if owners:
         new["ownerReferences"] = [*(new.get("ownerReferences") or ()), *owners]
     return successor

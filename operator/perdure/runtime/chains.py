@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from perdure.api import labels
-from perdure.api.durations import format_decimal_duration, format_duration
+from perdure.api.durations import format_decimal_duration, nearest_duration
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
@@ -209,7 +209,7 @@ def _as_continued(
         ("taskTimeout", closing.workflow_task_timeout),
     ):
         if length:
-            spec[field] = format_duration(length)
+            spec[field] = nearest_duration(length)
     if closing.retry_policy is not None:
         spec["retryPolicy"] = retry_policy_json(closing.retry_policy)
     found_by = code.search_attributes if closing.search_attributes is None else closing.search_attributes
@@ -361,7 +361,7 @@ def _spec(start: WorkflowStart) -> dict[str, Any]:
         ("runTimeout", start.workflow_run_timeout),
         ("taskTimeout", start.workflow_task_timeout),
     ):
-        spec[field] = format_duration(length) if length else None
+        spec[field] = nearest_duration(length) if length else None
     return {key: value for key, value in spec.items() if value not in (None, {})}
 
 
@@ -379,11 +379,22 @@ def retry_policy_json(policy: RetryPolicy) -> dict[str, Any]:
             }
         }
     written: dict[str, Any] = {
-        "initialInterval": format_duration(policy.initial_interval),
-        "backoffCoefficient": f"{policy.backoff_coefficient:g}",
+        "initialInterval": nearest_duration(policy.initial_interval),
+        "backoffCoefficient": _coefficient(policy.backoff_coefficient),
         "maximumAttempts": policy.maximum_attempts,
         "nonRetryableErrorTypes": list(policy.non_retryable_error_types),
     }
     if policy.maximum_interval is not None:
-        written["maximumInterval"] = format_duration(policy.maximum_interval)
+        written["maximumInterval"] = nearest_duration(policy.maximum_interval)
     return {"exponential": written}
+
+
+_LARGEST_COEFFICIENT = 999_999.999999999
+
+
+def _coefficient(value: float) -> str:
+    """A coefficient as the API has it: up to six digits, and nine after the point, no exponent.
+
+    Those are fifteen, so what was written so comes back as it was; clients of Temporal may give others, which are rounded.
+    """
+    return f"{min(value, _LARGEST_COEFFICIENT):.9f}".rstrip("0").removesuffix(".")

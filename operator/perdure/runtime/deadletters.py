@@ -10,7 +10,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.durations import format_duration
+from perdure.api.durations import nearest_duration
 from perdure.api.fields import format_time
 from perdure.api.names import dead_letter_name, redrive_name
 from perdure.api.reasons import ConditionReason, ConditionType
@@ -74,7 +74,7 @@ def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> 
         "scheduleToStartTimeout": scheduled.schedule_to_start_timeout,
         "heartbeatTimeout": scheduled.heartbeat_timeout,
     }
-    written = {key: format_duration(length) for key, length in lengths.items() if length is not None}
+    written = {key: nearest_duration(length) for key, length in lengths.items() if length is not None}
     return {**given, **written, "retryPolicy": retry_policy_json(scheduled.retry_policy)}
 
 

@@ -1,19 +1,11 @@
 """Search attributes: how a run carries what it can be found by. Pure."""
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from perdure.api.labels import SEARCH_PREFIX
-from perdure.api.names import NAME_LIMIT, label_value
-
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
-def misnamed(attributes: Mapping[str, Any]) -> list[str]:
-    """The names that cannot be those of a label or annotation."""
-    return [name for name in attributes if len(name) > NAME_LIMIT or not _NAME.fullmatch(name)]
+from perdure.api.names import label_value
+from perdure.api.searching import written
 
 
 def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -21,6 +13,6 @@ def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[st
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     for name, value in attributes.items():
-        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        text = written(value)
         (labels if label_value(text) == text else annotations)[f"{SEARCH_PREFIX}{name}"] = text
     return labels, annotations

@@ -149,12 +149,22 @@ def test_a_zone_as_data_is_like_the_zone_by_name() -> None:
         ({"timeZone": "europe/berlin"}, "UnknownTimeZone", "did you mean `Europe/Berlin`"),
         ({"timeZone": "../../etc/passwd"[-9:]}, "UnknownTimeZone", "there is no time zone"),
         ({"timeZone": "America"}, "UnknownTimeZone", "there is no time zone"),
-        ({"timeZoneData": "AAAA"}, "UnknownTimeZone", "`timeZoneData` is not TZif data"),
+        ({"timeZoneData": "AAAA"}, "UnknownTimeZone", "spec.timeZoneData: is not TZif data"),
         ({"timeZoneData": base64.b64encode(b"TZif2" + bytes(200)).decode()}, "UnknownTimeZone", "is not TZif data"),
         ({"cron": ["TZ=Asia/Tokyo 0 0 * * *"], "timeZone": "UTC"}, "InvalidSpec", "one time zone, but there are"),
-        ({"cron": ["0 25 * * *"]}, "InvalidSpec", "out of range"),
-        ({"intervals": [{"every": "1500ms"}]}, "InvalidSpec", "whole seconds"),
-        ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", "`month`: `Janx`"),
+        (
+            {"cron": ["TZ=UTC 0 0 * * *", "TZ=Mars/Base 0 0 * * *"]},
+            "InvalidSpec",
+            r"^spec.cron\[1\]: a Schedule has one",
+        ),
+        ({"cron": ["TZ=Mars/Base 0 0 * * *"]}, "UnknownTimeZone", r"^spec.cron\[0\]: there is no time zone"),
+        (
+            {"cron": ["0 2 * * *", "0 25 * * *"]},
+            "InvalidSpec",
+            r"^spec.cron\[1\]: `0 25 .*`hour` is `25`: must be hours 0 to 23",
+        ),
+        ({"intervals": [{"every": "1500ms"}]}, "InvalidSpec", r"spec.intervals\[0\]: .*whole seconds"),
+        ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", r"spec.calendars\[0\].month: `Janx`"),
     ],
 )
 def test_what_cannot_be_followed_says_why(spec: dict[str, Any], reason: str, want: str) -> None:

@@ -144,7 +144,7 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
     ("manifest", "path", "value", "want"),
     [
         (CRON_JOB, "spec.schedule", "0 0 13 * 5", "Split it into `0 0 13 * *` and `0 0 * * 5`"),
-        (CRON_JOB, "spec.schedule", "0 25 * * *", "-: `cron`: `0 25 * * *`"),
+        (CRON_JOB, "spec.schedule", "0 25 * * *", "-: spec.cron[0]: `0 25 * * *`: `hour` is `25`"),
         (CRON_JOB, "spec.jobTemplate.spec.parallelism", 4, "spec.jobTemplate.spec.parallelism"),
         (CRON_JOB, "spec.jobTemplate.spec.podFailurePolicy", {"rules": [1]}, "podFailurePolicy: has no equivalent"),
         (CRON_JOB, "spec.concurrencyPolicy", "Maybe", "must be Allow, Forbid or Replace"),

@@ -67,7 +67,7 @@ def test_jitter_of_a_file_goes_by_its_namespace() -> None:
 @pytest.mark.parametrize(
     ("change", "want"),
     [
-        (("30 2 * * *", "30 25 * * *"), "`cron`: `30 25 * * *`"),
+        (("30 2 * * *", "30 25 * * *"), "spec.cron[0]: `30 25 * * *`: `hour` is `25`"),
         (("Europe/Berlin", "Europe/Bärlin"), "spec.timeZone: must match"),
         (("Europe/Berlin", "Europe/Berlim"), "did you mean `Europe/Berlin`"),
         (("kind: Schedule", "kind: Sched"), "has no Schedule"),

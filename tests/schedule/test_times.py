@@ -196,10 +196,10 @@ def test_jitter_of_a_last_time_is_bounded_by_itself() -> None:
 
 def test_the_summary_is_cut() -> None:
     found = times(calendars=[{"hour": "1"}] * 100)
-    assert len(found.summary()) == 256
-    assert times().summary() == "when triggered"
-    assert times(intervals=[{"every": "6h", "offset": "5h"}]).summary() == "every 6h + 5h"
-    assert times(calendars=[{"second": "5", "hour": "1, 2"}]).summary() == "5 0 1,2 * * * *"
+    assert len(found.canonical().summary) == 256
+    assert times().canonical().summary == "when triggered"
+    assert times(intervals=[{"every": "6h", "offset": "5h"}]).canonical().summary == "every 6h + 5h"
+    assert times(calendars=[{"second": "5", "hour": "1, 2"}]).canonical().summary == "5 0 1,2 * * * *"
 
 
 def test_the_hash_of_jitter_never_changes() -> None:

@@ -173,7 +173,7 @@ class Times:
     def canonical(self) -> CanonicalSpec:
         """Everything given, in one form."""
         return CanonicalSpec(
-            summary=self.summary(),
+            summary=summary_of(self._spec),
             calendars=self.calendars,
             intervals=self.intervals,
             exclude=self._spec.exclude,
@@ -184,14 +184,6 @@ class Times:
     def canonical_json(self) -> dict[str, Any]:
         """The same as a status has it; the same object each time, as each commit needs it."""
         return self.canonical().dump()
-
-    def summary(self) -> str:
-        """The times in a few words."""
-        told = [line.partition("#")[0].strip() for line in self._spec.cron]
-        told += [_interval_in_words(each) for each in self._spec.intervals]
-        told += [_calendar_in_words(each) for each in self._spec.calendars]
-        text = "; ".join(told) or "when triggered"
-        return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
     def _search(self, at: int) -> Iterator[int]:
         if self._first is not None:
@@ -239,6 +231,15 @@ class Times:
 
 
 _NEVER = (_LAST - _EPOCH) // _SECOND
+
+
+def summary_of(spec: ScheduleSpec) -> str:
+    """The times in a few words, as they are given; also of a spec that cannot be followed."""
+    told = [line.partition("#")[0].strip() for line in spec.cron]
+    told += [_interval_in_words(each) for each in spec.intervals]
+    told += [_calendar_in_words(each) for each in spec.calendars]
+    text = "; ".join(told) or "when triggered"
+    return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
 
 @contextmanager

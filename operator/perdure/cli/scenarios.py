@@ -100,8 +100,6 @@ def read_documents(file: str) -> list[Any]:
         return [data for data in yaml.load_all(text, Loader=Loader) if data is not None]
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadFileError(
-            f"{file}: cannot be read: {why}; check the name, relative paths are those of the scenario"
-        ) from error
+        raise BadFileError(f"{file}: cannot be read: {why}; check the name") from error
     except yaml.YAMLError as error:
         raise BadFileError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error

@@ -10,7 +10,7 @@ import typer
 from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, GoneError, connect
 from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption
+from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of, words_shown
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Screen
 from perdure.kube import clock
@@ -156,12 +156,14 @@ Examples:
 
 _IMPORT = """Make manifests of a CronJob, a CronWorkflow, or a schedule of Temporal.
 
-Prints what `kubectl apply` takes. What has no equivalent is refused.
+Prints what `kubectl apply` takes. What has no equivalent is refused. The
+JSON of `temporal schedule describe` has no id: give it with --name.
 
 \b
 Examples:
   kubectl get cronjob nightly -o yaml | {program} schedule import -f -
-  temporal schedule describe -s nightly -o json | {program} schedule import -f -
+  temporal schedule describe -s nightly -o json > nightly.json
+  {program} schedule import -f nightly.json --name nightly
 """
 
 
@@ -192,6 +194,10 @@ class Overlap(StrEnum):
     ALLOW_ALL = "AllowAll"
 
 
+_CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
+"""What CronJob and CronWorkflow call some of them."""
+
+
 class Cascade(StrEnum):
     """What becomes of the runs of a schedule that is deleted."""
 
@@ -201,7 +207,13 @@ class Cascade(StrEnum):
 
 OverlapPolicy = Annotated[
     Overlap | None,
-    typer.Option("--overlap-policy", help="What to do while an earlier run is open", show_default=False),
+    typer.Option(
+        "--overlap-policy",
+        parser=word_of(Overlap, _CONCURRENCY_POLICIES),
+        metavar=words_shown(Overlap),
+        help="What to do while an earlier run is open",
+        show_default=False,
+    ),
 ]
 Many = list[str] | None
 
@@ -434,12 +446,22 @@ def delete(
 def import_(
     *,
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON; - for standard input")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of what is made; that of the original by default")
+    ] = None,
     namespace: NamespaceOption = None,
 ) -> None:
     """Make manifests of somebody else's schedules."""
-    from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.importing import convert, lacks_id, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
 
-    made = [each for manifest in read_foreign(file) for each in convert(manifest, file)]
+    found = read_foreign(file)
+    if name is not None and len(found) > 1:
+        raise CliError(f"{file}: has {len(found)} manifests, and --name would give all of them the same name")
+    made = [each for manifest in found for each in convert(manifest, file, name)]
+    if name is None and any(map(lacks_id, found)):
+        typer.echo(
+            "Note: the id of the schedule is not in the file, so the workflow id is the name; or use --name", err=True
+        )
     for each in made:
         if namespace:
             each["metadata"]["namespace"] = namespace

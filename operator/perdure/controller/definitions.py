@@ -16,7 +16,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as api
 from perdure.language.checks import check
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.runtime.searching import misnamed
+from perdure.runtime.searching import unfit
 
 MAX_INPUT = 256 * 1024
 """Bytes of JSON."""
@@ -195,10 +195,7 @@ def check_options(spec: WorkflowRunSpec) -> None:
     Raises:
         InvalidWorkflowError: one of them cannot be.
     """
-    findings = [
-        Finding(f"spec.searchAttributes.{name}", "must be 1 to 63 letters, digits, `-`, `_` or `.`: it becomes a label")
-        for name in misnamed(spec.search_attributes)
-    ]
+    findings = [Finding(f"spec.searchAttributes.{name}", why) for name, why in unfit(spec.search_attributes).items()]
     try:
         size = len(orjson.dumps(spec.input))
     except orjson.JSONEncodeError as error:

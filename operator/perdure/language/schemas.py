@@ -19,6 +19,8 @@ MAX_CHECK: Final = 1_000_000
 """Units of work of checking one value; a unit, which is a part of the schema at a value, is at most a fifth of a microsecond."""
 MAX_TELLING: Final = 500_000
 """Characters of values that the reasons why a value does not fit may go through."""
+MAX_REASONS: Final = 16_000
+"""Reasons that there may be, each of which takes some five microseconds."""
 _PATTERN_CHARACTERS: Final = 16
 """Characters that go through one state of a regular expression for one unit of work."""
 
@@ -50,12 +52,12 @@ class Cost:
             raise SchemaError(
                 f"written out, with what `$ref` refers to in its place, it has more than {MAX_SCHEMA:,} parts"
             )
-        visits = _Reach(schema, lambda _: 1, 1)
+        visits = _Reach(schema, _compared, 1)
         texts = _Reach(schema, _patterns_of, 0)
         branches = _Reach(schema, lambda _: 0, 1)
         self._branches = branches.worst
         recursive = self._branches > 0
-        self.parts = len(visits.parts) if recursive else visits.worst
+        self.parts = sum(map(_compared, visits.parts)) if recursive else visits.worst
         """Parts that may apply to one value."""
         self._states = sum(map(_patterns_of, visits.parts)) if recursive else texts.worst
         self._alternatives = any(ALTERNATIVES & part.keys() for part in visits.parts)
@@ -70,8 +72,8 @@ class Cost:
     def all_reasons(self, value: Any, length: int) -> bool:
         """Whether all that does not fit may be told."""
         depth = _depth(value)
-        told = self.parts * depth * (length + 1)
-        return told <= MAX_TELLING and told * max(self._branches, 1) ** depth <= MAX_TELLING
+        ways = self.parts * max(self._branches, 1) ** depth
+        return ways * depth * (length + 1) <= MAX_TELLING and ways * _values(value) <= MAX_REASONS
 
     def first_reason(self) -> bool:
         """Whether the first of what does not fit may be told: looking for it ends there, but goes through all alternatives."""
@@ -185,6 +187,15 @@ def _target(root: Mapping[str, Any], reference: str) -> Any:
             found = found[name]
         else:
             raise SchemaError(f"`$ref: {reference}`: there is no `{name}`")
+    return found
+
+
+def _compared(part: Mapping[str, Any]) -> int:
+    """What a part costs by itself: what a value is compared with. Choices that are all texts, or all whole numbers, are looked up."""
+    found = 1 + (_values(part["const"]) if isinstance(part.get("const"), dict | list) else 0)
+    choices = part.get("enum")
+    if isinstance(choices, list) and {type(each) for each in choices} not in ({str}, {int}):
+        found += _values(choices)
     return found
 
 

@@ -158,6 +158,7 @@ def test_of_a_large_input_the_first_thing_that_does_not_fit_is_told() -> None:
 
 DEAR: list[tuple[str, dict[str, Any], Any]] = [
     ("alternatives", {"items": {"anyOf": [{"const": number} for number in range(2_000)]}}, list(range(60_000))),
+    ("choices", {"items": {"enum": [{"a": number} for number in range(2_000)]}}, [{"a": 1_999}] * 18_000),
     ("states", {"pattern": "[ab]*a[ab]{2000}c"}, "ab" * 100_000),
     ("states of many", {"patternProperties": {f"[ab]*a[ab]{{50}}{n}": {} for n in range(100)}}, {"ab" * 50_000: 1}),
 ]

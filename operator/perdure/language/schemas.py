@@ -191,7 +191,7 @@ def _target(root: Mapping[str, Any], reference: str) -> Any:
 
 
 def _compared(part: Mapping[str, Any]) -> int:
-    """What a part costs by itself: what a value is compared with. Choices that are all texts, or all whole numbers, are looked up."""
+    """What a part costs by itself, and by what it compares with. Choices that are all texts, or all integers, are looked up."""
     found = 1 + (_values(part["const"]) if isinstance(part.get("const"), dict | list) else 0)
     choices = part.get("enum")
     if isinstance(choices, list) and {type(each) for each in choices} not in ({str}, {int}):

@@ -64,18 +64,12 @@ def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
         ([{"name": "no", "return": {"output": "${input.nmae}"}}], "ExpressionError", "nmae"),
         ([{"name": "no", "return": {"output": "${input.name +}"}}], "InvalidWorkflow", "spec.steps[0].return.output"),
         ([{"name": "no", "return": {"output": "${setps.a}"}}], "InvalidWorkflow", "setps"),
-        (
-            [{"name": "no", "childWorkflow": {"workflow": {"type": "t", "taskQueue": "q"}}}],
-            "InvalidWorkflow",
-            "docs/limits.md",
-        ),
     ],
     ids=[
         "a step that fails",
         "a field that is not there",
         "an expression that does not compile",
         "a name that cannot exist",
-        "a step this version does not run",
     ],
 )
 def test_what_goes_wrong_fails_the_run_and_says_what_and_where(

@@ -72,7 +72,7 @@ class Cost:
     def all_reasons(self, value: Any, length: int) -> bool:
         """Whether all that does not fit may be told."""
         depth = _depth(value)
-        ways = self.parts * max(self._branches, 1) ** depth
+        ways: int = self.parts * max(self._branches, 1) ** depth
         return ways * depth * (length + 1) <= MAX_TELLING and ways * _values(value) <= MAX_REASONS
 
     def first_reason(self) -> bool:

@@ -62,7 +62,11 @@ def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
     [
         ([{"name": "no", "fail": {"type": "Refused", "message": "by ${input.name}"}}], "Refused", "by Ada"),
         ([{"name": "no", "return": {"output": "${input.nmae}"}}], "ExpressionError", "nmae"),
-        ([{"name": "no", "return": {"output": "${input.name +}"}}], "InvalidWorkflow", "spec.steps[0].return.output"),
+        (
+            [{"name": "no", "return": {"output": "${input.name +}"}}],
+            "InvalidWorkflow",
+            "spec.inline.steps[0].return.output",
+        ),
         ([{"name": "no", "return": {"output": "${setps.a}"}}], "InvalidWorkflow", "setps"),
     ],
     ids=[

@@ -74,7 +74,10 @@ class Definitions:
         """
         check_options(spec)
         if spec.inline is not None:
-            return Definition(await self.compile(spec.inline.dump()), name, None)
+            try:
+                return Definition(await self.compile(spec.inline.dump()), name, None)
+            except InvalidWorkflowError as error:
+                raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
         assert spec.workflow is not None
         workflow = spec.workflow.name
         assert workflow is not None

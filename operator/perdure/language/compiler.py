@@ -190,13 +190,13 @@ class _Compiler:
     def check_call(self, path: str, call: ActivityCall) -> None:
         if call.name not in self.activities:
             known = ", ".join(sorted(self.activities)) or "none"
-            self.found(f"{path}.name", f"there is no activity `{call.name}` in `spec.activities`; there are: {known}")
+            self.found(f"{path}.name", f"there is no activity `{call.name}` among the `activities`; there are: {known}")
         self.note_policy(call.retry_policy)
 
     def check_block(self, path: str, name: str) -> None:
         if name not in self.blocks:
             known = ", ".join(sorted(self.blocks)) or "none"
-            self.found(f"{path}.block", f"there is no block `{name}` in `spec.blocks`; there are: {known}")
+            self.found(f"{path}.block", f"there is no block `{name}` among the `blocks`; there are: {known}")
 
 
 class _FlowCompiler:

@@ -129,6 +129,16 @@ def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: 
     namespace.wait("the other one to be removed", lambda: namespace.get("workflowrun", "kept") is None)
 
 
+def test_search_attributes_that_a_run_cannot_carry_fail_it(namespace: Cluster) -> None:
+    attributes = {"customer": "ada", "bad name!": "x", "large": "x" * 300_000}
+    namespace.start("odd", {"searchAttributes": attributes, "inline": HELLO, "input": {"name": "Ada"}})
+    failure = namespace.closed("odd")["failure"]
+    assert failure["type"] == "InvalidWorkflow"
+    assert "spec.searchAttributes.bad name!: must be 1 to 63 letters" in failure["message"]
+    assert "spec.searchAttributes.large: has more than 2,048 bytes" in failure["message"]
+    assert namespace("get", "wfr", "-l", "search.perdure.dev/customer=ada", "-o", "name").split()
+
+
 def test_a_value_that_nests_very_deep_fails_its_own_run_and_hurts_no_other(namespace: Cluster) -> None:
     depth = 4_000
     spec = json.dumps({"inline": HELLO, "input": "deep"}).replace('"deep"', "[" * depth + "]" * depth)

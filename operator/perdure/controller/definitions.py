@@ -16,10 +16,9 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as api
 from perdure.language.checks import check
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.runtime.searching import misnamed, search_marks
+from perdure.runtime.searching import unfit
 
 MAX_INPUT = 256 * 1024
-MAX_SEARCH_ATTRIBUTES = 64 * 1024
 """Bytes of JSON."""
 _CACHED_BYTES = 8 * 1024 * 1024
 """Of definitions, as JSON; what is compiled from them takes a multiple of that."""
@@ -198,15 +197,7 @@ def check_options(spec: WorkflowRunSpec) -> None:
     Raises:
         InvalidWorkflowError: one of them cannot be.
     """
-    findings = [
-        Finding(f"spec.searchAttributes.{name}", "must be 1 to 63 letters, digits, `-`, `_` or `.`: it becomes a label")
-        for name in misnamed(spec.search_attributes)
-    ]
-    marks = search_marks(spec.search_attributes)
-    found_by = sum(len(name) + len(text) for some in marks for name, text in some.items())
-    if found_by > MAX_SEARCH_ATTRIBUTES:
-        message = f"has {found_by:,} characters; it may have {MAX_SEARCH_ATTRIBUTES:,} in all: they become labels and annotations"
-        findings.append(Finding("spec.searchAttributes", message))
+    findings = [Finding(f"spec.searchAttributes.{name}", why) for name, why in unfit(spec.search_attributes).items()]
     try:
         size = len(orjson.dumps(spec.input))
     except orjson.JSONEncodeError as error:

@@ -439,7 +439,7 @@ class Run:
         first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
         # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
         refused = isinstance(self._decider, Refuser | Pointer)
-        if spec.search_attributes and not refused:
+        if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
         began_for = start_signal_of(self._record.object)

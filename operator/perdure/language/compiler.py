@@ -14,8 +14,9 @@ from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
-from perdure.language.inputs import InputCheck, SchemaError, input_check
+from perdure.language.inputs import InputCheck, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
+from perdure.language.schemas import SchemaError
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names an expression may start from, wherever it stands."""

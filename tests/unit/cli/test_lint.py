@@ -67,7 +67,7 @@ def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> N
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
         (
-            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` in `spec.activities`; "
+            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` among the `activities`; "
             "there are: none"
         ),
         (
@@ -89,7 +89,7 @@ def test_programs_read_json(folder: Path) -> None:
         "object": "Workflow/bad",
         "path": "spec.steps[1].activity.name",
         "severity": "Error",
-        "message": "there is no activity `dinner` in `spec.activities`; there are: none",
+        "message": "there is no activity `dinner` among the `activities`; there are: none",
     }
 
 

@@ -56,6 +56,7 @@ from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
+from perdure.runtime.circuits import holder
 from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
 
@@ -308,7 +309,7 @@ class Run:
         """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
         for key, report in state.reports.items():
             if key not in self._reported:
-                await self._policies.report(self.ref.namespace, f"{self.ref.name}/{key}", report)
+                await self._policies.report(self.ref.namespace, holder(self.ref, key), report)
                 self._reported.add(key)
         return bool(state.reports)
 

@@ -272,8 +272,8 @@ def test_a_backfill_starts_every_time_of_it_at_once() -> None:
     drive.now = T0 + timedelta(days=1)
     asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
     assert drive.advance(asked)["b"].ok
-    assert [run.start.nominal.hour for run in drive.made.values()] == [21, 22, 23, 0]
-    assert all("-b" in made for made in drive.made)
+    assert [run.start.nominal.hour for run in drive.made] == [21, 22, 23, 0]
+    assert all("-b" in name for name in drive.names())
     assert drive.state.last_scheduled is None
     drive.advance(asked)
     assert len(drive.made) == 4
@@ -391,6 +391,92 @@ def test_a_time_that_starts_drops_a_retry_that_waits() -> None:
     assert drive.state.retry is None  # not the newest
     drive.close(name(2), Outcome.FAILED)
     assert drive.state.retry is not None
+
+
+HOURLY = ["0 * * * *"]
+H = timedelta(hours=1)
+AGAIN = RetryPolicy(initial_interval=M, maximum_attempts=5)
+
+
+def failed(policy: RetryPolicy = AGAIN, **spec: Any) -> Drive:
+    """An hourly schedule whose first run has failed and waits to be started again."""
+    drive = Drive(rules(policy, **{"cron": HOURLY, **spec}))
+    drive.until(T0 + H)
+    drive.now += 5 * S
+    drive.close(drive.names()[0], Outcome.FAILED)
+    assert drive.state.retry is not None
+    return drive
+
+
+@pytest.mark.parametrize("spec", [{}, {"remainingActions": 1}])
+def test_a_pause_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
+    drive = failed(**spec)
+    drive.advance(inp.PauseRequested(request_id="p"))
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.made) == 1
+    assert drive.state.retry is None
+
+
+def test_a_pause_that_ends_in_the_same_pass_drops_a_retry_that_waits() -> None:
+    drive = failed()
+    drive.advance(inp.PauseRequested(request_id="p"), inp.UnpauseRequested(request_id="u"))
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.made) == 1
+
+
+@pytest.mark.parametrize("spec", [{"cron": HOURLY}, {"cron": ["5 * * * *"]}])
+def test_an_edit_that_pauses_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
+    drive = failed()
+    drive.edit(AGAIN, **spec, paused=True)
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.made) == 1
+    assert drive.state.retry is None
+
+
+def test_the_last_action_is_retried_although_none_is_left() -> None:
+    drive = failed(remainingActions=1)
+    drive.until(T0 + 3 * H)
+    assert drive.names()[1:] == [f"{drive.names()[0]}-r2"]
+
+
+def test_with_allow_all_a_retry_starts_beside_others() -> None:
+    drive = Drive(rules(AGAIN, cron=HOURLY, overlapPolicy="AllowAll"))
+    drive.until(T0 + 2 * H)
+    drive.close(drive.names()[1], Outcome.FAILED)
+    drive.until(T0 + 2 * H + 30 * M)
+    assert len(drive.open) == 2
+    assert drive.made[-1].started == T0 + 2 * H + M
+
+
+def test_a_retry_that_is_late_leaves_its_place_to_the_next_time() -> None:
+    drive = Drive(rules(AGAIN, cron=HOURLY))
+    drive.until(T0 + H)
+    drive.now = T0 + 2 * H - 2 * M
+    drive.close(drive.names()[0], Outcome.FAILED)
+    drive.now = T0 + 2 * H + 10 * S  # the operator was away in between
+    drive.advance()
+    assert [run.start.nominal for run in drive.made] == [T0 + H, T0 + 2 * H]
+    assert drive.state.counts.overlap_skipped == 0
+
+
+def test_a_time_that_is_skipped_ends_a_retry_that_waits() -> None:
+    drive = failed()
+    drive.advance(inp.Triggered(request_id="t"))
+    (triggered,) = drive.open
+    drive.until(T0 + 2 * H + 10 * M)
+    assert drive.state.counts.overlap_skipped == 1
+    drive.close(triggered)
+    drive.until(T0 + 2 * H + 20 * M)
+    assert len(drive.made) == 2
+
+
+def test_a_retry_waits_while_a_thousand_runs_are_open() -> None:
+    drive = failed(overlapPolicy="AllowAll")
+    drive.advance(inp.BackfillRequested(request_id="b", start=T0 - 1_200 * H, end=T0))
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.open) == 1_000
+    drive.close(min(drive.open))
+    assert len(drive.open) == 1_000
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_no_time_is_lost_or_counted_twice(chance: Random, policy: OverlapPolicy,
         if each.actual > drive.now:
             break
         due += 1
-    by_time = [run for run in drive.made.values() if run.start.by_time]
+    by_time = [run for run in drive.made if run.start.by_time]
     asked = len(drive.made) - len(by_time)
     waiting = sum(start.by_time for start in state.buffer)
     counts = state.counts
@@ -101,7 +101,7 @@ def test_overlap_policies_keep_their_word(chance: Random, policy: OverlapPolicy)
             assert sum(start.by_time for start in state.buffer) <= 1
         if state.paused is not None:
             assert not any(start.by_time for start in state.buffer)
-    nominal = [run.start.nominal for run in drive.made.values() if run.start.by_time]
+    nominal = [run.start.nominal for run in drive.made if run.start.by_time]
     assert len(set(nominal)) == len(nominal)
 
 
@@ -121,7 +121,7 @@ def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random) -> None:
     while drive.now < real + 40 * M:
         drive.now += 50 * S
         drive.advance()
-    started = sorted((run.start.nominal - T0) // M for run in drive.made.values())
+    started = sorted((run.start.nominal - T0) // M for run in drive.made)
     assert len(set(started)) == len(started)
     assert set(range((real - T0) // M + 1, (real + 40 * M - T0) // M)) <= set(started)
 

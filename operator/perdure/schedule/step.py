@@ -146,7 +146,7 @@ def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:
     """
     wakes = []
     if state.retry is not None:
-        wakes.append(max(state.retry.due, now) if not state.running else None)
+        wakes.append(max(state.retry.due, now) if _has_room_for_retry(rules, state) else None)
     if rules.times is not None and not state.blocked:
         due = next(rules.times.dues(state.cursor, rules.seed), None)
         wakes.append(due.actual if due else None)
@@ -220,9 +220,12 @@ class _Pass:
         """What is paused, or out of actions, drops what waits by time."""
         blocked = self._blocked
         if blocked and not self._state.blocked:
-            self._set(buffer=tuple(start for start in self._state.buffer if not start.by_time), retry=None)
+            self._drop_what_waits()
         if blocked != self._state.blocked:
             self._set(blocked=blocked)
+
+    def _drop_what_waits(self) -> None:
+        self._set(buffer=tuple(start for start in self._state.buffer if not start.by_time), retry=None)
 
     # What has happened
 
@@ -255,6 +258,7 @@ class _Pass:
             case inp.PauseRequested(request_id=request_id, reason=reason):
                 if self._state.paused is None:
                     self._set(paused=Paused(by=PausedBy.OPERATION, reason=reason, time=self._now))
+                    self._drop_what_waits()
                     self._note(EventReason.PAUSED, f"Paused by an Operation{': ' if reason else ''}{reason}")
                 self._answer(request_id, Answer(ok=True, message="nothing is started by time until it is unpaused"))
             case inp.UnpauseRequested(request_id=request_id, reason=reason):
@@ -381,6 +385,8 @@ class _Pass:
                 break
             looked_at += 1
             cursor = due.nominal
+            if self._state.retry is not None and due.nominal > self._state.retry.start.nominal:
+                self._set(retry=None)  # its next time has come, whatever becomes of that
             if any(stretch.after < due.nominal <= stretch.until for stretch in self._state.handled):
                 continue
             if self._now - due.actual > self._spec.catchup_window:
@@ -426,11 +432,11 @@ class _Pass:
         self._set(backfills=tuple(kept))
 
     def begin_retry(self) -> None:
-        """Start a failed run again when its wait is over and nothing else runs."""
+        """Start a failed run again when its wait is over and nothing else runs; a pause drops it."""
+        if self._blocked_for_retry:
+            self._set(retry=None)
         retry = self._state.retry
-        if retry is None or retry.due > self._now:
-            return
-        if self._state.running and self._spec.overlap_policy is not OverlapPolicy.ALLOW_ALL:
+        if retry is None or retry.due > self._now or not _has_room_for_retry(self._rules, self._state):
             return
         self._set(retry=None)
         run = Running(
@@ -588,6 +594,13 @@ _POLICIES: dict[OverlapPolicy, Callable[[_Pass, Start, list[Start]], None]] = {
     OverlapPolicy.TERMINATE_OTHER: _Pass._terminate_other,  # noqa: SLF001
 }
 """What happens to a start while a run is open; with AllowAll, it starts."""
+
+
+def _has_room_for_retry(rules: Rules, state: State) -> bool:
+    """Whether a failed run may be started again beside those that are open."""
+    if rules.spec.overlap_policy is OverlapPolicy.ALLOW_ALL:
+        return len(state.running) < MAX_BUFFER
+    return not state.running
 
 
 def _anonymous(state: State) -> State:

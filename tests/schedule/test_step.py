@@ -539,6 +539,59 @@ def test_a_clock_that_only_goes_back_doubles_nothing() -> None:
     assert drive.minutes() == list(range(1, 13))
 
 
+def test_a_pause_while_the_clock_was_ahead_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
+    drive.until(T0 + M)
+    drive.now = T0 + 5 * M
+    drive.advance()
+    drive.now = T0 + 6 * M
+    drive.advance(inp.PauseRequested(request_id="p"))
+    drive.advance(inp.UnpauseRequested(request_id="u"))
+    drive.close_all()
+    drive.now = T0 + M + S
+    drive.until(T0 + 8 * M)
+    assert drive.minutes() == list(range(1, 9))
+
+
+def test_an_edit_while_the_clock_was_ahead_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
+    drive.until(T0 + M)
+    drive.now = T0 + 5 * M
+    drive.advance()
+    drive.edit(cron=["* * * * *", "30 1 * * *"], overlapPolicy="AllowAll", catchupWindow="1h")
+    drive.advance()
+    drive.close_all()
+    drive.now = T0 + M + S
+    drive.until(T0 + 8 * M)
+    assert drive.minutes() == list(range(1, 9))
+
+
+def test_a_clock_that_was_ahead_twice_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="10m"))
+    drive.until(T0 + M)
+    for ahead in (5, 300):
+        drive.now = T0 + ahead * M
+        drive.advance()
+    drive.close_all()
+    drive.now = T0 + M + S
+    drive.until(T0 + 12 * M)
+    assert sorted(drive.minutes()) == [*range(1, 13), *range(290, 301)]
+
+
+def test_a_clock_that_comes_back_before_a_start_is_due_with_jitter_does_not_lose_it() -> None:
+    drive = Drive(rules(cron=HOURLY, jitter="50m"))
+    drive.advance()
+    assert drive.rules.times is not None
+    due = next(drive.rules.times.dues(T0, drive.rules.seed))
+    assert due.actual > due.nominal + 2 * M
+    drive.now = T0 + 5 * H - M
+    drive.advance()
+    drive.now = due.nominal + M
+    drive.advance()
+    drive.until(due.actual)
+    assert [run.start.nominal for run in drive.made] == [due.nominal]
+
+
 def test_what_cannot_be_followed_blocks_times_only() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.until(T0 + 10 * M)

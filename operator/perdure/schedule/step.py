@@ -29,6 +29,7 @@ from perdure.api.schedule import MAX_BUFFER, OverlapPolicy, PausedBy, ScheduleSp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import RetryPolicy, decide_run_retry
 from perdure.schedule import inputs as inp
+from perdure.schedule.handled import is_handled, joined
 from perdure.schedule.inputs import Answer, Outcome
 from perdure.schedule.state import (
     Answered,
@@ -200,21 +201,35 @@ class _Pass:
             self._set(remaining_given=self._spec.remaining_actions, remaining=self._spec.remaining_actions)
         if state.times != times:
             self._forget_times_until_now()
-            self._set(times=times, handled=())
+            self._set(times=times, handled=())  # of other times
         elif state.blocked and not self._blocked:
             self._forget_times_until_now()
         if self._now < self._state.cursor:
             self._clock_went_back()
 
     def _forget_times_until_now(self) -> None:
-        self._set(cursor=self._now, handled_after=self._now, blocked=self._blocked)
+        self._go_on_from(self._now)
+        self._set(blocked=self._blocked)
 
     def _clock_went_back(self) -> None:
-        state = self._state
-        if state.handled_after > self._now:
+        if self._state.handled_after > self._now:
             # Some of the times to come were counted as missed while the clock was ahead: they are due after all.
-            ahead = Handled(after=state.handled_after, until=state.cursor)
-            self._set(cursor=self._now, handled_after=self._now, handled=(*state.handled, ahead))
+            self._go_on_from(self._before_what_is_due())
+
+    def _go_on_from(self, cursor: datetime) -> None:
+        """Look at the times after `cursor` next; what was dealt with is remembered."""
+        state = self._state
+        known = Handled(after=state.handled_after, until=state.cursor)
+        self._set(cursor=cursor, handled_after=cursor, handled=joined((*state.handled, known)))
+
+    def _before_what_is_due(self) -> datetime:
+        """Now; with jitter, what lies before the time that has passed and is due only after now."""
+        times, now = self._rules.times, self._now
+        if times is None or not self._spec.jitter:
+            return now
+        nominal = times.latest(now, self._spec.jitter)
+        due = next(times.dues(nominal - timedelta(seconds=1), self._rules.seed), None) if nominal else None
+        return due.nominal - timedelta(seconds=1) if due and due.nominal <= now < due.actual else now
 
     def notice_blocked(self) -> None:
         """What is paused, or out of actions, drops what waits by time."""
@@ -376,7 +391,8 @@ class _Pass:
         looked_at = missed = 0
         first_missed = last_missed = None
         due_now: list[Start] = []
-        cursor, handled_after = self._state.cursor, self._state.handled_after
+        cursor, handled_after, handled = self._state.cursor, self._state.handled_after, self._state.handled
+        started = self._started()
         for due in self._rules.times.dues(cursor, self._rules.seed):
             if due.actual > self._now:
                 break
@@ -384,20 +400,20 @@ class _Pass:
                 self._more = True
                 break
             looked_at += 1
-            cursor = due.nominal
+            before, cursor = cursor, due.nominal
             if self._state.retry is not None and due.nominal > self._state.retry.start.nominal:
                 self._set(retry=None)  # its next time has come, whatever becomes of that
-            if any(stretch.after < due.nominal <= stretch.until for stretch in self._state.handled):
+            if due.nominal in started or is_handled(handled, due.nominal):
                 continue
             if self._now - due.actual > self._spec.catchup_window:
                 missed += 1
                 first_missed, last_missed = first_missed or due.nominal, due.nominal
+                handled = joined((*handled, Handled(after=handled_after, until=before)))
                 handled_after = due.nominal
             else:
                 due_now.append(Start(nominal=due.nominal, actual=due.actual))
         if not looked_at:
             return
-        handled = tuple(stretch for stretch in self._state.handled if stretch.until > cursor)
         buffer = (*self._state.buffer, *due_now)
         self._set(cursor=cursor, handled_after=handled_after, handled=handled, buffer=buffer)
         if missed:
@@ -406,6 +422,16 @@ class _Pass:
             self._count("missed_catchup_window", missed)
             text = f"{missed} times from {_text(first_missed)} to {_text(last_missed)} are older than catchupWindow"
             self._note(EventReason.CATCHUP_WINDOW_MISSED, text, warning=True)
+
+    def _started(self) -> set[datetime]:
+        """The times of the runs that are open, or among the last: after an edit, the spec may name them once more."""
+        found = {run.start.nominal for run in self._state.running if run.start.by_time}
+        for each in self._state.recent:
+            if each.nominal is not None:
+                name = Start(nominal=each.nominal, actual=each.nominal).run_name(self._rules.name)
+                if each.name == name or each.name.startswith(f"{name}-r"):
+                    found.add(each.nominal)
+        return found
 
     def take_backfills(self) -> None:
         """Put into the buffer what backfills ask for, as far as there is room: they take half of it."""

@@ -148,6 +148,25 @@ class Times:
         for at in self._search((after - _EPOCH) // _SECOND + 1):
             yield _EPOCH + timedelta(seconds=at)
 
+    def latest(self, until: datetime, within: timedelta) -> datetime | None:
+        """The newest time up to an instant, and not older than `within`; None where there is none.
+
+        Raises:
+            InvalidTimesError: Too much is excluded for the search to end.
+        """
+        high = (until - _EPOCH) // _SECOND
+        found = next(self._search((until - within - _EPOCH) // _SECOND), _NEVER)
+        if found > high:
+            return None
+        while found < high:
+            middle = (found + high + 1) // 2
+            later = next(self._search(middle), _NEVER)
+            if later <= high:
+                found = later
+            else:
+                high = middle - 1
+        return _EPOCH + timedelta(seconds=found)
+
     def dues(self, after: datetime, seed: str) -> Iterator[Due]:
         """The same with jitter: each is moved by a hash of `seed` and the time, so that it is the same each time it is asked for.
 

@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
-from perdure.schedule.step import next_wake
+from perdure.schedule.step import next_wake, not_taken
 from schedule.drive import T0, Drive, M, S, rules
 
 NAME = "nightly-20260101t00{:02}00z"
@@ -310,6 +310,37 @@ def test_a_backfill_never_goes_beyond_now() -> None:
     drive.now = T0 + timedelta(hours=2)
     drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))
     assert len(drive.made) == 3
+
+
+def test_a_backfill_from_the_beginning_of_time_is_refused() -> None:
+    drive = Drive(rules())
+    asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)
+    answer = drive.advance(asked)["b"]
+    assert (answer.ok, answer.reason) == (False, "InvalidSpec")
+    assert "1970" in answer.message
+    assert drive.state.backfills == ()
+
+
+def test_a_request_that_cannot_be_taken_is_found_among_others() -> None:
+    drive = Drive(rules())
+    drive.advance()
+    unfit = inp.BackfillRequested(request_id="b", start=datetime(2026, 1, 1), end=T0)  # noqa: DTZ001 (it knows no zone)
+    fit = inp.Triggered(request_id="t")
+    assert list(not_taken(drive.rules, drive.state, [fit, unfit], drive.now)) == ["b"]
+
+
+def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.until(T0 + 10 * M)
+    drive.advance(
+        inp.BackfillRequested(request_id="b", start=T0 - 600 * H, end=T0, overlap_policy=OverlapPolicy.BUFFER_ALL)
+    )
+    good, drive.rules = drive.rules, replace(drive.rules, times=None)
+    drive.advance()
+    drive.rules = good
+    while drive.open:
+        drive.close_all()
+    assert len(drive.made) == 601
 
 
 def test_the_last_completion_result_goes_by_when_runs_completed() -> None:

@@ -29,6 +29,7 @@ from perdure.api.schedule import MAX_BUFFER, OverlapPolicy, PausedBy, ScheduleSp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import RetryPolicy, decide_run_retry
 from perdure.schedule import inputs as inp
+from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.handled import is_handled, joined
 from perdure.schedule.inputs import Answer, Outcome
 from perdure.schedule.state import (
@@ -42,7 +43,7 @@ from perdure.schedule.state import (
     Start,
     State,
 )
-from perdure.schedule.times import Times
+from perdure.schedule.times import EARLIEST, Times
 
 AT_ONCE = 1_000
 """Times that one pass deals with; more are left to the next."""
@@ -137,6 +138,21 @@ def step(rules: Rules, state: State | None, happened: Sequence[inp.ScheduleInput
     work.release()
     work.notice_blocked()
     return work.transition(state)
+
+
+def not_taken(
+    rules: Rules, state: State | None, requests: Sequence[inp.Request], now: datetime
+) -> dict[str, Exception]:
+    """Find the requests that a pass cannot take, each tried alone: by their ids, what is wrong."""
+    found: dict[str, Exception] = {}
+    for request in requests:
+        try:
+            step(rules, state, [request], now)
+        except InvalidTimesError:
+            continue  # that is the spec's fault
+        except Exception as error:  # noqa: BLE001 (whatever it is: the request must not stop the schedule)
+            found[request.request_id] = error
+    return found
 
 
 def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:
@@ -295,6 +311,10 @@ class _Pass:
             message = "the times of the schedule cannot be followed; its condition Ready says why"
             self._answer(asked.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
             return
+        if asked.start < EARLIEST:
+            message = f"`startTime` {_text(asked.start)} is before {_text(EARLIEST)}: there are no times so early"
+            self._answer(asked.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
+            return
         after, end = asked.start - timedelta(microseconds=1), min(asked.end, self._now)
         filling = Backfilling(request=asked.request_id, after=after, end=end, policy=asked.overlap_policy)
         self._set(backfills=(*self._state.backfills, filling))
@@ -434,28 +454,39 @@ class _Pass:
         return found
 
     def take_backfills(self) -> None:
-        """Put into the buffer what backfills ask for, as far as there is room: they take half of it."""
+        """Put into the buffer what backfills ask for, as far as there is room: they take half of it.
+
+        While the times cannot be followed, backfills wait.
+        """
+        if self._rules.times is None:
+            return
         kept = []
         for filling in self._state.backfills:
-            room = min(MAX_BUFFER // 2 - len(self._state.buffer), AT_ONCE)
-            left: Backfilling | None = filling
             starts: list[Start] = []
-            times = self._rules.times.nominal(filling.after) if self._rules.times else iter(())
-            for nominal in times:
-                if nominal > filling.end:
-                    left = None
-                    break
-                if len(starts) >= room:
-                    break
-                starts.append(Start(nominal=nominal, actual=self._now, policy=filling.policy, request=filling.request))
-                left = replace(filling, after=nominal)
-            else:
-                left = None
+            try:
+                left = self._fill(self._rules.times, filling, starts)
+            except InvalidTimesError as error:
+                left = None  # what is asked for can be asked for again; the times to come may be found all the same
+                text = f"The backfill of the times after {_text(filling.after)} ends here: {error.message}"
+                self._note(EventReason.BUFFER_DROPPED, text, warning=True)
             self._set(buffer=(*self._state.buffer, *starts))
             if left is not None:
                 kept.append(left)
                 self._more = self._more or bool(starts)
         self._set(backfills=tuple(kept))
+
+    def _fill(self, times: Times, filling: Backfilling, starts: list[Start]) -> Backfilling | None:
+        """Add what a backfill asks for to `starts`; what is left of it."""
+        room = min(MAX_BUFFER // 2 - len(self._state.buffer), AT_ONCE)
+        left = filling
+        for nominal in times.nominal(filling.after):
+            if nominal > filling.end:
+                return None
+            if len(starts) >= room:
+                return left
+            starts.append(Start(nominal=nominal, actual=self._now, policy=filling.policy, request=filling.request))
+            left = replace(filling, after=nominal)
+        return None
 
     def begin_retry(self) -> None:
         """Start a failed run again when its wait is over and nothing else runs; a pause drops it."""

@@ -34,8 +34,11 @@ FURTHEST = timedelta(days=40 * 366)
 MOST_EXCLUDED = 10_000
 """Times, or blocks of times, that a search passes over because they are excluded."""
 
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+"""There are no times before: intervals are counted from here."""
+
 _SECOND = timedelta(seconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = EARLIEST
 _LAST = datetime(9990, 1, 1, tzinfo=UTC)
 _SUMMARY = 256
 
@@ -208,6 +211,7 @@ class Times:
         return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
     def _search(self, at: int) -> Iterator[int]:
+        at = max(at, 0)
         if self._first is not None:
             at = max(at, self._first)
         upcoming = [at - 1] * len(self._rules)

@@ -71,9 +71,11 @@ class Definitions:
             NotReadyError: the Workflow is missing or invalid; it may be mended.
             InvalidWorkflowError: the run itself asks for what cannot be; a run's spec does not change, so it has failed.
         """
-        check_options(spec)
         if spec.inline is not None:
-            return Definition(await self.compile(spec.inline.dump()), name, None)
+            try:
+                return Definition(await self.compile(spec.inline.dump()), name, None)
+            except InvalidWorkflowError as error:
+                raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
         assert spec.workflow is not None
         workflow = spec.workflow.name
         assert workflow is not None

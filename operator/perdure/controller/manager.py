@@ -292,6 +292,12 @@ class Manager:
         self._queue.wake(("schedule", schedule.uid))
         return await answer
 
+    def withdraw_from_schedule(self, namespace: str, name: str, request_id: str) -> None:
+        """Take a request to a Schedule back; what is recorded stays done."""
+        for schedule in self._schedules.values():
+            if (schedule.namespace, schedule.name) == (namespace, name):
+                schedule.withdraw(request_id)
+
     async def _schedule(self, namespace: str, name: str) -> Schedule | None:
         """A Schedule by its name, also one that no watch has shown yet."""
 

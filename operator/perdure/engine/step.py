@@ -331,7 +331,7 @@ class _Pass:
             case inp.RequestForgotten():
                 self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
             case inp.ChoreDone():
-                self.chore_done(item.chore)
+                self.chore_done(item.chore, item.refused)
             case inp.DecideAgain():
                 self.news = True
             case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():
@@ -362,7 +362,7 @@ class _Pass:
             case _:
                 self.take_attempt(item)
 
-    def chore_done(self, chore: str) -> None:
+    def chore_done(self, chore: str, refused: str = "") -> None:
         """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
         kind, _, key = chore.partition("/")
         before = self.state
@@ -374,7 +374,7 @@ class _Pass:
             case "external" if before.closed:
                 self.change(externals=_without(before.externals, key))
             case "successor" if before.closed:
-                self.change(start_successor=False)
+                self.change(start_successor=False, successor_refused=refused)
             case "report":
                 self.change(reports=_without(before.reports, key))
                 self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later

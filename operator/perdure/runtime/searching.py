@@ -5,14 +5,19 @@ from typing import Any
 
 from perdure.api.labels import SEARCH_PREFIX
 from perdure.api.names import label_value
-from perdure.api.searching import written
+from perdure.api.searching import text_of, unfit
 
 
 def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels where the value fits into one, annotations where not; of what is no text, its JSON."""
+    """Labels where the value fits into one, annotations where not; of what is no text, its JSON.
+
+    What a run cannot carry is left out: one that is refused for it is to be found by the others.
+    """
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    wrong = unfit(attributes)
     for name, value in attributes.items():
-        text = written(value)
-        (labels if label_value(text) == text else annotations)[f"{SEARCH_PREFIX}{name}"] = text
+        text = text_of(value)
+        if name not in wrong and text is not None:
+            (labels if label_value(text) == text else annotations)[f"{SEARCH_PREFIX}{name}"] = text
     return labels, annotations

@@ -107,6 +107,7 @@ async def test_the_status_tells_the_waits_and_that_it_can_be_used(store: Store) 
         await policies.reconcile("shop", "shared")
         status = store.objects["retrypolicies/shared"]["status"]
         assert status["preview"] == ["1s", "2s", "4s", "8s", "16s", "32s", "1m4s", "1m40s"]
+        assert status["waits"] == "1s 2s 4s"
         assert status["observedGeneration"] == 1
         (ready,) = status["conditions"]
         assert (ready["type"], ready["status"], ready["message"]) == ("Ready", "True", "retries 3 times")

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.searching import text_of
 from perdure.api.workflow import WorkflowSpec
 from perdure.language.cel import CompileError, failing_parts
 from perdure.language.checks import flow as flows
@@ -113,7 +114,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
     findings.sort(key=lambda finding: _ORDER[finding.severity])
     return Checked(
         program,
-        tuple(replace(finding, path=_moved(finding.path, path)) for finding in findings),
+        tuple(finding.moved(path) for finding in findings),
         tuple(broken),
         tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
         tuple((_moved(where, path), name) for where, name in _policies(spec)),
@@ -200,7 +201,7 @@ class _Checks:
         for where, call in calls_of(step):
             self.block_input(f"{path}.{where}", call.block, call.input, looped)
         if step.child_workflow:
-            given = step.child_workflow.search_attributes
+            given = _literals(step.child_workflow.search_attributes)
             self.findings += search_attributes(f"{path}.childWorkflow.searchAttributes", given)
         if step.child_workflow and step.child_workflow.workflow.name:
             self.children.append(
@@ -310,6 +311,11 @@ class _Checks:
                         f"`{spelled(path[:2])}.status == 'Succeeded'` before, or give this step the same `when`",
                     )
                     break
+
+
+def _literals(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as far as they are known: what expressions give is not."""
+    return {name: None if "${" in (text_of(value) or "") else value for name, value in given.items()}
 
 
 def _field(key: str, compiled: CompiledStep) -> str:

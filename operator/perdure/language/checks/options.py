@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perdure.api.searching import mistakes_in
+from perdure.api.searching import unfit
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.language.program import Finding
 
@@ -15,5 +15,5 @@ def options(spec: WorkflowRunSpec, path: str = "spec") -> Iterator[Finding]:
 
 def search_attributes(path: str, given: Mapping[str, Any]) -> Iterator[Finding]:
     """What is wrong with search attributes; `path` is where they stand."""
-    for name, message in mistakes_in(given):
-        yield Finding(f"{path}.{name}" if name is not None else path, message)
+    for name, message in unfit(given).items():
+        yield Finding(f"{path}.{name}", message)

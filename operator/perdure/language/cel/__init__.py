@@ -10,7 +10,7 @@ it is written as text, is said in `values` and `formats`.
 """
 
 from perdure.language.cel.compile import Program, compile_source
-from perdure.language.cel.constants import Failing, failing_parts
+from perdure.language.cel.constants import CHECKED_WORK, Failing, failing_parts
 from perdure.language.cel.environment import parse, type_of
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.formats import format_duration, format_timestamp, parse_duration
@@ -19,6 +19,7 @@ from perdure.language.cel.patterns import pattern_weight
 from perdure.language.cel.values import article, kind
 
 __all__ = [
+    "CHECKED_WORK",
     "MAX_DEPTH",
     "CompileError",
     "EvaluationError",

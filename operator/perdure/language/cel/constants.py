@@ -12,6 +12,8 @@ from perdure.language.cel.limits import Meter
 from perdure.language.cel.references import RESERVED, Reader, parts_of
 from perdure.language.cel.tree import Call, Constant, Loop, Node
 
+CHECKED_WORK: Final = 2_000
+"""Units of work that are done to find out whether a part has a value: a definition may have thousands of parts."""
 _CACHED: Final = 1_024
 _ABSORBING: Final = frozenset({"_||_", "_&&_", "@not_strictly_false"})
 _ONE_OR_THE_OTHER: Final = "_?_:_"
@@ -90,17 +92,17 @@ def _probe(node: Node) -> Node | None:
 
 
 def _failure(node: Node) -> str | None:
-    """Why a node that reads nothing has no value; None where it has one."""
+    """Why a node that reads nothing has no value; None where it has one, or where that is too much work to find out."""
+    meter = Meter(CHECKED_WORK)
     try:
         builder = Builder()
         run = builder.build(node)
-        meter = Meter()
         frame: Frame = [MISSING] * builder.slots
         frame[0] = meter
         meter.charge(builder.cost)
         run(frame)
     except (EvaluationError, LimitError, CompileError) as error:
-        return str(error)
+        return None if meter.left < 0 else str(error)
     except (ArithmeticError, TypeError, ValueError) as error:
         return f"it cannot be computed: {error}"
     return None

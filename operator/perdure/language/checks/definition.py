@@ -9,7 +9,7 @@ from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.searching import text_of
 from perdure.api.workflow import WorkflowSpec
-from perdure.language.cel import CompileError, failing_parts
+from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
 from perdure.language.checks.options import search_attributes
 from perdure.language.checks.pods import of_activity
@@ -250,19 +250,21 @@ class _Checks:
                 )
 
         if template.places and not fails and not template.references.roots:
+            meter = Meter(CHECKED_WORK)
             try:
-                template.evaluate({})
+                template.evaluate({}, meter)
             except ExpressionError as error:  # its parts have values, and yet it has none that could be passed on
-                self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
+                if meter.left >= 0:
+                    self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
 
     def constant(self, path: str, key: str, template: Template) -> None:
         """A part of a step that reads nothing, and so is always the same."""
         if template.references.roots:
             return
         try:
-            value = template.evaluate({})
+            value = template.evaluate({}, Meter(CHECKED_WORK))
         except ExpressionError:
-            return  # told already
+            return  # told already, or too much work
         message = _misfit(key, value)
         if message is not None:
             self.found(path, message, Severity.ERROR)

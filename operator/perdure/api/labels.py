@@ -27,7 +27,14 @@ CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 """Annotation on runs that continue or retry another, written by the operator: what they take over from it, JSON."""
 
 START_ANNOTATION: Final = "perdure.dev/start"
-"""Annotation on runs that a Temporal client or workflow has started: what it said beside the spec, JSON."""
+"""Annotation on runs that a Temporal client or workflow has started, and on Schedules that a Temporal client has made: what it
+said of the run beside the spec, JSON."""
+
+SCHEDULE_ID_ANNOTATION: Final = "perdure.dev/schedule-id"
+"""Annotation on Schedules that a Temporal client has made with an id that is no name of an object: that id."""
+
+CLIENT_ANNOTATION: Final = "perdure.dev/client"
+"""Annotation on Schedules that a Temporal client has made: what it said of them beside the spec, such as a memo; JSON."""
 
 SCHEDULE_LABEL: Final = "perdure.dev/schedule"
 """Label on runs that a Schedule has started: its name (cut with a hash where it exceeds 63 characters)."""

@@ -116,6 +116,10 @@ class Manager:
         self._missed["schedules"] = 0
         self._take_schedule(obj, deleted=deleted)
 
+    def see_schedule(self, obj: api.Object) -> None:
+        """Take a Schedule that was read or written as one that a watch tells of."""
+        self._take_schedule(obj)
+
     def _take_schedule(self, obj: api.Object, *, deleted: bool = False) -> None:
         uid = obj["metadata"]["uid"]
         self._seen(obj, deleted=deleted)

@@ -58,6 +58,7 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
 from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
+from perdure.schedule.runs import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
@@ -423,6 +424,7 @@ class Run:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
+        schedule = scheduled_by(self._record.object)
         first = first_event(
             self.ref,
             spec,
@@ -433,6 +435,7 @@ class Run:
             parent=parent,
             continues=continues,
             extras=extras,
+            last_failure=schedule.last_failure if schedule else None,
         )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.

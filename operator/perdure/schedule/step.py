@@ -245,8 +245,8 @@ class _Pass:
             self._answers[request.request_id] = Answer(known.ok, known.reason, known.message, known.result)
             return
         match request:
-            case inp.Triggered(request_id=request_id, overlap_policy=policy):
-                nominal = self._now.replace(microsecond=0)
+            case inp.Triggered(request_id=request_id, overlap_policy=policy, scheduled_time=time):
+                nominal = (time or self._now).replace(microsecond=0)
                 start = Start(nominal=nominal, actual=self._now, policy=policy, request=request_id, triggered=True)
                 self._set(buffer=(*self._state.buffer, start))
                 self._starts[request_id] = ""

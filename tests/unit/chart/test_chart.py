@@ -104,7 +104,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "retrypolicies/status": {"patch"},
         "operations": {"get", "list", "watch", "delete"},
         "operations/status": {"patch"},
-        "schedules": {"get", "list", "watch"},
+        "schedules": {"get", "list", "watch", "create", "update", "delete"},
         "schedules/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},

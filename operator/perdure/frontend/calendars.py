@@ -121,8 +121,9 @@ def _range(said: Range, allowed: Field) -> str:
     end, step = max(said.start, said.end), said.step or 1
     if (said.start, end, step) == (allowed.low, allowed.high, 1) and allowed is not fields.YEAR:
         return "*"
-    text = str(said.start) if end == said.start else f"{said.start}-{end}"
-    return text if step == 1 else f"{text}/{step}"
+    if step > 1:
+        return f"{said.start}-{end}/{step}"  # always with its end: without one, a step goes on to the last value
+    return str(said.start) if end == said.start else f"{said.start}-{end}"
 
 
 # Back

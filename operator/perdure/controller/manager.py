@@ -12,6 +12,7 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
+from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
@@ -224,6 +225,11 @@ class Manager:
     def client(self) -> api.Client:
         """Speaks to the API server."""
         return self._tools.client
+
+    @property
+    def definitions(self) -> Definitions:
+        """Finds and compiles definitions."""
+        return self._tools.definitions
 
     def running(self, uid: str) -> Run | None:
         """The run, if this process works on it."""

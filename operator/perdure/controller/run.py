@@ -498,7 +498,8 @@ class Run:
         if not fork.final:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
         told = await since_fork(self._client, fork, reset)
-        self._decide_by(fork.definition, spec, fork.state.start_time)
+        if fork.definition is not None:
+            self._decide_by(fork.definition, spec, fork.state.start_time)
         await self._relations.take_over(reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self.ref, fork.events)
         try:

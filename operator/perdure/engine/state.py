@@ -534,6 +534,7 @@ def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
         successor=event.successor,
         activities={key: msgspec.structs.replace(each, **anew) for key, each in state.activities.items()},
         markers={},
+        code=msgspec.structs.replace(state.code, task=None, wanted=True) if state.code is not None else None,
     )
 
 

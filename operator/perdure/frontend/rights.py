@@ -37,6 +37,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "RequestCancelWorkflowExecution": (_TELL,),
     "TerminateWorkflowExecution": (_TELL,),
     "UpdateWorkflowExecution": (_TELL,),
+    "ResetWorkflowExecution": (_TELL,),
     "PollWorkflowExecutionUpdate": (_READ,),
     "PauseActivity": (_TELL,),
     "UnpauseActivity": (_TELL,),

@@ -22,6 +22,7 @@ from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
+from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
@@ -79,6 +80,7 @@ class Frontend(Core):
             Histories(self),
             Listing(self),
             Scheduling(self),
+            Resets(self),
             System(self),
         ):
             for name in dir(service):

@@ -15,7 +15,7 @@ from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Query
 from perdure.kube import client as api
 from perdure.kube.client import older
-from perdure.runtime.chains import continuation_of, extras_of, parent_of
+from perdure.runtime.chains import extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 _SYSTEM = {
@@ -140,7 +140,7 @@ def status_named(phase: str) -> str:
 def record_of(obj: api.Object) -> Record:
     """What clients see of a run."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    entry, parent, before, extras = entry_of(obj), parent_of(obj), continuation_of(obj), extras_of(obj)
+    entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
     state = status.get("state") or {}
     code = state.get("code") or {}
     reference = spec.get("workflow") or {}
@@ -163,7 +163,7 @@ def record_of(obj: api.Object) -> Record:
         history_size=kept.get("sizeBytes", 0),
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
         root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
-        first_run_id=before.first_run_id if before else entry.uid,
+        first_run_id=entry.first_uid,
         search_attributes=code.get("searchAttributes", {}) if code else spec.get("searchAttributes") or {},
         memo=code.get("memo", {}) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),

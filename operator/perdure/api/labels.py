@@ -93,5 +93,11 @@ DEAD_LETTER_ANNOTATION: Final = "perdure.dev/dead-letter"
 REQUEST_ANNOTATION: Final = "perdure.dev/requested-by"
 """Annotation on runs that an Operation has asked for: its UID."""
 
+BATCH_LABEL: Final = "perdure.dev/batch"
+"""Label on the Operations that a batch of a Temporal client is made of: its id (with a hash where that is no label value)."""
+
+BATCH_ANNOTATION: Final = "perdure.dev/batch"
+"""Annotation on these Operations: what the client said of the whole batch, JSON."""
+
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""

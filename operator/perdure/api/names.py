@@ -144,6 +144,16 @@ def schedule_name(schedule_id: str, longest: int) -> str:
     return f"{readable or 'schedule'}{ending}"
 
 
+def batch_operation_name(job_id: str, run_id: str) -> str:
+    """Name the Operation of one run of a batch: a lock, so that a batch that is asked for again asks each run once.
+
+    Args:
+        job_id: What the client calls the batch, any text.
+        run_id: UID of the WorkflowRun.
+    """
+    return f"batch-{_digest(job_id)}-{_digest(run_id)}"
+
+
 def segment_name(run: str, uid: str, index: int) -> str:
     """Name the HistorySegment of a run: ``<run>-<hash>-<index>``.
 

@@ -18,6 +18,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from perdure.engine import changing
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
@@ -345,6 +346,8 @@ class _Pass:
                 | inp.PauseRequested()
                 | inp.UnpauseRequested()
                 | inp.ActivityAnswered()
+                | inp.ActivityReset()
+                | inp.OptionsChanged()
             ):
                 self.take_request(item)
             case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
@@ -439,6 +442,8 @@ class _Pass:
                 return self.pause(request)
             case inp.ActivityAnswered():
                 return self.activity_answered(request)
+            case inp.ActivityReset() | inp.OptionsChanged():
+                return self.activity_changed(request)
             case _:
                 raise TypeError(f"not a request: {request}")
         return _OK
@@ -457,6 +462,22 @@ class _Pass:
         if activity.paused is not pause:
             self.state = self.state.with_activity(msgspec.structs.replace(activity, paused=pause))
             self.durable = True
+        return _OK
+
+    def activity_changed(self, request: inp.ActivityReset | inp.OptionsChanged) -> Answer:
+        """Change an open activity, which the history does not tell."""
+        activity = activity_named(self.state, request.activity_id)
+        if activity is None:
+            return _no_activity(request.activity_id)
+        if isinstance(request, inp.ActivityReset):
+            changed = changing.reset(activity, request, self.now)
+        elif not activity.by_worker:
+            message = f"activity `{request.activity_id}` is done by pods: its options stand in the Workflow"
+            return Answer(ok=False, reason="NotSupported", message=message)
+        else:
+            changed = changing.with_options(activity, request.options)
+        self.state = self.state.with_activity(changed)
+        self.durable = True
         return _OK
 
     def activity_answered(self, answered: inp.ActivityAnswered) -> Answer:
@@ -580,7 +601,7 @@ class _Pass:
         decision = decide_retry(
             activity.retry_policy,
             failure,
-            attempt=activity.attempt - activity.losses,
+            attempt=activity.tries,
             now=self.now,
             expiration=activity.expiration,
             since=activity.first_scheduled_time,
@@ -631,12 +652,14 @@ class _Pass:
             else AttemptOutcome.FAILED
         )
         self.retire(activity, outcome, failure)
+        activity = msgspec.structs.replace(activity, losses=losses)
+        if activity.reset:
+            activity = changing.counted_anew(activity, activity.attempt + 1)
         self.state = self.state.with_activity(
             msgspec.structs.replace(
                 activity,
                 attempt=activity.attempt + 1,
                 scheduled_time=self.now + delay,
-                losses=losses,
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,

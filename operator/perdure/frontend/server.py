@@ -19,7 +19,9 @@ from perdure.frontend.errors import RpcError, unavailable
 from perdure.frontend.guard import Guard
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
+from perdure.frontend.service.batches import Batches
 from perdure.frontend.service.call import Call
+from perdure.frontend.service.changing import Changing
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
 from perdure.frontend.service.resets import Resets
@@ -81,6 +83,8 @@ class Frontend(Core):
             Listing(self),
             Scheduling(self),
             Resets(self),
+            Changing(self),
+            Batches(self),
             System(self),
         ):
             for name in dir(service):

@@ -102,7 +102,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "workflows": {"get", "list", "watch"},
         "retrypolicies": {"get", "list", "watch"},
         "retrypolicies/status": {"patch"},
-        "operations": {"get", "list", "watch", "delete"},
+        "operations": {"get", "list", "watch", "create", "delete"},
         "operations/status": {"patch"},
         "schedules": {"get", "list", "watch", "create", "update", "delete"},
         "schedules/status": {"patch"},

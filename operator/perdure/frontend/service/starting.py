@@ -202,7 +202,6 @@ class Starting:
         extras = msgspec.structs.replace(
             extras,
             identity=request.identity,
-            cron_schedule=request.cron_schedule,
             last_completion_result=data.to_json(request.last_completion_result.payloads)
             if isinstance(request, StartWorkflowExecutionRequest)
             else None,
@@ -242,6 +241,8 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
             raise invalid(f"Required field {what} is not set on request.")
         if len(value) > MAX_ID:
             raise invalid(f"{what} length exceeds limit.")
+    if request.cron_schedule:
+        raise invalid("cron_schedule: is not offered; make a schedule that starts the workflow")
     said = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
     reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
     if reuse == "TerminateIfRunning":

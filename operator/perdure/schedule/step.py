@@ -283,8 +283,8 @@ class _Pass:
             case inp.Triggered() | inp.BackfillRequested() if self._rules.times is None:
                 message = "nothing is started by a spec that cannot be followed; the condition Ready says what to mend"
                 self._answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
-            case inp.Triggered(request_id=request_id, overlap_policy=policy):
-                nominal = self._now.replace(microsecond=0)
+            case inp.Triggered(request_id=request_id, overlap_policy=policy, scheduled_time=time):
+                nominal = (time or self._now).replace(microsecond=0)
                 start = Start(nominal=nominal, actual=self._now, policy=policy, request=request_id, triggered=True)
                 self._set(buffer=(*self._state.buffer, start))
                 self._starts[request_id] = ""

@@ -207,3 +207,19 @@ def test_the_hash_of_jitter_never_changes() -> None:
     due = next(found.dues(utc(2026, 1, 1), "default/nightly"))
     number = int.from_bytes(hashlib.sha256(b"default/nightly/1767312000").digest()[:8], "big")
     assert due.actual == datetime(2026, 1, 2, tzinfo=UTC) + timedelta(milliseconds=number * 3_600_000 >> 64)
+
+
+@pytest.mark.parametrize("year", [1, 1969, 9999])
+def test_a_search_may_begin_at_any_instant(year: int) -> None:
+    noon = times(cron=["0 12 * * *"], timeZone="America/New_York")
+    found = next(noon.nominal(datetime(year, 1, 1, tzinfo=UTC)), None)
+    assert found == (None if year == 9999 else utc(2000, 1, 1, 17))
+
+
+def test_the_newest_time_up_to_an_instant() -> None:
+    mondays = times(cron=["0 12 * * MON"])
+    day = timedelta(days=1)
+    assert mondays.latest(utc(2026, 1, 5, 12), day) == utc(2026, 1, 5, 12)
+    assert mondays.latest(utc(2026, 1, 11, 12), 7 * day) == utc(2026, 1, 5, 12)
+    assert mondays.latest(utc(2026, 1, 11, 12), day) is None
+    assert mondays.latest(utc(2026, 1, 20), 365 * day) == utc(2026, 1, 19, 12)

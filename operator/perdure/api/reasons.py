@@ -213,6 +213,9 @@ class ConditionReason(StrEnum):
     REDRIVE_FAILED = "RedriveFailed"
     """The activity failed again for good."""
 
+    REDRIVE_DELETED = "RedriveDeleted"
+    """The run that ran the activity again was deleted before it had ended."""
+
 
 class EventReason(StrEnum):
     """Why an Event was written."""

@@ -167,8 +167,8 @@ class Circuit(StatusModel):
     """While Open: when the next attempt is let through."""
 
     trial: Annotated[str, Field(max_length=512)] | None = None
-    """While HalfOpen: the attempt that was let through and has not ended yet, as `<run>/<event>/<attempt>`, where the
-    event is the one that scheduled the activity."""
+    """While HalfOpen: the attempt that was let through and has not ended yet, as `<run>/<its UID>/<event>/<attempt>`,
+    where the event is the one that scheduled the activity."""
 
     last_failure_time: Time | None = None
     """When the last failure was counted."""

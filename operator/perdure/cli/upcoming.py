@@ -13,7 +13,7 @@ from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import Outlook, outlook_after
-from perdure.schedule.times import Due, Times
+from perdure.schedule.times import EARLIEST, Due, Times
 from perdure.simulation.cast import BadFileError
 
 Object = dict[str, Any]
@@ -86,11 +86,14 @@ def moment(text: str) -> datetime:
     """
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise CliError(
             f"`{text}` is no time: write it as in 2026-03-29T00:00:00Z, or 2026-03-29 for its midnight in UTC"
         ) from None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time < EARLIEST:
+        raise CliError(f"`{text}` is before 1970: there are no times so early")
+    return time
 
 
 def read_json(option: str, text: str) -> Any:

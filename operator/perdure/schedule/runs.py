@@ -1,5 +1,6 @@
 """The WorkflowRuns of a schedule: built, and recognised."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,13 +9,18 @@ import msgspec
 from perdure.api import labels
 from perdure.api.fields import format_time
 from perdure.api.names import label_value
-from perdure.schedule.state import Running, State
+from perdure.engine.starts import StartExtras
+from perdure.schedule.state import NAME_FORM, Running, State
 
 KubeObject = dict[str, Any]
 
 START_TIME_ATTRIBUTE = "TemporalScheduledStartTime"
 ID_ATTRIBUTE = "TemporalScheduledById"
 """Search attributes of runs that a schedule has started, as Temporal names them."""
+
+
+_NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?:-r\d+)?")
+"""What stands after the schedule's name in that of a run."""
 
 
 class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -64,14 +70,11 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
         last_failure=state.failure,
     )
     spec = dict(template["spec"])
-    attributes = {START_TIME_ATTRIBUTE: format_time(nominal), ID_ATTRIBUTE: meta["name"]}
+    attributes = {START_TIME_ATTRIBUTE: format_time(nominal), ID_ATTRIBUTE: id_of(schedule)}
     spec["searchAttributes"] = {**(spec.get("searchAttributes") or {}), **attributes}
-    first = run.start.run_name(meta["name"])
-    if spec.get("workflowId"):
-        ending = f"-{first.rpartition('-')[2]}" if run.start.request else ""
-        spec["workflowId"] = f"{spec['workflowId']}-{format_time(nominal)}{ending}"
-    elif run.attempt > 1:
-        spec["workflowId"] = first
+    workflow_id = workflow_id_of(run.name, meta["name"], spec.get("workflowId"))
+    if workflow_id != run.name:
+        spec["workflowId"] = workflow_id
     if run.attempt > 1 or run.start.request:
         # One of the same id may have run before; that somebody asks for another, or it failed, is reason enough.
         spec["workflowIdReusePolicy"] = "AllowDuplicate"
@@ -87,6 +90,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
             "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
             "annotations": {
                 **foreign["annotations"],
+                **_start_of(schedule, state),
                 labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
             },
             "ownerReferences": [
@@ -102,6 +106,50 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
         },
         "spec": spec,
     }
+
+
+def id_of(schedule: KubeObject) -> str:
+    """What Temporal's clients call a schedule: its name, where they have not called it something that is no name."""
+    meta = schedule["metadata"]
+    return str((meta.get("annotations") or {}).get(labels.SCHEDULE_ID_ANNOTATION) or meta["name"])
+
+
+def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
+    """The workflow id of a run that a schedule has started.
+
+    Args:
+        run: Name of the WorkflowRun.
+        schedule: Name of the Schedule.
+        base: The `workflowId` of its template: the nominal time is added to it. Without, runs are called by their names.
+    """
+    said = _NAMED.fullmatch(run.removeprefix(f"{schedule}-"))
+    if said is None:
+        return run
+    asked = said["asked"] or ""
+    if not base:
+        return f"{schedule}-{said['time']}{asked}"
+    time = datetime.strptime(said["time"], NAME_FORM).replace(tzinfo=UTC)
+    return f"{base}-{format_time(time)}{asked}"
+
+
+def _start_of(schedule: KubeObject, state: State) -> dict[str, str]:
+    """What code is told beside the spec: what the Temporal client has said that made the schedule, and the last result."""
+    if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
+        return {}
+    text = (schedule["metadata"].get("annotations") or {}).get(labels.START_ANNOTATION)
+    try:
+        said = msgspec.json.decode(text, type=StartExtras) if text else StartExtras()
+    except msgspec.MsgspecError:
+        said = StartExtras()
+    told = StartExtras(
+        identity=said.identity,
+        header=said.header,
+        memo=said.memo,
+        user_metadata=said.user_metadata,
+        priority=said.priority,
+        last_completion_result=state.result,
+    )
+    return {labels.START_ANNOTATION: msgspec.json.encode(told).decode()} if told != StartExtras() else {}
 
 
 def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:

@@ -35,8 +35,11 @@ FURTHEST = timedelta(days=40 * 366)
 MOST_EXCLUDED = 10_000
 """Times, or blocks of times, that a search passes over because they are excluded."""
 
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+"""There are no times before: intervals are counted from here."""
+
 _SECOND = timedelta(seconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = EARLIEST
 _LAST = datetime(9990, 1, 1, tzinfo=UTC)
 _SUMMARY = 256
 
@@ -153,6 +156,25 @@ class Times:
         for at in self._search((after - _EPOCH) // _SECOND + 1):
             yield _EPOCH + timedelta(seconds=at)
 
+    def latest(self, until: datetime, within: timedelta) -> datetime | None:
+        """The newest time up to an instant, and not older than `within`; None where there is none.
+
+        Raises:
+            InvalidTimesError: Too much is excluded for the search to end.
+        """
+        high = (until - _EPOCH) // _SECOND
+        found = next(self._search((until - within - _EPOCH) // _SECOND), _NEVER)
+        if found > high:
+            return None
+        while found < high:
+            middle = (found + high + 1) // 2
+            later = next(self._search(middle), _NEVER)
+            if later <= high:
+                found = later
+            else:
+                high = middle - 1
+        return _EPOCH + timedelta(seconds=found)
+
     def dues(self, after: datetime, seed: str) -> Iterator[Due]:
         """The same with jitter: each is moved by a hash of `seed` and the time, so that it is the same each time it is asked for.
 
@@ -186,6 +208,7 @@ class Times:
         return self.canonical().dump()
 
     def _search(self, at: int) -> Iterator[int]:
+        at = max(at, 0)
         if self._first is not None:
             at = max(at, self._first)
         upcoming = [at - 1] * len(self._rules)

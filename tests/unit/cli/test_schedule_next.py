@@ -103,3 +103,10 @@ def test_next_without_anything_says_what_it_wants() -> None:
     code, _, error = run()
     assert code == 2
     assert "--file" in error
+
+
+@pytest.mark.parametrize("after", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31"])
+def test_next_refuses_times_before_all_times(file: str, after: str) -> None:
+    code, _, told = run("-f", file, "--after", after)
+    assert code == 2
+    assert f"`{after}`" in told

@@ -44,3 +44,11 @@ def namespace(cluster: Cluster) -> Iterator[Cluster]:
         yield Cluster(cluster.kubectl, cluster.kubeconfig, name)
     finally:
         cluster("delete", "namespace", name, "--wait=false")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What benchmarks have measured is shown at the end, also where all went well."""
+    for report in terminalreporter.stats.get("passed", []):
+        if report.when == "call" and "bench" in report.keywords and report.capstdout.strip():
+            terminalreporter.section(report.nodeid, sep="-")
+            terminalreporter.write_line(report.capstdout.strip())

@@ -39,8 +39,8 @@ class Drive:
     rules: Rules
     now: datetime = T0
     status: dict[str, Any] = field(default_factory=dict)
-    made: dict[str, Running] = field(default_factory=dict)
-    """Every run that was ever made."""
+    made: list[Running] = field(default_factory=list)
+    """Every run that was ever made. History limits remove what has closed at once: its name is free again."""
     handed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """The last completion result and the last failure that a run was given."""
     open: set[str] = field(default_factory=set)
@@ -73,11 +73,11 @@ class Drive:
     def do(self, count: int | None = None) -> None:
         """Do what is committed; only so many runs before a crash."""
         for run in self.state.running:
-            if run.name not in self.made:
+            if run.name not in self.open:
                 if count == 0:
                     return
                 count = None if count is None else count - 1
-                self.made[run.name] = run
+                self.made.append(run)
                 self.handed[run.name] = (self.state.result, self.state.failure)
                 self.open.add(run.name)
             if run.name in self.open and run.terminate:
@@ -136,8 +136,8 @@ class Drive:
         self.advance(*(inp.RunClosed(name=name, outcome=Outcome.COMPLETED, time=self.now) for name in names))
 
     def names(self) -> list[str]:
-        return list(self.made)
+        return [run.name for run in self.made]
 
     def minutes(self) -> list[int]:
         """The nominal times of all runs, in minutes since the beginning."""
-        return [(run.start.nominal - T0) // M for run in self.made.values()]
+        return [(run.start.nominal - T0) // M for run in self.made]

@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
-from perdure.schedule.step import next_wake
+from perdure.schedule.step import next_wake, not_taken
 from schedule.drive import T0, Drive, M, S, rules
 
 NAME = "nightly-20260101t00{:02}00z"
@@ -271,9 +271,14 @@ def test_a_backfill_starts_every_time_of_it_at_once() -> None:
     drive = Drive(rules(cron=["0 * * * *"], paused=True))
     drive.now = T0 + timedelta(days=1)
     asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
-    assert drive.advance(asked)["b"].ok
-    assert [run.start.nominal.hour for run in drive.made.values()] == [21, 22, 23, 0]
-    assert all("-b" in made for made in drive.made)
+    answer = drive.advance(asked)["b"]
+    assert answer.ok
+    assert answer.message == (
+        "4 times from 2025-12-31T21:00:00Z to 2026-01-01T00:00:00Z are started, by AllowAll; of the runs that complete, 3 "
+        "are kept (successfulRunsHistoryLimit)"
+    )
+    assert [run.start.nominal.hour for run in drive.made] == [21, 22, 23, 0]
+    assert all("-b" in name for name in drive.names())
     assert drive.state.last_scheduled is None
     drive.advance(asked)
     assert len(drive.made) == 4
@@ -297,7 +302,8 @@ def test_a_backfill_with_a_buffer_runs_one_after_the_other() -> None:
 def test_a_large_backfill_waits_for_room() -> None:
     drive = Drive(rules(cron=["* * * * *"], paused=True))
     drive.now = T0 + timedelta(days=3)
-    drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))
+    answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))["b"]
+    assert answer.message.startswith("more than 1000 times from")
     assert len(drive.made) == 1_000
     assert drive.state.counts.buffer_dropped == 0
     while drive.open:
@@ -310,6 +316,37 @@ def test_a_backfill_never_goes_beyond_now() -> None:
     drive.now = T0 + timedelta(hours=2)
     drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))
     assert len(drive.made) == 3
+
+
+def test_a_backfill_from_the_beginning_of_time_is_refused() -> None:
+    drive = Drive(rules())
+    asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)
+    answer = drive.advance(asked)["b"]
+    assert (answer.ok, answer.reason) == (False, "InvalidSpec")
+    assert "1970" in answer.message
+    assert drive.state.backfills == ()
+
+
+def test_a_request_that_cannot_be_taken_is_found_among_others() -> None:
+    drive = Drive(rules())
+    drive.advance()
+    unfit = inp.BackfillRequested(request_id="b", start=datetime(2026, 1, 1), end=T0)  # noqa: DTZ001 (it knows no zone)
+    fit = inp.Triggered(request_id="t")
+    assert list(not_taken(drive.rules, drive.state, [fit, unfit], drive.now)) == ["b"]
+
+
+def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.until(T0 + 10 * M)
+    drive.advance(
+        inp.BackfillRequested(request_id="b", start=T0 - 600 * H, end=T0, overlap_policy=OverlapPolicy.BUFFER_ALL)
+    )
+    good, drive.rules = drive.rules, replace(drive.rules, times=None)
+    drive.advance()
+    drive.rules = good
+    while drive.open:
+        drive.close_all()
+    assert len(drive.made) == 601
 
 
 def test_the_last_completion_result_goes_by_when_runs_completed() -> None:
@@ -393,6 +430,92 @@ def test_a_time_that_starts_drops_a_retry_that_waits() -> None:
     assert drive.state.retry is not None
 
 
+HOURLY = ["0 * * * *"]
+H = timedelta(hours=1)
+AGAIN = RetryPolicy(initial_interval=M, maximum_attempts=5)
+
+
+def failed(policy: RetryPolicy = AGAIN, **spec: Any) -> Drive:
+    """An hourly schedule whose first run has failed and waits to be started again."""
+    drive = Drive(rules(policy, **{"cron": HOURLY, **spec}))
+    drive.until(T0 + H)
+    drive.now += 5 * S
+    drive.close(drive.names()[0], Outcome.FAILED)
+    assert drive.state.retry is not None
+    return drive
+
+
+@pytest.mark.parametrize("spec", [{}, {"remainingActions": 1}])
+def test_a_pause_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
+    drive = failed(**spec)
+    drive.advance(inp.PauseRequested(request_id="p"))
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.made) == 1
+    assert drive.state.retry is None
+
+
+def test_a_pause_that_ends_in_the_same_pass_drops_a_retry_that_waits() -> None:
+    drive = failed()
+    drive.advance(inp.PauseRequested(request_id="p"), inp.UnpauseRequested(request_id="u"))
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.made) == 1
+
+
+@pytest.mark.parametrize("spec", [{"cron": HOURLY}, {"cron": ["5 * * * *"]}])
+def test_an_edit_that_pauses_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
+    drive = failed()
+    drive.edit(AGAIN, **spec, paused=True)
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.made) == 1
+    assert drive.state.retry is None
+
+
+def test_the_last_action_is_retried_although_none_is_left() -> None:
+    drive = failed(remainingActions=1)
+    drive.until(T0 + 3 * H)
+    assert drive.names()[1:] == [f"{drive.names()[0]}-r2"]
+
+
+def test_with_allow_all_a_retry_starts_beside_others() -> None:
+    drive = Drive(rules(AGAIN, cron=HOURLY, overlapPolicy="AllowAll"))
+    drive.until(T0 + 2 * H)
+    drive.close(drive.names()[1], Outcome.FAILED)
+    drive.until(T0 + 2 * H + 30 * M)
+    assert len(drive.open) == 2
+    assert drive.made[-1].started == T0 + 2 * H + M
+
+
+def test_a_retry_that_is_late_leaves_its_place_to_the_next_time() -> None:
+    drive = Drive(rules(AGAIN, cron=HOURLY))
+    drive.until(T0 + H)
+    drive.now = T0 + 2 * H - 2 * M
+    drive.close(drive.names()[0], Outcome.FAILED)
+    drive.now = T0 + 2 * H + 10 * S  # the operator was away in between
+    drive.advance()
+    assert [run.start.nominal for run in drive.made] == [T0 + H, T0 + 2 * H]
+    assert drive.state.counts.overlap_skipped == 0
+
+
+def test_a_time_that_is_skipped_ends_a_retry_that_waits() -> None:
+    drive = failed()
+    drive.advance(inp.Triggered(request_id="t"))
+    (triggered,) = drive.open
+    drive.until(T0 + 2 * H + 10 * M)
+    assert drive.state.counts.overlap_skipped == 1
+    drive.close(triggered)
+    drive.until(T0 + 2 * H + 20 * M)
+    assert len(drive.made) == 2
+
+
+def test_a_retry_waits_while_a_thousand_runs_are_open() -> None:
+    drive = failed(overlapPolicy="AllowAll")
+    drive.advance(inp.BackfillRequested(request_id="b", start=T0 - 1_200 * H, end=T0))
+    drive.until(T0 + H + 30 * M)
+    assert len(drive.open) == 1_000
+    drive.close(min(drive.open))
+    assert len(drive.open) == 1_000
+
+
 @pytest.mark.parametrize(
     ("policy", "want"),
     [
@@ -453,15 +576,74 @@ def test_a_clock_that_only_goes_back_doubles_nothing() -> None:
     assert drive.minutes() == list(range(1, 13))
 
 
-def test_what_cannot_be_followed_blocks_times_only() -> None:
+def test_a_pause_while_the_clock_was_ahead_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
+    drive.until(T0 + M)
+    drive.now = T0 + 5 * M
+    drive.advance()
+    drive.now = T0 + 6 * M
+    drive.advance(inp.PauseRequested(request_id="p"))
+    drive.advance(inp.UnpauseRequested(request_id="u"))
+    drive.close_all()
+    drive.now = T0 + M + S
+    drive.until(T0 + 8 * M)
+    assert drive.minutes() == list(range(1, 9))
+
+
+def test_an_edit_while_the_clock_was_ahead_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
+    drive.until(T0 + M)
+    drive.now = T0 + 5 * M
+    drive.advance()
+    drive.edit(cron=["* * * * *", "30 1 * * *"], overlapPolicy="AllowAll", catchupWindow="1h")
+    drive.advance()
+    drive.close_all()
+    drive.now = T0 + M + S
+    drive.until(T0 + 8 * M)
+    assert drive.minutes() == list(range(1, 9))
+
+
+def test_a_clock_that_was_ahead_twice_doubles_nothing() -> None:
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="10m"))
+    drive.until(T0 + M)
+    for ahead in (5, 300):
+        drive.now = T0 + ahead * M
+        drive.advance()
+    drive.close_all()
+    drive.now = T0 + M + S
+    drive.until(T0 + 12 * M)
+    assert sorted(drive.minutes()) == [*range(1, 13), *range(290, 301)]
+
+
+def test_a_clock_that_comes_back_before_a_start_is_due_with_jitter_does_not_lose_it() -> None:
+    drive = Drive(rules(cron=HOURLY, jitter="50m"))
+    drive.advance()
+    assert drive.rules.times is not None
+    due = next(drive.rules.times.dues(T0, drive.rules.seed))
+    assert due.actual > due.nominal + 2 * M
+    drive.now = T0 + 5 * H - M
+    drive.advance()
+    drive.now = due.nominal + M
+    drive.advance()
+    drive.until(due.actual)
+    assert [run.start.nominal for run in drive.made] == [due.nominal]
+
+
+def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.until(T0 + 10 * M)
-    assert drive.advance(inp.Triggered(request_id="t"))["t"].ok
-    assert not drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + M))["b"].ok
-    drive.close(drive.names()[0])
+    for request in (
+        inp.Triggered(request_id="t"),
+        inp.BackfillRequested(request_id="b", start=T0, end=T0 + M),
+    ):
+        answer = drive.advance(request)[request.request_id]
+        assert (answer.ok, answer.reason) == (False, "InvalidSpec")
+    assert drive.advance(inp.PauseRequested(request_id="p"))["p"].ok
+    assert drive.advance(inp.UnpauseRequested(request_id="u"))["u"].ok
     drive.edit()
     drive.until(T0 + 11 * M)
-    assert drive.minutes() == [10, 11]
+    assert drive.minutes() == [11]
+    assert drive.advance(inp.Triggered(request_id="again", overlap_policy=OverlapPolicy.ALLOW_ALL))["again"].ok
 
 
 def test_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:

@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.api.schedule import OverlapPolicy
+from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
+from perdure.schedule.handled import MOST_STRETCHES, is_handled, joined
 from perdure.schedule.inputs import Outcome
+from perdure.schedule.state import Handled
 from schedule.drive import T0, Drive, M, S, rules
 
 CASES = 5_000 if os.environ.get("PERDURE_LONG") else 100
@@ -64,7 +67,7 @@ def test_no_time_is_lost_or_counted_twice(chance: Random, policy: OverlapPolicy,
         if each.actual > drive.now:
             break
         due += 1
-    by_time = [run for run in drive.made.values() if run.start.by_time]
+    by_time = [run for run in drive.made if run.start.by_time]
     asked = len(drive.made) - len(by_time)
     waiting = sum(start.by_time for start in state.buffer)
     counts = state.counts
@@ -101,29 +104,76 @@ def test_overlap_policies_keep_their_word(chance: Random, policy: OverlapPolicy)
             assert sum(start.by_time for start in state.buffer) <= 1
         if state.paused is not None:
             assert not any(start.by_time for start in state.buffer)
-    nominal = [run.start.nominal for run in drive.made.values() if run.start.by_time]
+    nominal = [run.start.nominal for run in drive.made if run.start.by_time]
     assert len(set(nominal)) == len(nominal)
 
 
-@given(st.randoms(use_true_random=False))
+@given(st.randoms(use_true_random=False), st.sampled_from(["0s", "50s"]), st.booleans())
 @settings(max_examples=CASES)
-def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random) -> None:
-    """Whatever the clock does, it ends up right; each time since the beginning that is not started was missed for good."""
-    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="3m"))
+def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random, jitter: str, pauses: bool) -> None:
+    """Whatever the clock does, it ends up right; each time from then on is started, and none twice."""
+    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="3m", jitter=jitter))
     real = T0
-    for _ in range(20):
+    for number in range(20):
         real += M * chance.random() * 2
         wrong = timedelta(minutes=chance.uniform(-30, 30)) if chance.random() < 0.3 else timedelta(0)
         drive.now = max(T0, real + wrong)
         drive.advance()
+        if chance.random() < 0.5:
+            drive.close_all()
+        if pauses and chance.random() < 0.2:
+            drive.advance(inp.PauseRequested(request_id=f"p{number}"))
+            drive.advance(inp.UnpauseRequested(request_id=f"u{number}"))
     drive.now = real
     drive.advance()
     while drive.now < real + 40 * M:
         drive.now += 50 * S
         drive.advance()
-    started = sorted((run.start.nominal - T0) // M for run in drive.made.values())
+        drive.close_all()
+    started = sorted((run.start.nominal - T0) // M for run in drive.made)
     assert len(set(started)) == len(started)
     assert set(range((real - T0) // M + 1, (real + 40 * M - T0) // M)) <= set(started)
+
+
+def test_times_are_dealt_with_in_stretches_that_do_not_overlap() -> None:
+    at = [T0 + number * M for number in range(100)]
+    assert joined(
+        [Handled(after=at[5], until=at[6]), Handled(after=at[1], until=at[3]), Handled(after=at[2], until=at[5])]
+    ) == (Handled(after=at[1], until=at[6]),)
+    assert joined([Handled(after=at[5], until=at[5])]) == ()
+    many = joined(Handled(after=at[number], until=at[number + 1]) for number in range(0, 90, 2))
+    assert len(many) == MOST_STRETCHES
+    assert many[0].after == at[0]
+    assert all(is_handled(many, at[number]) for number in range(1, 90, 2))
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)))
+@settings(max_examples=CASES)
+def test_retries_keep_to_pauses_and_to_their_own_time(chance: Random, policy: OverlapPolicy) -> None:
+    """What fails is started again: never while paused, never once its next time was due, never at the cost of that."""
+    again = RetryPolicy(initial_interval=chance.choice([5 * S, 40 * S]), maximum_attempts=4)
+    remaining = chance.choice([None, 1, 3])
+    drive = Drive(rules(again, overlapPolicy=policy.value, remainingActions=remaining))
+    drive.advance()
+    edited = T0
+    for _ in range(40):
+        before = drive.state
+        happen(drive, chance, pauses=True)
+        state = drive.state
+        begun = [run for run in state.running if run.attempt > 1 and run not in before.running]
+        assert not (begun and (drive.rules.spec.paused or before.paused is not None))
+        for run in begun:
+            assert run.start.nominal == before.last_scheduled
+            assert drive.rules.times is not None
+            if remaining is None and edited < run.start.nominal:
+                assert run.started < next(drive.rules.times.nominal(run.start.nominal))
+        if chance.random() < 0.1:
+            paused = chance.choice([True, False])
+            cron = chance.choice(["* * * * *", "*/2 * * * *"]) if paused else drive.rules.spec.cron[0]
+            edited = drive.now
+            drive.edit(again, cron=[cron], overlapPolicy=policy.value, remainingActions=remaining, paused=paused)
+    names = drive.names()
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("policy", list(OverlapPolicy))

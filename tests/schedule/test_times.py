@@ -149,12 +149,22 @@ def test_a_zone_as_data_is_like_the_zone_by_name() -> None:
         ({"timeZone": "europe/berlin"}, "UnknownTimeZone", "did you mean `Europe/Berlin`"),
         ({"timeZone": "../../etc/passwd"[-9:]}, "UnknownTimeZone", "there is no time zone"),
         ({"timeZone": "America"}, "UnknownTimeZone", "there is no time zone"),
-        ({"timeZoneData": "AAAA"}, "UnknownTimeZone", "`timeZoneData` is not TZif data"),
+        ({"timeZoneData": "AAAA"}, "UnknownTimeZone", "spec.timeZoneData: is not TZif data"),
         ({"timeZoneData": base64.b64encode(b"TZif2" + bytes(200)).decode()}, "UnknownTimeZone", "is not TZif data"),
         ({"cron": ["TZ=Asia/Tokyo 0 0 * * *"], "timeZone": "UTC"}, "InvalidSpec", "one time zone, but there are"),
-        ({"cron": ["0 25 * * *"]}, "InvalidSpec", "out of range"),
-        ({"intervals": [{"every": "1500ms"}]}, "InvalidSpec", "whole seconds"),
-        ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", "`month`: `Janx`"),
+        (
+            {"cron": ["TZ=UTC 0 0 * * *", "TZ=Mars/Base 0 0 * * *"]},
+            "InvalidSpec",
+            r"^spec.cron\[1\]: a Schedule has one",
+        ),
+        ({"cron": ["TZ=Mars/Base 0 0 * * *"]}, "UnknownTimeZone", r"^spec.cron\[0\]: there is no time zone"),
+        (
+            {"cron": ["0 2 * * *", "0 25 * * *"]},
+            "InvalidSpec",
+            r"^spec.cron\[1\]: `0 25 .*`hour` is `25`: must be hours 0 to 23",
+        ),
+        ({"intervals": [{"every": "1500ms"}]}, "InvalidSpec", r"spec.intervals\[0\]: .*whole seconds"),
+        ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", r"spec.calendars\[0\].month: `Janx`"),
     ],
 )
 def test_what_cannot_be_followed_says_why(spec: dict[str, Any], reason: str, want: str) -> None:
@@ -186,10 +196,10 @@ def test_jitter_of_a_last_time_is_bounded_by_itself() -> None:
 
 def test_the_summary_is_cut() -> None:
     found = times(calendars=[{"hour": "1"}] * 100)
-    assert len(found.summary()) == 256
-    assert times().summary() == "when triggered"
-    assert times(intervals=[{"every": "6h", "offset": "5h"}]).summary() == "every 6h + 5h"
-    assert times(calendars=[{"second": "5", "hour": "1, 2"}]).summary() == "5 0 1,2 * * * *"
+    assert len(found.canonical().summary) == 256
+    assert times().canonical().summary == "when triggered"
+    assert times(intervals=[{"every": "6h", "offset": "5h"}]).canonical().summary == "every 6h + 5h"
+    assert times(calendars=[{"second": "5", "hour": "1, 2"}]).canonical().summary == "5 0 1,2 * * * *"
 
 
 def test_the_hash_of_jitter_never_changes() -> None:
@@ -197,3 +207,19 @@ def test_the_hash_of_jitter_never_changes() -> None:
     due = next(found.dues(utc(2026, 1, 1), "default/nightly"))
     number = int.from_bytes(hashlib.sha256(b"default/nightly/1767312000").digest()[:8], "big")
     assert due.actual == datetime(2026, 1, 2, tzinfo=UTC) + timedelta(milliseconds=number * 3_600_000 >> 64)
+
+
+@pytest.mark.parametrize("year", [1, 1969, 9999])
+def test_a_search_may_begin_at_any_instant(year: int) -> None:
+    noon = times(cron=["0 12 * * *"], timeZone="America/New_York")
+    found = next(noon.nominal(datetime(year, 1, 1, tzinfo=UTC)), None)
+    assert found == (None if year == 9999 else utc(2000, 1, 1, 17))
+
+
+def test_the_newest_time_up_to_an_instant() -> None:
+    mondays = times(cron=["0 12 * * MON"])
+    day = timedelta(days=1)
+    assert mondays.latest(utc(2026, 1, 5, 12), day) == utc(2026, 1, 5, 12)
+    assert mondays.latest(utc(2026, 1, 11, 12), 7 * day) == utc(2026, 1, 5, 12)
+    assert mondays.latest(utc(2026, 1, 11, 12), day) is None
+    assert mondays.latest(utc(2026, 1, 20), 365 * day) == utc(2026, 1, 19, 12)

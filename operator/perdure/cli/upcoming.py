@@ -12,7 +12,8 @@ from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.times import Due, Times
+from perdure.schedule.outlook import Outlook, outlook_after
+from perdure.schedule.times import EARLIEST, Due, Times
 from perdure.simulation.cast import BadFileError
 
 Object = dict[str, Any]
@@ -65,6 +66,18 @@ def upcoming(schedule: Object, namespace: str, after: datetime, count: int) -> t
         raise CliError(error.message) from error
 
 
+def outlook_of(schedule: Object, after: datetime) -> Outlook:
+    """What the operator says of a Schedule: whether it has something to do after an instant.
+
+    Raises:
+        CliError: The times cannot be followed.
+    """
+    try:
+        return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
 def moment(text: str) -> datetime:
     """Read a time that a user gave.
 
@@ -73,11 +86,14 @@ def moment(text: str) -> datetime:
     """
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise CliError(
             f"`{text}` is no time: write it as in 2026-03-29T00:00:00Z, or 2026-03-29 for its midnight in UTC"
         ) from None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time < EARLIEST:
+        raise CliError(f"`{text}` is before 1970: there are no times so early")
+    return time
 
 
 def read_json(option: str, text: str) -> Any:

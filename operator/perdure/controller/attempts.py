@@ -267,7 +267,7 @@ class Attempts:
         key, policy = _key(activity), activity.retry_policy
         if not policy.circuit_breaker or activity.started_time is not None or key in self._pods:
             return True
-        who = holder(self._run.name, key.scheduled_event_id, key.attempt)
+        who = holder(self._run, f"{key.scheduled_event_id}/{key.attempt}")
         held = await self._policies.admit(self._run.namespace, policy.name, who)
         if held is None:
             self._blocked.pop(key, None)

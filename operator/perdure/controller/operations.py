@@ -111,6 +111,9 @@ class Operations:
         done = status.get("completionTime")
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._give_up(uid)
+            target = obj["spec"]["target"]
+            if target["kind"] == TargetKind.SCHEDULE and "name" in target:
+                self._runs.withdraw_from_schedule(obj["metadata"]["namespace"], target["name"], uid)
         if deleted:
             self._queue.forget(_key("expiry", obj))
             self._told.discard(uid)

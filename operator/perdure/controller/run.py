@@ -56,6 +56,7 @@ from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
+from perdure.runtime.circuits import holder
 from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
 from perdure.schedule.runs import scheduled_by
@@ -309,7 +310,7 @@ class Run:
         """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
         for key, report in state.reports.items():
             if key not in self._reported:
-                await self._policies.report(self.ref.namespace, f"{self.ref.name}/{key}", report)
+                await self._policies.report(self.ref.namespace, holder(self.ref, key), report)
                 self._reported.add(key)
         return bool(state.reports)
 
@@ -399,9 +400,9 @@ class Run:
             if self._reset is not None:
                 await self._begin_from(self._reset, spec, now)
                 return True
+            check_options(spec)
             self._decider = await self._claim(spec)
             if self._decider is None and spec.workflow is not None and spec.workflow.type is not None:
-                check_options(spec)
                 workflow_type, given = spec.workflow.type, spec.input
                 extras = extras_of(self._record.object)
                 policy = await self._find_policies(spec, frozenset())
@@ -440,12 +441,12 @@ class Run:
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.
         first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
+        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
+        refused = isinstance(self._decider, Refuser | Pointer)
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
         began_for = start_signal_of(self._record.object)
-        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
-        refused = isinstance(self._decider, Refuser | Pointer)
         transition = start(
             first,
             self._decider_now(),

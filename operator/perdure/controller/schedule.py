@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pydantic
+import structlog
 
 from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import ConditionReason, EventReason
@@ -38,7 +39,7 @@ from perdure.schedule.inputs import Answer, Outcome
 from perdure.schedule.runs import is_of, scheduled_run
 from perdure.schedule.state import Running, State, load_state
 from perdure.schedule.status import Problem, compose, not_ready
-from perdure.schedule.step import Rules, Transition, next_wake, step
+from perdure.schedule.step import Rules, Transition, next_wake, not_taken, step
 from perdure.schedule.times import Times
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
@@ -85,6 +86,7 @@ class Schedule:
         self._record = Record(client, obj, "schedules")
         self._state: State | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
+        self._log = structlog.get_logger("perdure.schedule")
         self._inbox: list[_Asked] = []
         self._news: list[inp.ScheduleInput] = []
         """What has come of the effects."""
@@ -109,6 +111,12 @@ class Schedule:
     def ask(self, request: inp.Request, then: Callable[[Answer], None]) -> None:
         """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
         self._inbox.append(_Asked(request, then))
+
+    def withdraw(self, request_id: str) -> None:
+        """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
+        for each in [each for each in self._inbox if each.request.request_id == request_id]:
+            self._inbox.remove(each)
+            each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="it was withdrawn"))
 
     # The pass
 
@@ -160,16 +168,16 @@ class Schedule:
             happened = [*news, *closed, *(each.request for each in asked)]
             transition = step(rules, self._state, happened, now)
             wake = next_wake(rules, transition.state, now)
+        except Exception:
+            if not self._refuse_unfit(rules, asked, now):
+                raise
+            return now
         before = self._state
         await self._commit(rules, transition, problem, now)
         self._state = transition.state
         del self._news[: len(news)]
         self._tell(before, transition)
-        for each in asked:
-            answer = transition.answers.get(each.request.request_id)
-            if answer is not None:
-                self._inbox.remove(each)
-                each.then(answer)
+        self._answer(asked, transition)
         await self._make_runs(transition.state, now)
         self._stop_runs(transition.state)
         await self._remove_old(rules.spec, transition.state)
@@ -212,6 +220,25 @@ class Schedule:
         await self._record.write(status)
         if problem is not None and _ready(status) != ready:
             self._warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")
+
+    def _answer(self, asked: list[_Asked], transition: Transition) -> None:
+        for each in asked:
+            answer = transition.answers.get(each.request.request_id)
+            if answer is not None and each in self._inbox:
+                self._inbox.remove(each)
+                each.then(answer)
+
+    def _refuse_unfit(self, rules: Rules, asked: list[_Asked], now: datetime) -> bool:
+        """Answer the requests that the pass cannot take, so that they do not stop the schedule; whether there were any."""
+        unfit = not_taken(rules, self._state, [each.request for each in asked], now)
+        for each in asked:
+            error = unfit.get(each.request.request_id)
+            if error is not None and each in self._inbox:
+                self._log.error("A request cannot be taken", schedule=self.name, request=each.request, exc_info=error)
+                self._inbox.remove(each)
+                message = f"the schedule cannot take this: {error!r}"
+                each.then(Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
+        return bool(unfit)
 
     def _refuse_all(self, reason: ConditionReason, message: str) -> None:
         asked, self._inbox = self._inbox, []

@@ -35,6 +35,10 @@ class Runs(Peers, Protocol):
         """Give a Schedule a request; its answer, once that is recorded."""
         ...
 
+    def withdraw_from_schedule(self, namespace: str, name: str, request_id: str) -> None:
+        """Take a request to a Schedule back; what is recorded stays done."""
+        ...
+
     def see(self, obj: api.Object) -> None:
         """Take a run that was read as one that a watch tells of."""
         ...

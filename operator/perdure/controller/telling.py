@@ -66,6 +66,8 @@ class Teller:
             self._closed(transition, progress)
         for attempt in transition.retired:
             self._retired(attempt, after)
+        if after.successor_refused and before is not None and not before.successor_refused:
+            self.warn(EventReason.SUCCESSOR_REFUSED, after.successor_refused, "Continue")
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")

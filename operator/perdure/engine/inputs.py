@@ -406,6 +406,8 @@ class ChoreDone:
     """Something that was left to be done after a commit is done, and need not be remembered: see `State.chores`."""
 
     chore: str
+    refused: str = ""
+    """Of the chore `successor`: why the next run of the chain cannot be made; empty where it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class Others(Ledger):
             done = failed(failure=item.failure, **attributes)
         self.emit(done, decide=True)
 
-    def chore_done(self, chore: str) -> None:
+    def chore_done(self, chore: str, refused: str = "") -> None:
         """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
         kind, _, key = chore.partition("/")
         before = self.state
@@ -127,7 +127,7 @@ class Others(Ledger):
             case "external" if before.closed:
                 self.change(externals=_without(before.externals, key))
             case "successor" if before.closed:
-                self.change(start_successor=False)
+                self.change(start_successor=False, successor_refused=refused)
             case "report":
                 self.change(reports=_without(before.reports, key))
                 self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later

@@ -236,6 +236,9 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A run between two passes."""
 
+    workflow_id: str = ""
+    run_id: str = ""
+    """Of the run; of one that was reset, the new run's from there on: what is named by it is not what the other run has named."""
     status: RunStatus = RunStatus.RUNNING
     next_event_id: int = 1
     history_size: int = 0
@@ -272,6 +275,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """Markers somebody still has to act on, by event id: dead letters that are to be written."""
     start_successor: bool = False
     """In a closed run: the next run of the chain is still to be made."""
+    successor_refused: str = ""
+    """In a closed run: why the next run of the chain was not made, and will not be."""
     memory: Any = None
     """The decider's own state, opaque to the engine."""
     code: Code | None = None
@@ -368,6 +373,8 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
             attempt=event.attempt,
             retries_since=event.retries_since,
             retry_policy=event.retry_policy,
+            workflow_id=event.workflow_id,
+            run_id=event.original_execution_run_id,
             successor=event.successor,
             code=_code(event) if event.task_queue else None,
         )
@@ -545,6 +552,7 @@ def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
         state,
         run_deadline=event.workflow_run_expiration_time,
         expiration=event.workflow_execution_expiration_time,
+        run_id=event.new_run_id,
         successor=event.successor,
         activities={key: msgspec.structs.replace(each, **anew) for key, each in state.activities.items()},
         markers={},
@@ -637,6 +645,7 @@ def beside_history_removed(state: State) -> State:
             completed="",
         ),
         reports={},
+        successor_refused="",
         **({"children": {}, "externals": {}, "start_successor": False} if state.closed else {}),
         markers={},
         activities={

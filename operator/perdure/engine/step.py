@@ -228,7 +228,7 @@ class _Pass(Attempts, Others):
             case inp.RequestForgotten():
                 self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
             case inp.ChoreDone():
-                self.chore_done(item.chore)
+                self.chore_done(item.chore, item.refused)
             case inp.DecideAgain():
                 self.news = True
             case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():

@@ -2,9 +2,10 @@
 
 from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
 
 RUNS = Counter(
     "perdure_workflow_runs", "Runs that have closed, by outcome.", ["namespace", "outcome"], registry=REGISTRY

@@ -123,7 +123,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Times that were dealt with while the clock was ahead."""
+    """A stretch in which times were really dealt with: started, skipped or dropped, not just passed by."""
 
     after: datetime
     until: datetime
@@ -137,7 +137,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     handled_after: datetime
     """Times after this one and up to the cursor were really dealt with; some before may only have been counted as missed."""
     handled: tuple[Handled, ...] = ()
-    """Times beyond the cursor that must not be dealt with again: the clock has gone back since."""
+    """Other stretches in which times were really dealt with: they are not dealt with again when the clock goes back."""
     times: str = ""
     """Hash of that part of the spec which says when."""
     blocked: bool = False

@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +30,8 @@ from perdure.api.schedule import MAX_BUFFER, OverlapPolicy, PausedBy, ScheduleSp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import RetryPolicy, decide_run_retry
 from perdure.schedule import inputs as inp
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.handled import is_handled, joined
 from perdure.schedule.inputs import Answer, Outcome
 from perdure.schedule.state import (
     Answered,
@@ -41,7 +44,7 @@ from perdure.schedule.state import (
     Start,
     State,
 )
-from perdure.schedule.times import Times
+from perdure.schedule.times import EARLIEST, Times
 
 AT_ONCE = 1_000
 """Times that one pass deals with; more are left to the next."""
@@ -138,6 +141,21 @@ def step(rules: Rules, state: State | None, happened: Sequence[inp.ScheduleInput
     return work.transition(state)
 
 
+def not_taken(
+    rules: Rules, state: State | None, requests: Sequence[inp.Request], now: datetime
+) -> dict[str, Exception]:
+    """Find the requests that a pass cannot take, each tried alone: by their ids, what is wrong."""
+    found: dict[str, Exception] = {}
+    for request in requests:
+        try:
+            step(rules, state, [request], now)
+        except InvalidTimesError:
+            continue  # that is the spec's fault
+        except Exception as error:  # noqa: BLE001 (whatever it is: the request must not stop the schedule)
+            found[request.request_id] = error
+    return found
+
+
 def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:
     """When there is something to do by time; None if only something outside can wake the schedule.
 
@@ -146,7 +164,7 @@ def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:
     """
     wakes = []
     if state.retry is not None:
-        wakes.append(max(state.retry.due, now) if not state.running else None)
+        wakes.append(max(state.retry.due, now) if _has_room_for_retry(rules, state) else None)
     if rules.times is not None and not state.blocked:
         due = next(rules.times.dues(state.cursor, rules.seed), None)
         wakes.append(due.actual if due else None)
@@ -200,29 +218,46 @@ class _Pass:
             self._set(remaining_given=self._spec.remaining_actions, remaining=self._spec.remaining_actions)
         if state.times != times:
             self._forget_times_until_now()
-            self._set(times=times, handled=())
+            self._set(times=times, handled=())  # of other times
         elif state.blocked and not self._blocked:
             self._forget_times_until_now()
         if self._now < self._state.cursor:
             self._clock_went_back()
 
     def _forget_times_until_now(self) -> None:
-        self._set(cursor=self._now, handled_after=self._now, blocked=self._blocked)
+        self._go_on_from(self._now)
+        self._set(blocked=self._blocked)
 
     def _clock_went_back(self) -> None:
-        state = self._state
-        if state.handled_after > self._now:
+        if self._state.handled_after > self._now:
             # Some of the times to come were counted as missed while the clock was ahead: they are due after all.
-            ahead = Handled(after=state.handled_after, until=state.cursor)
-            self._set(cursor=self._now, handled_after=self._now, handled=(*state.handled, ahead))
+            self._go_on_from(self._before_what_is_due())
+
+    def _go_on_from(self, cursor: datetime) -> None:
+        """Look at the times after `cursor` next; what was dealt with is remembered."""
+        state = self._state
+        known = Handled(after=state.handled_after, until=state.cursor)
+        self._set(cursor=cursor, handled_after=cursor, handled=joined((*state.handled, known)))
+
+    def _before_what_is_due(self) -> datetime:
+        """Now; with jitter, what lies before the time that has passed and is due only after now."""
+        times, now = self._rules.times, self._now
+        if times is None or not self._spec.jitter:
+            return now
+        nominal = times.latest(now, self._spec.jitter)
+        due = next(times.dues(nominal - timedelta(seconds=1), self._rules.seed), None) if nominal else None
+        return due.nominal - timedelta(seconds=1) if due and due.nominal <= now < due.actual else now
 
     def notice_blocked(self) -> None:
         """What is paused, or out of actions, drops what waits by time."""
         blocked = self._blocked
         if blocked and not self._state.blocked:
-            self._set(buffer=tuple(start for start in self._state.buffer if not start.by_time), retry=None)
+            self._drop_what_waits()
         if blocked != self._state.blocked:
             self._set(blocked=blocked)
+
+    def _drop_what_waits(self) -> None:
+        self._set(buffer=tuple(start for start in self._state.buffer if not start.by_time), retry=None)
 
     # What has happened
 
@@ -245,6 +280,9 @@ class _Pass:
             self._answers[request.request_id] = Answer(known.ok, known.reason, known.message, known.result)
             return
         match request:
+            case inp.Triggered() | inp.BackfillRequested() if self._rules.times is None:
+                message = "nothing is started by a spec that cannot be followed; the condition Ready says what to mend"
+                self._answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
             case inp.Triggered(request_id=request_id, overlap_policy=policy, scheduled_time=time):
                 nominal = (time or self._now).replace(microsecond=0)
                 start = Start(nominal=nominal, actual=self._now, policy=policy, request=request_id, triggered=True)
@@ -255,6 +293,7 @@ class _Pass:
             case inp.PauseRequested(request_id=request_id, reason=reason):
                 if self._state.paused is None:
                     self._set(paused=Paused(by=PausedBy.OPERATION, reason=reason, time=self._now))
+                    self._drop_what_waits()
                     self._note(EventReason.PAUSED, f"Paused by an Operation{': ' if reason else ''}{reason}")
                 self._answer(request_id, Answer(ok=True, message="nothing is started by time until it is unpaused"))
             case inp.UnpauseRequested(request_id=request_id, reason=reason):
@@ -272,14 +311,21 @@ class _Pass:
         self._answer(request_id, Answer(ok=not still, reason=reason, message=still or going))
 
     def _take_backfill(self, asked: inp.BackfillRequested) -> None:
-        if self._rules.times is None:
-            message = "the times of the schedule cannot be followed; its condition Ready says why"
+        assert self._rules.times is not None
+        if asked.start < EARLIEST:
+            message = f"`startTime` {_text(asked.start)} is before {_text(EARLIEST)}: there are no times so early"
             self._answer(asked.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
             return
         after, end = asked.start - timedelta(microseconds=1), min(asked.end, self._now)
         filling = Backfilling(request=asked.request_id, after=after, end=end, policy=asked.overlap_policy)
         self._set(backfills=(*self._state.backfills, filling))
-        message = f"the times from {_text(asked.start)} to {_text(end)} are started, by {asked.overlap_policy}"
+        times = takewhile(lambda time: time <= end, self._rules.times.nominal(after))
+        count = sum(1 for _ in islice(times, AT_ONCE + 1))
+        told = f"more than {AT_ONCE}" if count > AT_ONCE else str(count)
+        message = f"{told} times from {_text(asked.start)} to {_text(end)} are started, by {asked.overlap_policy}"
+        kept = self._spec.successful_runs_history_limit
+        if count > kept:
+            message += f"; of the runs that complete, {kept} are kept (successfulRunsHistoryLimit)"
         self._answer(asked.request_id, Answer(ok=True, message=message))
 
     def _answer(self, request_id: str, answer: Answer) -> None:
@@ -372,7 +418,8 @@ class _Pass:
         looked_at = missed = 0
         first_missed = last_missed = None
         due_now: list[Start] = []
-        cursor, handled_after = self._state.cursor, self._state.handled_after
+        cursor, handled_after, handled = self._state.cursor, self._state.handled_after, self._state.handled
+        started = self._started()
         for due in self._rules.times.dues(cursor, self._rules.seed):
             if due.actual > self._now:
                 break
@@ -380,18 +427,20 @@ class _Pass:
                 self._more = True
                 break
             looked_at += 1
-            cursor = due.nominal
-            if any(stretch.after < due.nominal <= stretch.until for stretch in self._state.handled):
+            before, cursor = cursor, due.nominal
+            if self._state.retry is not None and due.nominal > self._state.retry.start.nominal:
+                self._set(retry=None)  # its next time has come, whatever becomes of that
+            if due.nominal in started or is_handled(handled, due.nominal):
                 continue
             if self._now - due.actual > self._spec.catchup_window:
                 missed += 1
                 first_missed, last_missed = first_missed or due.nominal, due.nominal
+                handled = joined((*handled, Handled(after=handled_after, until=before)))
                 handled_after = due.nominal
             else:
                 due_now.append(Start(nominal=due.nominal, actual=due.actual))
         if not looked_at:
             return
-        handled = tuple(stretch for stretch in self._state.handled if stretch.until > cursor)
         buffer = (*self._state.buffer, *due_now)
         self._set(cursor=cursor, handled_after=handled_after, handled=handled, buffer=buffer)
         if missed:
@@ -401,36 +450,57 @@ class _Pass:
             text = f"{missed} times from {_text(first_missed)} to {_text(last_missed)} are older than catchupWindow"
             self._note(EventReason.CATCHUP_WINDOW_MISSED, text, warning=True)
 
+    def _started(self) -> set[datetime]:
+        """The times of the runs that are open, or among the last: after an edit, the spec may name them once more."""
+        found = {run.start.nominal for run in self._state.running if run.start.by_time}
+        for each in self._state.recent:
+            if each.nominal is not None:
+                name = Start(nominal=each.nominal, actual=each.nominal).run_name(self._rules.name)
+                if each.name == name or each.name.startswith(f"{name}-r"):
+                    found.add(each.nominal)
+        return found
+
     def take_backfills(self) -> None:
-        """Put into the buffer what backfills ask for, as far as there is room: they take half of it."""
+        """Put into the buffer what backfills ask for, as far as there is room: they take half of it.
+
+        While the times cannot be followed, backfills wait.
+        """
+        if self._rules.times is None:
+            return
         kept = []
         for filling in self._state.backfills:
-            room = min(MAX_BUFFER // 2 - len(self._state.buffer), AT_ONCE)
-            left: Backfilling | None = filling
             starts: list[Start] = []
-            times = self._rules.times.nominal(filling.after) if self._rules.times else iter(())
-            for nominal in times:
-                if nominal > filling.end:
-                    left = None
-                    break
-                if len(starts) >= room:
-                    break
-                starts.append(Start(nominal=nominal, actual=self._now, policy=filling.policy, request=filling.request))
-                left = replace(filling, after=nominal)
-            else:
-                left = None
+            try:
+                left = self._fill(self._rules.times, filling, starts)
+            except InvalidTimesError as error:
+                left = None  # what is asked for can be asked for again; the times to come may be found all the same
+                text = f"The backfill of the times after {_text(filling.after)} ends here: {error.message}"
+                self._note(EventReason.BUFFER_DROPPED, text, warning=True)
             self._set(buffer=(*self._state.buffer, *starts))
             if left is not None:
                 kept.append(left)
                 self._more = self._more or bool(starts)
         self._set(backfills=tuple(kept))
 
+    def _fill(self, times: Times, filling: Backfilling, starts: list[Start]) -> Backfilling | None:
+        """Add what a backfill asks for to `starts`; what is left of it."""
+        room = min(MAX_BUFFER // 2 - len(self._state.buffer), AT_ONCE)
+        left = filling
+        for nominal in times.nominal(filling.after):
+            if nominal > filling.end:
+                return None
+            if len(starts) >= room:
+                return left
+            starts.append(Start(nominal=nominal, actual=self._now, policy=filling.policy, request=filling.request))
+            left = replace(filling, after=nominal)
+        return None
+
     def begin_retry(self) -> None:
-        """Start a failed run again when its wait is over and nothing else runs."""
+        """Start a failed run again when its wait is over and nothing else runs; a pause drops it."""
+        if self._blocked_for_retry:
+            self._set(retry=None)
         retry = self._state.retry
-        if retry is None or retry.due > self._now:
-            return
-        if self._state.running and self._spec.overlap_policy is not OverlapPolicy.ALLOW_ALL:
+        if retry is None or retry.due > self._now or not _has_room_for_retry(self._rules, self._state):
             return
         self._set(retry=None)
         run = Running(
@@ -588,6 +658,13 @@ _POLICIES: dict[OverlapPolicy, Callable[[_Pass, Start, list[Start]], None]] = {
     OverlapPolicy.TERMINATE_OTHER: _Pass._terminate_other,  # noqa: SLF001
 }
 """What happens to a start while a run is open; with AllowAll, it starts."""
+
+
+def _has_room_for_retry(rules: Rules, state: State) -> bool:
+    """Whether a failed run may be started again beside those that are open."""
+    if rules.spec.overlap_policy is OverlapPolicy.ALLOW_ALL:
+        return len(state.running) < MAX_BUFFER
+    return not state.running
 
 
 def _anonymous(state: State) -> State:

@@ -108,7 +108,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "schedules/status": {"patch"},
         "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
         "workflowruns/status": {"patch"},
-        "deadletters": {"get", "create"},
+        "deadletters": {"get", "list", "create"},
         "deadletters/status": {"patch"},
         "historysegments": {"get", "create"},
         "workflows/status": {"patch"},

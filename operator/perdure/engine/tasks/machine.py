@@ -401,10 +401,9 @@ class Tasks:
             del step.events[events:]
             del step.retired[retired:]
             self._completed_event_id = 0
-            reason = error.reason or "Unspecified"
-            failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=reason)
-            self._fail(task, reason, failure, item.identity)
-            return _no("BadCommand", f"{reason}: {error}")
+            failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
+            self._fail(task, error.cause, failure, item.identity)
+            return _no("BadCommand", f"{error.cause}: {error}")
         self._completed_event_id = 0
         if not step.open():
             return _yes()

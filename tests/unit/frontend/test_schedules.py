@@ -93,6 +93,7 @@ def test_all_that_a_client_says_comes_back() -> None:
     start.workflow_run_timeout.CopyFrom(seconds(7200))
     start.workflow_task_timeout.CopyFrom(seconds(30))
     start.memo.fields["note"].CopyFrom(Payload(metadata={"encoding": b"json/plain"}, data=b'"why"'))
+    start.header.fields["trace"].CopyFrom(Payload(data=b"bar"))
     start.search_attributes.indexed_fields["Key"].CopyFrom(
         Payload(metadata={"encoding": b"json/plain", "type": b"Keyword"}, data=b'"k"')
     )

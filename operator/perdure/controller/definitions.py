@@ -14,9 +14,8 @@ from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as api
-from perdure.language.checks import check
+from perdure.language.checks import check, options
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.runtime.searching import unfit
 
 MAX_INPUT = 256 * 1024
 """Bytes of JSON."""
@@ -197,7 +196,7 @@ def check_options(spec: WorkflowRunSpec) -> None:
     Raises:
         InvalidWorkflowError: one of them cannot be.
     """
-    findings = [Finding(f"spec.searchAttributes.{name}", why) for name, why in unfit(spec.search_attributes).items()]
+    findings = [*options(spec)]
     try:
         size = len(orjson.dumps(spec.input))
     except orjson.JSONEncodeError as error:

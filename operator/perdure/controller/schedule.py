@@ -31,6 +31,7 @@ from perdure.engine.retry import PolicyReference
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
+from perdure.language.checks import options
 from perdure.language.program import retry_policy
 from perdure.observe import metrics
 from perdure.schedule import inputs as inp
@@ -193,10 +194,13 @@ class Schedule:
             await self._stand_still(Problem(ConditionReason.STATE_DAMAGED, message), EventReason.STATE_DAMAGED, now)
             return False
         try:
-            ScheduleSpec.parse(self._record.object["spec"])
+            spec = ScheduleSpec.parse(self._record.object["spec"])
+            wrong = [str(each) for each in options(spec.workflow_run_template.spec, "spec.workflowRunTemplate.spec")]
         except pydantic.ValidationError as error:
             # The API server has taken it by other rules, of an earlier or a later version.
-            problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error)))
+            wrong = mistakes(error)
+        if wrong:
+            problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(wrong))
             await self._stand_still(problem, EventReason.INVALID_SPEC, now)
             self._state = None
             return False

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from perdure.api import labels
 from perdure.api.durations import parse_decimal_duration
+from perdure.api.reserved import SIDECAR
 from perdure.api.workflow import Activity
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
@@ -25,7 +26,6 @@ from perdure.runtime.attempts import Attempt, KubeObject, payload_too_large
 from perdure.runtime.leases import annotation, heartbeat_details
 from perdure.runtime.ownership import is_attempt, owns_lease
 from perdure.runtime.pods import main_container_name
-from perdure.runtime.sidecars import NAME as SIDECAR
 from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.times import read_time
 from perdure.runtime.waiting import remedy, waiting_reason, waiting_word, waits_in_vain

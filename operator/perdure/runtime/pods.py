@@ -7,6 +7,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.names import label_value, pod_name
+from perdure.api.reserved import FILES_PATH, MOUNT_PATH, VOLUME
 from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime import payloads
 from perdure.runtime.attempts import (
@@ -17,13 +18,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
-from perdure.runtime.sidecars import FILES_PATH, give_files, sidecar_container
-
-MOUNT_PATH: Final = "/perdure"
-"""Where the activity's container finds its files."""
-
-VOLUME: Final = "perdure"
-"""Name of the volume behind `MOUNT_PATH`."""
+from perdure.runtime.sidecars import give_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
 """The activity's input, JSON."""

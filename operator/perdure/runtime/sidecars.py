@@ -10,16 +10,10 @@ Kubernetes stops native sidecars once the other containers have ended; an attemp
 
 from typing import Any, Final
 
+from perdure.api.reserved import ACCOUNT_VOLUME, FILES_PATH, MOUNT_PATH, SIDECAR, VOLUME
 from perdure.api.workflow import Sidecar
 from perdure.runtime.attempts import KubeObject, PodSettings
 
-NAME: Final = "perdure-sidecar"
-"""Name of the container, and of its volumes."""
-
-FILES_PATH: Final = "/perdure-files"
-"""Where both containers find the files."""
-
-_ACCOUNT_VOLUME: Final = "perdure-account"
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCOUNT_SECONDS: Final = 3607
 """What Kubernetes itself asks for."""
@@ -34,7 +28,7 @@ def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
         settings: What the operator decides.
     """
     return {
-        "name": NAME,
+        "name": SIDECAR,
         "image": given.image or settings.sidecar_image,
         "command": ["python", "-m", "perdure.activity.sidecar"],
         "restartPolicy": "Always",
@@ -62,15 +56,15 @@ def give_files(
     ]
     spec["volumes"] = [
         *(spec.get("volumes") or []),
-        {"name": NAME, "emptyDir": {"sizeLimit": _FILES_SIZE}},
-        {"name": _ACCOUNT_VOLUME, "projected": {"sources": token, "defaultMode": 0o444}},
+        {"name": SIDECAR, "emptyDir": {"sizeLimit": _FILES_SIZE}},
+        {"name": ACCOUNT_VOLUME, "projected": {"sources": token, "defaultMode": 0o444}},
     ]
-    shared = {"name": NAME, "mountPath": FILES_PATH}
+    shared = {"name": SIDECAR, "mountPath": FILES_PATH}
     main["volumeMounts"] = [*(main.get("volumeMounts") or []), shared]
     sidecar["volumeMounts"] = [
         shared,
-        {"name": "perdure", "mountPath": "/perdure", "readOnly": True},
-        {"name": _ACCOUNT_VOLUME, "mountPath": _ACCOUNT_PATH, "readOnly": True},
+        {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True},
+        {"name": ACCOUNT_VOLUME, "mountPath": _ACCOUNT_PATH, "readOnly": True},
     ]
     users = [(part.get("securityContext") or {}).get("runAsUser") for part in (main, spec)]
     user = next((one for one in users if one is not None), None)

@@ -246,3 +246,77 @@ def test_a_long_failure_with_lines_is_shown_once_and_keeps_them() -> None:
     assert shown.count("host: bank.example") == 2  # cut, beside the step; and whole
     assert "\n      host: bank.example\n" in shown.split("\nFailure\n")[1]
     assert max(map(len, shown.splitlines())) <= 100
+
+
+ACTIVITIES = """
+activities:
+- {name: slow, startToCloseTimeout: 5m, container: {image: shop}}
+- {name: fail, startToCloseTimeout: 5m, retryPolicy: {exponential: {maximumAttempts: 1}}, container: {image: shop}}
+"""
+
+
+def states(flow: Flow) -> dict[str, str]:
+    return {step.path: step.state for step in flow.run().every_step()}
+
+
+@pytest.mark.parametrize("handled", [True, False])
+@pytest.mark.parametrize("answers", ["at once", "never", "with success"])
+def test_a_step_of_a_compensation_that_timed_out_is_not_cancelled(answers: str, *, handled: bool) -> None:
+    flow = Flow(
+        ACTIVITIES
+        + f"""
+steps:
+- {{name: a, set: {{x: 1}}, compensate: {{call: {{block: undo}}}}}}
+- {{name: boom, activity: {{name: fail}}}}
+blocks:
+- name: undo
+  steps:
+  - {{name: late, timeout: 10s, activity: {{name: slow}}{", catch: [{call: {block: ok}}]" if handled else ""}}}
+  - {{name: pause, sleep: {{duration: 1h}}}}
+- {{name: ok, steps: [{{name: note, set: {{y: 1}}}}]}}
+"""
+    )
+    flow.started(1, "boom").failed(2, declined(non_retryable=True), "boom").started(3).at(20)
+    if flow.state.activities:
+        if answers == "at once":
+            flow.failed(21, declined("stopped"))
+        elif answers == "with success":
+            flow.completed(21)
+        flow.at(4_000)
+    told = states(flow)
+    assert told["a:compensate/late"] == ("Succeeded" if handled else "Failed")
+    if handled:
+        assert (told["a:compensate"], told["a"]) == ("Succeeded", "Compensated")
+        assert "caught: it did not end within 10s" in steps(flow)
+
+
+def test_what_was_undone_has_succeeded_before_though_it_left_no_trace() -> None:
+    flow = Flow(
+        ACTIVITIES
+        + """
+steps:
+- {name: rooms, forEach: {items: [1, 2]}, call: {block: room}}
+- {name: boom, activity: {name: fail}}
+blocks:
+- {name: room, steps: [{name: do, set: {x: 1}, compensate: {activity: {name: slow}}}]}
+"""
+    )
+    flow.started(1, "boom").failed(2, declined(non_retryable=True), "boom")
+    flow.started(3, "rooms[1]/do:compensate").completed(4, None, "rooms[1]/do:compensate")
+    assert states(flow)["rooms[1]/do"] == "Compensated"
+    assert states(flow)["rooms[0]/do"] == "Succeeded"
+    flow.started(5, "rooms[0]/do:compensate").completed(6, None, "rooms[0]/do:compensate")
+    assert states(flow)["rooms[0]/do"] == "Compensated"
+
+
+def test_items_that_have_left_no_trace_have_succeeded_with_their_loop() -> None:
+    definition = """
+steps:
+- {name: rooms, forEach: {items: [1, 2, 3]}, call: {block: room}}
+- {name: done, set: {all: "${steps.rooms.output}"}}
+blocks:
+- {name: room, steps: [{name: do, set: {x: 1}}], output: 5}
+"""
+    shown = steps(Flow(definition))
+    assert "3 items: 3 Succeeded" in shown
+    assert "to come" not in shown

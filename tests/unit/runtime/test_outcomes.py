@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.api.reserved import SIDECAR
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
 from perdure.runtime import look_again_at, outcome
 from perdure.runtime.outcomes import LOG_LIMIT, failed_container, tail
-from perdure.runtime.sidecars import NAME as SIDECAR
 
 STARTED = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
 BEFORE, SAME, AFTER = "2026-01-31T12:00:59Z", "2026-01-31T12:01:00Z", "2026-01-31T12:01:01Z"

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.searching import MAX_VALUE, search_marks, unfit
+from perdure.api.searching import MAX_VALUE, unfit
+from perdure.runtime.searching import search_marks
 
 DEEP: Any = []
 for _ in range(100_000):

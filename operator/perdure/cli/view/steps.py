@@ -15,6 +15,7 @@ from perdure.cli.view.lenient import Json, integer, mapping, mappings
 from perdure.cli.view.openings import Child, OpenActivity, Openings, Seen, Timer
 from perdure.cli.view.recorded import History, Recorded
 from perdure.cli.view.text import read_time
+from perdure.language.failures import matches, timeout
 
 OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has begun and has not ended."""
@@ -193,6 +194,7 @@ class _Reader:
         undo = self.compensation(path, mapping(definition.get("compensate")))
         if undo is not None:
             below.append(undo)
+            unknown = unknown or "Succeeded"  # nothing else is undone
         return self.node(path, name, kind, target, record, tuple(below), definition=definition, unknown=unknown)
 
     def begun_parts(self, path: str) -> set[str]:
@@ -260,6 +262,8 @@ class _Reader:
         spans = [span for span in (told, self.history.timers.get(path), times) if span is not None]
         state = self.state(path, kind, record, below, spans, begun=begun) or unknown
         state = state or ("NotReached" if self.over(path) else "Pending")
+        if self.has_timed_out(path, record):
+            state = "Succeeded" if _catches_timeouts(definition or {}) else "Failed"
         if state == "Succeeded" and self.undone(path, definition or {}):
             state = "Compensated"
         start = (
@@ -283,7 +287,7 @@ class _Reader:
             start=start,
             end=None if state in OPEN else end,
             last_start=activity.started if activity else told.last_start if told else None,
-            failure=self.failure(path, state, told, below),
+            failure=self.failure(path, state, record, told, below),
             retry_state=told.retry_state if told else None,
             last_failure=activity.last_failure if activity else told.last_failure if told else None,
             count=count,
@@ -331,6 +335,12 @@ class _Reader:
             return "Failed" if ended == "Succeeded" else "Succeeded"
         return ended
 
+    def has_timed_out(self, path: str, record: Json) -> bool:
+        """Whether a step of which only the history knows has not ended in time; what was in it was cancelled then."""
+        limit = self.history.timers.get(f"{path}{_LIMIT}")
+        is_open = any(path in known for known in (self.activities, self.children, self.tasks, self.frames, self.loops))
+        return limit is not None and limit.ended == "Succeeded" and not record.get("status") and not is_open
+
     def over(self, path: str) -> bool:
         """Whether nothing begins any more where that stands."""
         frame = mapping(self.frames.get(path.rpartition("/")[0]))
@@ -348,7 +358,10 @@ class _Reader:
         )
         return not failed
 
-    def failure(self, path: str, state: str, told: Recorded | None, below: Sequence[Step]) -> Json | None:
+    def failure(self, path: str, state: str, record: Json, told: Recorded | None, below: Sequence[Step]) -> Json | None:
+        if self.has_timed_out(path, record) and state in {"Failed", "Succeeded"}:
+            limit = self.history.timers[f"{path}{_LIMIT}"]
+            return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
         if told is not None and told.failure:
             return told.failure
         caught = mapping(mapping(self.frames.get(f"{path}:catch")).get("caught"))
@@ -369,6 +382,14 @@ class _Reader:
         there = self.source.seen.pods if self.source.seen else frozenset()
         tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
         return tuple(name for name in tried if name in there)
+
+
+def _catches_timeouts(definition: Json) -> bool:
+    """Whether a step goes on when it has not ended in time."""
+    ended = timeout("")
+    return any(
+        matches(ended, [*map(str, clause.get("errorTypes") or ())]) for clause in mappings(definition.get("catch"))
+    )
 
 
 def _joined(below: Sequence[Step], *, loop: bool) -> str:

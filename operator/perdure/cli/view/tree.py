@@ -114,20 +114,21 @@ def _chosen(items: Sequence[Step]) -> list[Step | list[Step]]:
     return shown
 
 
-def counts(items: Sequence[Step], count: int | None = None) -> str:
+def counts(items: Sequence[Step], count: int | None = None, *, rest: str = "to come") -> str:
     """Tell how many items stand how.
 
     Args:
-        items: Those that have begun.
+        items: Those of which something is known.
         count: How many there are; None where that is not known.
+        rest: How the others stand.
 
     Returns:
         For instance `12 items: 8 Succeeded, 2 Running, 2 to come`.
     """
     number = max(count or 0, len(items))
-    told = [f"{n} {state}" for state, n in Counter(item.state for item in items).items()]
-    if number > len(items):
-        told.append(f"{number - len(items)} to come")
+    states = Counter(item.state for item in items)
+    states[rest] += number - len(items)
+    told = [f"{n} {state}" for state, n in states.items() if n]
     return f"{number} item{'s' if number != 1 else ''}: {', '.join(told)}"
 
 
@@ -195,7 +196,7 @@ def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]
     assert step is not None
     told = []
     if step.count is not None or (step.steps and step.steps[0].name.startswith("[")):
-        told.append((counts(step.steps, step.count), ""))
+        told.append((counts(step.steps, step.count, rest=_rest(step)), ""))
     sentence = note(step, run, page)
     if sentence:
         told.append((sentence, _STYLES.get(step.state, "")))
@@ -207,6 +208,13 @@ def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]
         begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
         begun.stylize("dim")
         yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)
+
+
+def _rest(loop: Step) -> str:
+    """How the items of a loop stand that have left no trace, or have not begun."""
+    if loop.state in OPEN or loop.state == "Pending":
+        return "to come"
+    return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
 
 
 def _pods(names: Sequence[str], page: Page) -> str:

@@ -10,6 +10,7 @@ it is written as text, is said in `values` and `formats`.
 """
 
 from perdure.language.cel.compile import Program, compile_source
+from perdure.language.cel.constants import Failing, failing_parts
 from perdure.language.cel.environment import parse, type_of
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.formats import format_duration, format_timestamp, parse_duration
@@ -21,11 +22,13 @@ __all__ = [
     "MAX_DEPTH",
     "CompileError",
     "EvaluationError",
+    "Failing",
     "LimitError",
     "Meter",
     "Program",
     "article",
     "compile_source",
+    "failing_parts",
     "format_duration",
     "format_timestamp",
     "kind",

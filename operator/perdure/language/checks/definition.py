@@ -5,10 +5,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.searching import text_of
 from perdure.api.workflow import WorkflowSpec
-from perdure.language.cel import CompileError
+from perdure.language.cel import CompileError, failing_parts
 from perdure.language.checks import flow as flows
+from perdure.language.checks.options import search_attributes
+from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
 from perdure.language.checks.shapes import (
     ANY,
@@ -29,6 +33,7 @@ from perdure.language.checks.values import Kind, Place, default_misfits, misfits
 from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
 from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
+from perdure.language.values import as_length, as_moment, as_text, shown
 
 Scope = Mapping[str, Shape]
 
@@ -39,6 +44,11 @@ _WANTED: Final = {
     "until": ({"string", "timestamp"}, "a time, such as `now + duration('2h')`"),
 }
 """The kinds of values that a part of a step takes, and how they are told."""
+_FIELDS: Final = {
+    "items": "forEach.items",
+    "duration": "sleep.duration",
+    "until": "sleep.until",
+}
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
@@ -130,6 +140,8 @@ class _Checks:
     def run(self) -> None:
         spec, program = self.spec, self.program
         self.findings += flows.of_definition(spec, program)
+        for i, activity in enumerate(spec.activities):
+            self.findings += of_activity(f"spec.activities[{i}]", activity)
         given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
         self.default("spec.input", "")
         places = {"": "spec", **{block.name: f"spec.blocks[{i}]" for i, block in enumerate(spec.blocks)}}
@@ -181,10 +193,16 @@ class _Checks:
             if key.startswith("catch/"):
                 seen = {**looped, step.catch[int(key[6:])].as_: ERROR}
             wanted = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _WANTED.get(key)
+            before = len(self.findings)
             self.template(path, template, seen, guards, wanted)
+            if len(self.findings) == before:
+                self.constant(f"{path}.{_field(key, compiled)}", key, template)
         self.skipped(compiled.templates.values(), flow, compiled, guards)
         for where, call in calls_of(step):
             self.block_input(f"{path}.{where}", call.block, call.input, looped)
+        if step.child_workflow:
+            given = _literals(step.child_workflow.search_attributes)
+            self.findings += search_attributes(f"{path}.childWorkflow.searchAttributes", given)
         if step.child_workflow and step.child_workflow.workflow.name:
             self.children.append(
                 ChildCall(
@@ -212,8 +230,14 @@ class _Checks:
         guards: frozenset[Path],
         wanted: tuple[set[str], str] | None = None,
     ) -> None:
+        fails = False
         for where, source in template.places:
             reads = reads_of(source)
+            for failing in failing_parts(source):
+                fails |= failing.certain
+                said = f"`{source}` can only fail" if failing.certain else f"a part of `{source}` can only fail"
+                severity = Severity.ERROR if failing.certain else Severity.WARNING
+                self.found(where or path, f"{said}: {failing.message}", severity)
             self.paths(where or path, reads, scope, guards)
             try:
                 kind = kind_given(source, reads, scope)
@@ -224,6 +248,24 @@ class _Checks:
                 self.found(
                     where or path, f"`{source}` gives a value of type {kind}, and must give {wanted[1]}", Severity.ERROR
                 )
+
+        if template.places and not fails and not template.references.roots:
+            try:
+                template.evaluate({})
+            except ExpressionError as error:  # its parts have values, and yet it has none that could be passed on
+                self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
+
+    def constant(self, path: str, key: str, template: Template) -> None:
+        """A part of a step that reads nothing, and so is always the same."""
+        if template.references.roots:
+            return
+        try:
+            value = template.evaluate({})
+        except ExpressionError:
+            return  # told already
+        message = _misfit(key, value)
+        if message is not None:
+            self.found(path, message, Severity.ERROR)
 
     def paths(self, where: str, reads: Reads, scope: Scope, guards: frozenset[Path]) -> None:
         told: set[Path] = set()
@@ -269,6 +311,34 @@ class _Checks:
                         f"`{spelled(path[:2])}.status == 'Succeeded'` before, or give this step the same `when`",
                     )
                     break
+
+
+def _literals(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as far as they are known: what expressions give is not."""
+    return {name: None if "${" in (text_of(value) or "") else value for name, value in given.items()}
+
+
+def _field(key: str, compiled: CompiledStep) -> str:
+    """Where the value of a part of a step stands in it."""
+    if key == "workflowId":
+        return "childWorkflow.workflowId" if compiled.step.child_workflow else "signal.workflowId"
+    return _FIELDS.get(key, key)
+
+
+def _misfit(key: str, value: Any) -> str | None:
+    """What is wrong with the value of a part of a step; None where nothing is."""
+    if key == "items" and not isinstance(value, list | dict):
+        return f"must give a list or a map, not {shown(value)}"
+    if key == "workflowId" and len(as_text(value)) > MAX_WORKFLOW_ID:
+        return f"has {len(as_text(value)):,} characters; it may have {MAX_WORKFLOW_ID:,}"
+    try:
+        if key == "duration":
+            as_length(value)
+        if key == "until":
+            as_moment(value)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _guards(templates: Iterable[Template]) -> frozenset[Path]:

@@ -1,0 +1,46 @@
+"""Search attributes: what a run can carry to be found by. They become its labels and annotations."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.api.names import NAME_LIMIT
+
+MAX_ALL: Final = 40 * 1024
+"""Bytes of all values together, as Temporal's servers have it (`limit.searchAttributesTotalSize`)."""
+MAX_VALUE: Final = 2_048
+"""Bytes of one value, as Temporal's servers have it (`limit.searchAttributesSizeOfValue`); a run has 100 at the most."""
+
+_MISNAMED: Final = (
+    f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.`, a letter or digit first and last: it becomes a label"
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Those that a run cannot carry, by name, and why."""
+    found: dict[str, str] = {}
+    size = 0
+    for name, value in attributes.items():
+        text = text_of(value)
+        length = len((text or "").encode("utf-8", "surrogatepass"))
+        if len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
+            found[name] = _MISNAMED
+        elif text is None:
+            found[name] = "is nested too deep: make it a text"
+        elif length > MAX_VALUE:
+            found[name] = f"has more than {MAX_VALUE:,} bytes: what is so large belongs into the input"
+        elif size + length > MAX_ALL:
+            found[name] = f"is too much: all values together may have {MAX_ALL:,} bytes"
+        else:
+            size += length
+    return found
+
+
+def text_of(value: Any) -> str | None:
+    """A value as text, if it can be written: text as it is, of all else its JSON."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:
+        return None

@@ -1,0 +1,106 @@
+"""What can be known of an expression before it runs: parts that read nothing, and fail whatever comes."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from perdure.language.cel.build import MISSING, Builder, Frame
+from perdure.language.cel.environment import translate
+from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
+from perdure.language.cel.limits import Meter
+from perdure.language.cel.references import RESERVED, Reader, parts_of
+from perdure.language.cel.tree import Call, Constant, Loop, Node
+
+_CACHED: Final = 1_024
+_ABSORBING: Final = frozenset({"_||_", "_&&_", "@not_strictly_false"})
+_ONE_OR_THE_OTHER: Final = "_?_:_"
+_INSTEAD: Final = frozenset({"orValue", "or"})
+_DIVIDING: Final = frozenset({"_/_", "_%_"})
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A part of an expression that fails whenever it is reached."""
+
+    message: str
+    certain: bool
+    """It is reached in every evaluation: it stands in no branch, and nothing absorbs it."""
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def failing_parts(source: str) -> tuple[Failing, ...]:
+    """The parts of an expression that can only fail; none where it does not compile, which is told elsewhere."""
+    try:
+        free = frozenset(Reader(translate(source, frozenset(), check=False)).names - RESERVED)
+        tree = translate(source, free, check=True)
+    except CompileError:
+        return ()
+    return tuple(_parts(tree, certain=True))
+
+
+def _parts(node: Node, *, certain: bool) -> Iterator[Failing]:
+    if not _reads(node):
+        message = _failure(node)
+        if message is not None:
+            yield Failing(message, certain)
+        return
+    probe = _probe(node)
+    message = _failure(probe) if probe is not None else None
+    if message is not None:
+        yield Failing(message, certain)
+        return
+    for part, reached in _below(node):
+        yield from _parts(part, certain=certain and reached)
+
+
+def _below(node: Node) -> Iterator[tuple[Node, bool]]:
+    """The parts right below a node, and whether each is evaluated whenever the node is, and its failure is the node's."""
+    match node:
+        case Loop():
+            yield from ((node.over, True), (node.start, True), (node.condition, False), (node.step, False))
+            yield node.outcome, True
+        case Call(function, _, arguments) if function == _ONE_OR_THE_OTHER:
+            yield from zip(arguments, (True, False, False), strict=True)
+        case Call(function, _, _) if function in _ABSORBING:
+            yield from ((part, False) for part in parts_of(node))
+        case Call(function, _, _) if function in _INSTEAD:
+            first, *others = parts_of(node)
+            yield first, True
+            yield from ((part, False) for part in others)
+        case _:
+            yield from ((part, True) for part in parts_of(node))
+
+
+def _reads(node: Node) -> bool:
+    return bool(Reader(node).names - RESERVED)
+
+
+def _probe(node: Node) -> Node | None:
+    """The node with a value in the place of what it reads, where that value cannot matter."""
+    match node:
+        case Call("matches", target, (Constant(str()),)) if target is not None and _reads(target):
+            return replace(node, target=Constant(""))
+        case Call("matches", None, (text, Constant(str()) as pattern)) if _reads(text):
+            return replace(node, arguments=(Constant(""), pattern))
+        case Call(function, None, (_, Constant(0) as zero)) if function in _DIVIDING and type(zero.value) is int:
+            return replace(node, arguments=(Constant(1), zero))
+        case _:
+            return None
+
+
+def _failure(node: Node) -> str | None:
+    """Why a node that reads nothing has no value; None where it has one."""
+    try:
+        builder = Builder()
+        run = builder.build(node)
+        meter = Meter()
+        frame: Frame = [MISSING] * builder.slots
+        frame[0] = meter
+        meter.charge(builder.cost)
+        run(frame)
+    except (EvaluationError, LimitError, CompileError) as error:
+        return str(error)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        return f"it cannot be computed: {error}"
+    return None

@@ -1,0 +1,45 @@
+"""What is wrong with an activity's pod before the API server is asked: names that are Perdure's own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.api import reserved
+from perdure.api.workflow import Activity
+from perdure.language.program import Finding
+
+
+def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
+    """The names that an activity must not take; `path` is where it stands."""
+    beside = activity.sidecar is not None
+    volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
+    mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
+    if activity.pod_template is not None:
+        path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
+        for i, volume in enumerate(_objects(spec, "volumes")):
+            if volume.get("name") in volumes:
+                yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
+        containers = [
+            (f"{path}.{key}[{i}]", container)
+            for key in ("containers", "initContainers")
+            for i, container in enumerate(_objects(spec, key))
+        ]
+    elif activity.container is not None:
+        containers = [(f"{path}.container", activity.container.dump())]
+    else:
+        return
+    for where, container in containers:
+        if beside and container.get("name") == reserved.SIDECAR:
+            yield _taken(f"{where}.name", f"a container named `{reserved.SIDECAR}`")
+    for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
+        target = str(mount.get("mountPath") or "").rstrip("/")
+        if target in mounts:
+            yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+
+
+def _taken(path: str, what: str) -> Finding:
+    return Finding(path, f"the activity's pod has {what} of Perdure's own; give it another one")
+
+
+def _objects(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    given = parent.get(key)
+    return [one if isinstance(one, dict) else {} for one in given] if isinstance(given, list) else []

@@ -12,6 +12,10 @@ from perdure.schedule.state import Running, State
 
 KubeObject = dict[str, Any]
 
+MOST_ANNOTATIONS = 240 * 1024
+"""Bytes of all annotations of a run together: the API server takes 256 KiB (apimachinery: TotalAnnotationSizeLimitB); some is
+left for search attributes."""
+
 START_TIME_ATTRIBUTE = "TemporalScheduledStartTime"
 ID_ATTRIBUTE = "TemporalScheduledById"
 """Search attributes of runs that a schedule has started, as Temporal names them."""
@@ -87,7 +91,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
             "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
             "annotations": {
                 **foreign["annotations"],
-                labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
+                labels.SCHEDULED_BY_ANNOTATION: _fitting(tie, foreign["annotations"]),
             },
             "ownerReferences": [
                 {
@@ -104,6 +108,17 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
     }
 
 
+def not_handed_on(obj: KubeObject, state: State) -> str:
+    """Tell what a run that was built is not given because it is too large; empty where it is given all."""
+    tie = scheduled_by(obj)
+    assert tie is not None
+    left_out = [
+        *(["the last completion result"] if state.result is not None and tie.last_completion_result is None else []),
+        *(["the last failure"] if state.failure is not None and tie.last_failure is None else []),
+    ]
+    return " and ".join(left_out)
+
+
 def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
     """Whether a WorkflowRun is the one that the schedule is about to make: a crash may have come in between."""
     tie = scheduled_by(obj)
@@ -113,6 +128,20 @@ def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
         and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
         and any(owner["uid"] == schedule["metadata"]["uid"] for owner in owners)
     )
+
+
+def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
+    """The annotation; the result is left out where it does not fit beside the other annotations, then the failure."""
+    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in beside.items())
+    for smaller in (
+        tie,
+        msgspec.structs.replace(tie, last_completion_result=None),
+        msgspec.structs.replace(tie, last_failure=None),
+    ):
+        text = msgspec.json.encode(smaller)
+        if len(text) <= free:
+            return text.decode()
+    return msgspec.json.encode(msgspec.structs.replace(tie, last_completion_result=None, last_failure=None)).decode()
 
 
 def _without_ours(marks: dict[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.runs import ScheduledBy, scheduled_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def first_event(
     parent: Parent | None,
     continues: Continuation | None,
     extras: StartExtras | None = None,
-    last_failure: Mapping[str, Any] | None = None,
+    schedule: ScheduledBy | None = None,
 ) -> ev.WorkflowExecutionStarted:
     """The first event of a run.
 
@@ -99,9 +99,12 @@ def first_event(
         parent: The run it is a child of.
         continues: The run that it continues or retries; the execution timeout goes on from there.
         extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
-        last_failure: How the run before has failed that the same Schedule has started, as its status has it.
+        schedule: The Schedule that has started it: code is told how the run before it has ended.
     """
     beside = {} if extras is None or spec.workflow is None else _beside(extras, spec.workflow.task_queue, run, parent)
+    if beside and schedule is not None and extras is not None and extras.last_completion_result is None:
+        beside["last_completion_result"] = schedule.last_completion_result
+    last_failure = schedule.last_failure if schedule is not None else None
     expiration = continues.expiration if continues else None
     if continues is None and spec.execution_timeout:
         expiration = now + spec.execution_timeout

@@ -425,7 +425,6 @@ class Run:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
-        schedule = scheduled_by(self._record.object)
         first = first_event(
             self.ref,
             spec,
@@ -436,7 +435,7 @@ class Run:
             parent=parent,
             continues=continues,
             extras=extras,
-            last_failure=schedule.last_failure if schedule else None,
+            schedule=scheduled_by(self._record.object),
         )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.

@@ -14,6 +14,10 @@ from perdure.schedule.state import NAME_FORM, Running, State
 
 KubeObject = dict[str, Any]
 
+MOST_ANNOTATIONS = 240 * 1024
+"""Bytes of all annotations of a run together: the API server takes 256 KiB (apimachinery: TotalAnnotationSizeLimitB); some is
+left for search attributes."""
+
 START_TIME_ATTRIBUTE = "TemporalScheduledStartTime"
 ID_ATTRIBUTE = "TemporalScheduledById"
 """Search attributes of runs that a schedule has started, as Temporal names them."""
@@ -81,6 +85,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
     own = template.get("metadata") or {}
     # What ties runs together is the operator's: whoever writes a Schedule must not write it by way of the operator.
     foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
+    said = _start_of(schedule)
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",
@@ -90,8 +95,8 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
             "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
             "annotations": {
                 **foreign["annotations"],
-                **_start_of(schedule, state),
-                labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
+                **said,
+                labels.SCHEDULED_BY_ANNOTATION: _fitting(tie, {**foreign["annotations"], **said}),
             },
             "ownerReferences": [
                 {
@@ -132,8 +137,8 @@ def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
     return f"{base}-{format_time(time)}{asked}"
 
 
-def _start_of(schedule: KubeObject, state: State) -> dict[str, str]:
-    """What code is told beside the spec: what the Temporal client has said that made the schedule, and the last result."""
+def _start_of(schedule: KubeObject) -> dict[str, str]:
+    """What code is told beside the spec: what the Temporal client has said that made the schedule."""
     if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
         return {}
     text = (schedule["metadata"].get("annotations") or {}).get(labels.START_ANNOTATION)
@@ -147,9 +152,19 @@ def _start_of(schedule: KubeObject, state: State) -> dict[str, str]:
         memo=said.memo,
         user_metadata=said.user_metadata,
         priority=said.priority,
-        last_completion_result=state.result,
     )
     return {labels.START_ANNOTATION: msgspec.json.encode(told).decode()} if told != StartExtras() else {}
+
+
+def not_handed_on(obj: KubeObject, state: State) -> str:
+    """Tell what a run that was built is not given because it is too large; empty where it is given all."""
+    tie = scheduled_by(obj)
+    assert tie is not None
+    left_out = [
+        *(["the last completion result"] if state.result is not None and tie.last_completion_result is None else []),
+        *(["the last failure"] if state.failure is not None and tie.last_failure is None else []),
+    ]
+    return " and ".join(left_out)
 
 
 def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
@@ -161,6 +176,20 @@ def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
         and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
         and any(owner["uid"] == schedule["metadata"]["uid"] for owner in owners)
     )
+
+
+def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
+    """The annotation; the result is left out where it does not fit beside the other annotations, then the failure."""
+    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in beside.items())
+    for smaller in (
+        tie,
+        msgspec.structs.replace(tie, last_completion_result=None),
+        msgspec.structs.replace(tie, last_failure=None),
+    ):
+        text = msgspec.json.encode(smaller)
+        if len(text) <= free:
+            return text.decode()
+    return msgspec.json.encode(msgspec.structs.replace(tie, last_completion_result=None, last_failure=None)).decode()
 
 
 def _without_ours(marks: dict[str, str]) -> dict[str, str]:

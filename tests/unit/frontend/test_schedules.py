@@ -228,7 +228,7 @@ def test_the_workflow_id_of_a_run_follows_from_its_name(request_id: str, attempt
     assert found == workflow_id_of(run.name, "nightly", base)
 
 
-def test_a_run_of_code_is_told_what_the_client_said_and_the_last_result() -> None:
+def test_a_run_of_code_is_told_what_the_client_said() -> None:
     said = asked()
     said.action.start_workflow.memo.fields["note"].CopyFrom(
         Payload(metadata={"encoding": b"json/plain"}, data=b'"why"')
@@ -237,7 +237,7 @@ def test_a_run_of_code_is_told_what_the_client_said_and_the_last_result() -> Non
     run = Running(name=start.run_name("nightly"), start=start, started=NOW)
     made = scheduled_run(made_of(said), run, State(cursor=NOW, handled_after=NOW, result={"n": 1}))
     told = made["metadata"]["annotations"][labels.START_ANNOTATION]
-    assert told == '{"identity":"me","memo":{"note":"why"},"lastCompletionResult":{"n":1}}'
+    assert told == '{"identity":"me","memo":{"note":"why"}}'
 
 
 @pytest.mark.parametrize("schedule_id", ["Nightly", "a/b", "ünïcode", "x" * 300, "nightly"])

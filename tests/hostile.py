@@ -31,6 +31,8 @@ HOSTILE: dict[str, Any] = {
     "zeros": [0] * 131_000,
     "deep": deep_value(60),
     "deeper": deep_value(300),
+    "ones": [[0] for _ in range(60_000)],
+    "empty_maps": [{} for _ in range(60_000)],
 }
 WORK, TEXT, ITEMS, LARGE, DEEP = (
     "more work than",
@@ -93,6 +95,8 @@ ATTACKS = [
     ("base64 in a loop", "ints.map(x, base64.decode(base64.encode(bytes(s.substring(0, 99999)))))", WORK),
     ("a large result twice", "[zeros, zeros]", LARGE),
     ("a result with shared parts", "deep", LARGE),
+    ("a result of many small lists", "[ones, ones]", LARGE),
+    ("a result of many small maps", "[empty_maps, empty_maps]", LARGE),
     ("a wide result", "wide", LARGE),
     ("a very deep result", "deeper.map(x, x)[0]", DEEP),
 ]

@@ -3,8 +3,9 @@
 Prints the slowest. That each is bounded is asserted by `tests/unit/language/test_hostile.py`, in units of work.
 """
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -13,6 +14,7 @@ from hostile import ATTACKS, HOSTILE, SOURCES
 from perdure.api.workflow import WorkflowSpec
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
+from perdure.observe.memory import settle
 
 pytestmark = pytest.mark.bench
 
@@ -31,6 +33,16 @@ def show(title: str, took: dict[str, float]) -> None:
     print(f"{title}: {len(took)} expressions, slowest of three tries at best:")
     for name, each in slowest:
         print(f"  {each:7.1f} ms  {name}")
+
+
+@pytest.fixture(autouse=True)
+def as_in_the_operator() -> Iterator[None]:
+    """Memory is looked through as rarely as there."""
+    before = gc.get_threshold()
+    settle()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 def best(what: Callable[[], object]) -> float:

@@ -79,6 +79,8 @@ def test_one_run_of_a_workflow_id_is_open(namespace: Cluster) -> None:
     assert namespace.closed("fifth")["failure"]["type"] == "WorkflowExecutionAlreadyStarted"
     namespace.start("sixth", {"workflowId": "one", "workflowIdReusePolicy": "AllowDuplicate", **inline(rest)})
     assert namespace.closed("sixth")["output"] == "instead"
+    namespace.start("seventh", {"workflowId": "one", "workflowIdReusePolicy": "RejectDuplicate", **inline(rest)})
+    assert namespace.closed("seventh")["failure"]["type"] == "WorkflowExecutionAlreadyStarted"
 
 
 def test_many_runs_of_one_workflow_id_at_once_are_one(namespace: Cluster) -> None:

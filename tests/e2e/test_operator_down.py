@@ -1,5 +1,8 @@
 """An operator that was away while things happened: the right outcome after it returns."""
 
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
 import pytest
 
 from kube import Cluster, check_history, one_step, python, recorded
@@ -46,15 +49,23 @@ def test_pods_that_ended_or_fell_silent_meanwhile_are_judged_by_what_they_left(n
     assert attempts == {"finished": 1, "failed": 2, "silent": 2, "created": 1}
 
 
+def start_of(namespace: Cluster, name: str) -> datetime | None:
+    """When a run has begun; None while it has not."""
+    status = (namespace.get("workflowrun", name) or {}).get("status") or {}
+    return datetime.fromisoformat(status["startTime"]) if "startTime" in status else None
+
+
 def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(namespace: Cluster) -> None:
-    steps = [{"name": "nap", "sleep": {"duration": "3s"}}, {"name": "end", "return": {"output": "woken"}}]
+    steps = [{"name": "nap", "sleep": {"duration": "15s"}}, {"name": "end", "return": {"output": "woken"}}]
     namespace.start("napping", {"inline": {"steps": steps}, "runTimeout": "1h"})
     long = [{"name": "nap", "sleep": {"duration": "1h"}}]
-    namespace.start("overdue", {"inline": {"steps": long}, "runTimeout": "4s"})
-    for name in ("napping", "overdue"):
-        namespace.condition("workflowrun", name, "Running")
+    namespace.start("overdue", {"inline": {"steps": long}, "runTimeout": "15s"})
+    begun = [
+        namespace.wait(f"run {name} to begin", partial(start_of, namespace, name)) for name in ("napping", "overdue")
+    ]
     with namespace.operator_down():
-        pass  # by the time the operator is back, both are long due
+        due = max(begun) + timedelta(seconds=15)
+        namespace.wait("both to be due", lambda: datetime.now(UTC) > due)  # noqa: TID251 (of this machine, which is the cluster's)
     assert namespace.closed("napping")["output"] == "woken"
     assert namespace.closed("overdue")["phase"] == "TimedOut"
 

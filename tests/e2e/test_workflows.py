@@ -62,7 +62,11 @@ def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
     [
         ([{"name": "no", "fail": {"type": "Refused", "message": "by ${input.name}"}}], "Refused", "by Ada"),
         ([{"name": "no", "return": {"output": "${input.nmae}"}}], "ExpressionError", "nmae"),
-        ([{"name": "no", "return": {"output": "${input.name +}"}}], "InvalidWorkflow", "spec.steps[0].return.output"),
+        (
+            [{"name": "no", "return": {"output": "${input.name +}"}}],
+            "InvalidWorkflow",
+            "spec.inline.steps[0].return.output",
+        ),
         ([{"name": "no", "return": {"output": "${setps.a}"}}], "InvalidWorkflow", "setps"),
     ],
     ids=[
@@ -123,6 +127,16 @@ def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: 
     assert namespace.closed("kept")["phase"] == "Completed"
     namespace("patch", "wfr", "kept", "--type=merge", "-p", '{"spec": {"ttlSecondsAfterFinished": 0}}')
     namespace.wait("the other one to be removed", lambda: namespace.get("workflowrun", "kept") is None)
+
+
+def test_search_attributes_that_a_run_cannot_carry_fail_it(namespace: Cluster) -> None:
+    attributes = {"customer": "ada", "bad name!": "x", "large": "x" * 300_000}
+    namespace.start("odd", {"searchAttributes": attributes, "inline": HELLO, "input": {"name": "Ada"}})
+    failure = namespace.closed("odd")["failure"]
+    assert failure["type"] == "InvalidWorkflow"
+    assert "spec.searchAttributes.bad name!: must be 1 to 63 letters" in failure["message"]
+    assert "spec.searchAttributes.large: has more than 2,048 bytes" in failure["message"]
+    assert namespace("get", "wfr", "-l", "search.perdure.dev/customer=ada", "-o", "name").split()
 
 
 def test_a_value_that_nests_very_deep_fails_its_own_run_and_hurts_no_other(namespace: Cluster) -> None:

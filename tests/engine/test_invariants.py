@@ -1,6 +1,6 @@
 """Random deciders, random happenings, crashes at every pass: what must hold whatever happens.
 
-PERDURE_LONG=1 tries 20,000 cases instead of a few hundred.
+PERDURE_LONG=1 tries 20,000 cases instead of a few hundred, which takes some ten minutes.
 """
 
 import os
@@ -18,7 +18,11 @@ from perdure.engine.step import next_wake
 
 CASES = 20_000 if os.environ.get("PERDURE_LONG") else 300
 
+LONG_ENOUGH = 3_600
+"""Seconds that all cases may take."""
 
+
+@pytest.mark.timeout(LONG_ENOUGH)
 @settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=True))
 def test_whatever_happens_the_history_is_whole_and_leads_to_the_state(random: Random) -> None:

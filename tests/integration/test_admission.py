@@ -178,7 +178,7 @@ def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
     [
         ("workflowrun", False, "NAME PHASE PROGRESS REASON STARTED COMPLETED AGE"),
         ("wfr", True, "NAME PHASE PROGRESS REASON STARTED COMPLETED SCHEDULE MESSAGE AGE"),
-        ("wsch", False, "NAME SPEC ZONE PAUSED LAST NEXT ACTIVE AGE"),
+        ("wsch", False, "NAME READY REASON SPEC PAUSED LAST NEXT ACTIVE AGE"),
         ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),
         ("wop", False, "NAME VERB TARGET NAME WORKFLOW-ID PHASE REASON AGE"),
         ("dlt", False, "NAME RUN STEP ACTIVITY ATTEMPTS REDRIVEN AGE"),

@@ -89,4 +89,6 @@ def test_what_cannot_be_followed_is_told() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.advance()
     problem = Problem(ConditionReason.UNKNOWN_TIME_ZONE, "there is no time zone `Mars/Base`")
-    assert condition(status_of(drive, problem), "Ready") == ("False", "UnknownTimeZone", problem.message)
+    status = status_of(drive, problem)
+    assert condition(status, "Ready") == ("False", "UnknownTimeZone", problem.message)
+    assert status["spec"] == {"summary": "* * * * *"}

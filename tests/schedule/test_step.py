@@ -271,7 +271,12 @@ def test_a_backfill_starts_every_time_of_it_at_once() -> None:
     drive = Drive(rules(cron=["0 * * * *"], paused=True))
     drive.now = T0 + timedelta(days=1)
     asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
-    assert drive.advance(asked)["b"].ok
+    answer = drive.advance(asked)["b"]
+    assert answer.ok
+    assert answer.message == (
+        "4 times from 2025-12-31T21:00:00Z to 2026-01-01T00:00:00Z are started, by AllowAll; of the runs that complete, 3 "
+        "are kept (successfulRunsHistoryLimit)"
+    )
     assert [run.start.nominal.hour for run in drive.made] == [21, 22, 23, 0]
     assert all("-b" in name for name in drive.names())
     assert drive.state.last_scheduled is None
@@ -297,7 +302,8 @@ def test_a_backfill_with_a_buffer_runs_one_after_the_other() -> None:
 def test_a_large_backfill_waits_for_room() -> None:
     drive = Drive(rules(cron=["* * * * *"], paused=True))
     drive.now = T0 + timedelta(days=3)
-    drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))
+    answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))["b"]
+    assert answer.message.startswith("more than 1000 times from")
     assert len(drive.made) == 1_000
     assert drive.state.counts.buffer_dropped == 0
     while drive.open:
@@ -623,15 +629,21 @@ def test_a_clock_that_comes_back_before_a_start_is_due_with_jitter_does_not_lose
     assert [run.start.nominal for run in drive.made] == [due.nominal]
 
 
-def test_what_cannot_be_followed_blocks_times_only() -> None:
+def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.until(T0 + 10 * M)
-    assert drive.advance(inp.Triggered(request_id="t"))["t"].ok
-    assert not drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + M))["b"].ok
-    drive.close(drive.names()[0])
+    for request in (
+        inp.Triggered(request_id="t"),
+        inp.BackfillRequested(request_id="b", start=T0, end=T0 + M),
+    ):
+        answer = drive.advance(request)[request.request_id]
+        assert (answer.ok, answer.reason) == (False, "InvalidSpec")
+    assert drive.advance(inp.PauseRequested(request_id="p"))["p"].ok
+    assert drive.advance(inp.UnpauseRequested(request_id="u"))["u"].ok
     drive.edit()
     drive.until(T0 + 11 * M)
-    assert drive.minutes() == [10, 11]
+    assert drive.minutes() == [11]
+    assert drive.advance(inp.Triggered(request_id="again", overlap_policy=OverlapPolicy.ALLOW_ALL))["again"].ok
 
 
 def test_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:

@@ -149,12 +149,22 @@ def test_a_zone_as_data_is_like_the_zone_by_name() -> None:
         ({"timeZone": "europe/berlin"}, "UnknownTimeZone", "did you mean `Europe/Berlin`"),
         ({"timeZone": "../../etc/passwd"[-9:]}, "UnknownTimeZone", "there is no time zone"),
         ({"timeZone": "America"}, "UnknownTimeZone", "there is no time zone"),
-        ({"timeZoneData": "AAAA"}, "UnknownTimeZone", "`timeZoneData` is not TZif data"),
+        ({"timeZoneData": "AAAA"}, "UnknownTimeZone", "spec.timeZoneData: is not TZif data"),
         ({"timeZoneData": base64.b64encode(b"TZif2" + bytes(200)).decode()}, "UnknownTimeZone", "is not TZif data"),
         ({"cron": ["TZ=Asia/Tokyo 0 0 * * *"], "timeZone": "UTC"}, "InvalidSpec", "one time zone, but there are"),
-        ({"cron": ["0 25 * * *"]}, "InvalidSpec", "out of range"),
-        ({"intervals": [{"every": "1500ms"}]}, "InvalidSpec", "whole seconds"),
-        ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", "`month`: `Janx`"),
+        (
+            {"cron": ["TZ=UTC 0 0 * * *", "TZ=Mars/Base 0 0 * * *"]},
+            "InvalidSpec",
+            r"^spec.cron\[1\]: a Schedule has one",
+        ),
+        ({"cron": ["TZ=Mars/Base 0 0 * * *"]}, "UnknownTimeZone", r"^spec.cron\[0\]: there is no time zone"),
+        (
+            {"cron": ["0 2 * * *", "0 25 * * *"]},
+            "InvalidSpec",
+            r"^spec.cron\[1\]: `0 25 .*`hour` is `25`: must be hours 0 to 23",
+        ),
+        ({"intervals": [{"every": "1500ms"}]}, "InvalidSpec", r"spec.intervals\[0\]: .*whole seconds"),
+        ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", r"spec.calendars\[0\].month: `Janx`"),
     ],
 )
 def test_what_cannot_be_followed_says_why(spec: dict[str, Any], reason: str, want: str) -> None:
@@ -186,10 +196,10 @@ def test_jitter_of_a_last_time_is_bounded_by_itself() -> None:
 
 def test_the_summary_is_cut() -> None:
     found = times(calendars=[{"hour": "1"}] * 100)
-    assert len(found.summary()) == 256
-    assert times().summary() == "when triggered"
-    assert times(intervals=[{"every": "6h", "offset": "5h"}]).summary() == "every 6h + 5h"
-    assert times(calendars=[{"second": "5", "hour": "1, 2"}]).summary() == "5 0 1,2 * * * *"
+    assert len(found.canonical().summary) == 256
+    assert times().canonical().summary == "when triggered"
+    assert times(intervals=[{"every": "6h", "offset": "5h"}]).canonical().summary == "every 6h + 5h"
+    assert times(calendars=[{"second": "5", "hour": "1, 2"}]).canonical().summary == "5 0 1,2 * * * *"
 
 
 def test_the_hash_of_jitter_never_changes() -> None:

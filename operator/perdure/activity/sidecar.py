@@ -3,14 +3,20 @@
 $PERDURE_FILES/heartbeat    written by the activity, each time anew: a heartbeat; what stands in it are the details, JSON or text
 $PERDURE_FILES/cancelled    written here, when the activity should stop; what stands in it is the reason
 $PERDURE_FILES/result       written by the activity before it ends with exit code 0: its result, JSON or text
+
+The folder is the activity's to fill, and the sidecar has a token that the activity has not. So only regular files are read, none
+through a link, and nothing is written through one.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import stat
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ._context import Context, current
@@ -23,6 +29,13 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.25
 _LARGEST_RESULT = 252 * 1024
+_LARGEST_FILE = 8 * 1024 * 1024
+"""What the folder holds."""
+_READ = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # not blocking: a pipe that nobody writes to is opened at once
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_FILE = "`{}` is no regular file: links, pipes and folders are not read"
 
 
 class Sidecar:
@@ -30,7 +43,8 @@ class Sidecar:
 
     def __init__(self, context: Context, environ: Mapping[str, str]) -> None:
         self._context = context
-        self._folder = environ.get("PERDURE_FILES") or "/perdure-files"
+        folder = environ.get("PERDURE_FILES") or "/perdure-files"
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._auto = environ.get("PERDURE_AUTO_HEARTBEAT") == "true"
         self._seen: tuple[int, int, int] | None = None
         self._complaint = ""
@@ -54,14 +68,11 @@ class Sidecar:
         self._pass_on_heartbeat()
         return self._hand_over()
 
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
-
     def _pass_on_heartbeat(self) -> None:
         """Heartbeat if the activity has written the file since."""
         heartbeats = self._context.heartbeats
         try:
-            found = os.stat(self._path("heartbeat"))  # noqa: PTH116 - pathlib costs 5 ms to import
+            found = os.stat("heartbeat", dir_fd=self._folder, follow_symlinks=False)
         except OSError:
             return
         seen = found.st_mtime_ns, found.st_size, found.st_ino
@@ -81,9 +92,11 @@ class Sidecar:
         """Write the file that asks the activity to stop: first beside, so that nobody reads half of it."""
         reason = self._context.cancelled() or ""
         try:
-            with open(self._path(".cancelled"), "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
+            with suppress(FileNotFoundError):
+                os.unlink(".cancelled", dir_fd=self._folder)
+            with os.fdopen(os.open(".cancelled", _WRITE, 0o666, dir_fd=self._folder), "w", encoding="utf-8") as file:
                 file.write(reason + "\n")
-            os.replace(self._path(".cancelled"), self._path("cancelled"))  # noqa: PTH105 - as above
+            os.replace(".cancelled", "cancelled", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
             self._complain(f"The activity could not be told to stop: {error}")
 
@@ -95,6 +108,8 @@ class Sidecar:
             text = self._read("result")
         except FileNotFoundError:
             return 0  # the termination message of its own container counts
+        except PayloadTooLargeError as error:
+            return self._fail(error)
         except (OSError, ValueError) as error:
             return self._fail(ApplicationError(f"the result cannot be read: {error}", type="ResultMissing"))
         try:
@@ -118,8 +133,27 @@ class Sidecar:
         return 1
 
     def _read(self, name: str) -> str:
-        with open(self._path(name), encoding="utf-8") as file:  # noqa: PTH123 - as above
-            return file.read()
+        """What a file holds.
+
+        Raises:
+            OSError: it is not there, or no regular file.
+            PayloadTooLargeError: it holds more than can be handed on.
+            UnicodeDecodeError: it is no text.
+        """
+        try:
+            opened = os.open(name, _READ, dir_fd=self._folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(_NO_FILE.format(name)) from None
+            raise
+        with os.fdopen(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise OSError(_NO_FILE.format(name))
+            held = file.read(_LARGEST_FILE + 1)
+        if len(held) > _LARGEST_FILE:
+            message = f"`{name}` has more than {_LARGEST_FILE} bytes: pass a reference to the data instead"
+            raise PayloadTooLargeError(message)
+        return held.decode()
 
     def _complain(self, message: str) -> None:
         """For those who read the sidecar's log; once, not at each look."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 from perdure.api.rules import Rule, json_name
+from perdure.api.suggestions import meant_by_field, meant_by_value
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler, SerializerFunctionWrapHandler, ValidationError
@@ -286,10 +287,19 @@ def mistakes_by_path(error: ValidationError) -> list[tuple[str, str]]:
     Returns:
         Pairs such as ``("spec.jitter", "must be a duration: …")``, in the order of the fields.
     """
-    return [
-        (field_path(detail["loc"]), _sentence(detail))
-        for detail in error.errors(include_url=False, include_input=False)
-    ]
+    root = _models().get(error.title)
+    return [(field_path(detail["loc"]), _sentence(detail, root)) for detail in error.errors(include_url=False)]
+
+
+def _models() -> dict[str, type[ApiModel]]:
+    """All models by name, which is how a mistake tells what was read."""
+    found: dict[str, type[ApiModel]] = {}
+    left = [ApiModel]
+    while left:
+        model = left.pop()
+        found[model.__name__] = model
+        left += model.__subclasses__()
+    return found
 
 
 _SENTENCES = {
@@ -314,7 +324,15 @@ _SENTENCES = {
 """What pydantic calls a mistake, and how it is told."""
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _sentence(detail: ErrorDetails, root: type[ApiModel] | None) -> str:
+    if root is not None and detail["type"] == "extra_forbidden":
+        meant = meant_by_field(root, detail["loc"])
+        if meant:
+            return f"unknown field; did you mean `{meant}`?"
+    if root is not None and detail["type"] == "model_type":
+        meant = meant_by_value(root, detail["loc"], detail["input"])
+        if meant:
+            return f"must be an object: `{meant}`"
     sentence = _SENTENCES.get(detail["type"])
     if sentence is None:
         return detail["msg"].removeprefix("Value error, ")

@@ -129,6 +129,14 @@ def show_duration(value: timedelta) -> str:
     return format_duration(min(max(value, timedelta(0)), LONGEST))
 
 
+def nearest_duration(value: timedelta) -> str:
+    """Write any duration as one that a field of the type `PositiveDuration` takes: from one millisecond up to `LONGEST`.
+
+    Clients of Temporal may ask for others, such as half a millisecond.
+    """
+    return format_duration(min(max(value, MILLISECOND), LONGEST))
+
+
 def format_decimal_duration(value: timedelta) -> str:
     """Write a duration as `format_duration` does, or as decimal seconds where that would lose microseconds.
 

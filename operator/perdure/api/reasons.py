@@ -79,6 +79,9 @@ class ConditionReason(StrEnum):
 
     # WorkflowRun, Succeeded: the run is closed.
 
+    SUCCESSOR_REFUSED = "SuccessorRefused"
+    """The run was to go on in another one, which cannot be made; the message says why. The chain ends here."""
+
     COMPLETED = "Completed"
     """The run ended well."""
 
@@ -210,6 +213,9 @@ class ConditionReason(StrEnum):
     REDRIVE_FAILED = "RedriveFailed"
     """The activity failed again for good."""
 
+    REDRIVE_DELETED = "RedriveDeleted"
+    """The run that ran the activity again was deleted before it had ended."""
+
 
 class EventReason(StrEnum):
     """Why an Event was written."""
@@ -254,6 +260,9 @@ class EventReason(StrEnum):
 
     INVALID_WORKFLOW = "InvalidWorkflow"
     """A run waits for a Workflow that has to be mended."""
+
+    SUCCESSOR_REFUSED = "SuccessorRefused"
+    """Warning: the run was to go on in another one, which cannot be made."""
 
     RETRY_POLICY_NOT_FOUND = "RetryPolicyNotFound"
     """Something waits for a RetryPolicy that does not exist."""

@@ -167,8 +167,8 @@ class Circuit(StatusModel):
     """While Open: when the next attempt is let through."""
 
     trial: Annotated[str, Field(max_length=512)] | None = None
-    """While HalfOpen: the attempt that was let through and has not ended yet, as `<run>/<event>/<attempt>`, where the
-    event is the one that scheduled the activity."""
+    """While HalfOpen: the attempt that was let through and has not ended yet, as `<run>/<its UID>/<event>/<attempt>`,
+    where the event is the one that scheduled the activity."""
 
     last_failure_time: Time | None = None
     """When the last failure was counted."""
@@ -190,8 +190,11 @@ class RetryPolicyStatus(StatusModel):
     """State of the circuit breaker, where the policy has one."""
 
     preview: Annotated[list[DecimalDuration], atomic_list(20)] = Field(default_factory=list)
-    """The first waits between attempts, so that a person sees what the numbers mean; whether there are as many retries
-    is told by the condition `Ready`."""
+    """The first waits as the numbers of the policy give them, so that a person sees what they mean; whether there are as
+    many retries is told by the condition `Ready`."""
+
+    waits: Annotated[str, Field(max_length=256)] = ""
+    """The waits between the attempts that there can be, in short, for the column WAITS: `1s 2s 4s 8s 16s …`."""
 
 
 class RetryPolicy(Resource):
@@ -203,7 +206,7 @@ class RetryPolicy(Resource):
         columns=(
             Column("Ready", condition_path("Ready", "status"), "Whether the policy can be used"),
             Column("Circuit", ".status.circuit.state", "Whether its circuit breaker lets attempts through"),
-            Column("Waits", ".status.preview", "The first waits between attempts"),
+            Column("Waits", ".status.waits", "The waits between attempts"),
             Column("Message", condition_path("Ready", "message"), "What is wrong with it", wide=True),
         ),
         selectable=(".status.circuit.state",),

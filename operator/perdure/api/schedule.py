@@ -342,13 +342,15 @@ class Schedule(Resource):
         plural="schedules",
         short_name="wsch",
         columns=(
+            Column("Ready", condition_path("Ready", "status"), "Whether the spec can be followed"),
+            Column("Reason", condition_path("Ready", "reason"), "Why it can be followed, or not"),
             Column("Spec", ".status.spec.summary", "When runs are started"),
-            Column("Zone", ".status.spec.timeZone", "The time zone"),
             Column("Paused", condition_path("Paused", "status"), "Whether nothing is started by time"),
             Column("Last", ".status.lastScheduledTime", "How long ago a run was started by time", "date"),
             # A column of type date shows a time to come as <invalid>.
             Column("Next", ".status.nextScheduledTimes[0]", "The next time"),
             Column("Active", ".status.active", "How many runs are open", "integer"),
+            Column("Zone", ".status.spec.timeZone", "The time zone", wide=True),
             Column("Message", condition_path("Ready", "message"), "What is to know about it", wide=True),
         ),
     )

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from perdure.cli.errors import CliError, ExitCode
 
@@ -81,12 +82,12 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         module = importlib.import_module(VERBS[name])
         text = module.HELP.format(program=program)
         if not hasattr(module, "COMMANDS"):
-            app.command(name, help=text, context_settings=settings)(_told(module.command))
+            app.command(name, help=text, context_settings=settings, cls=_Verb)(_told(module.command))
             continue
         group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
         group.callback()(_root)
         for verb, (command, told) in module.COMMANDS.items():
-            group.command(verb, help=told.format(program=program), context_settings=settings)(_told(command))
+            group.command(verb, help=told.format(program=program), context_settings=settings, cls=_Verb)(_told(command))
         app.add_typer(group, name=name, help=text)
     return app
 
@@ -108,6 +109,18 @@ def main() -> None:
     program = program_name(sys.argv[0])
     named = sys.argv[1:2]
     build(program, named if VERBS.keys() >= set(named) and named else VERBS)(prog_name=program)
+
+
+class _Verb(TyperCommand):
+    """A verb that tells of wrong options in sentences for people alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's, which typer reads options with
+            raise
 
 
 def _root() -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from perdure import __version__
+from perdure.api.labels import SCHEDULE_LABEL
 from perdure.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class UnreachableError(CliError):
 
 class GoneError(CliError):
     """There is no such object."""
+
+
+class ExistsError(CliError):
+    """There is an object of that name already."""
 
 
 class Cluster:
@@ -102,6 +107,25 @@ class Cluster:
         url = self._api.path(self._api.PERDURE, namespace, "workflowruns")
         asked = {"fieldSelector": f"status.phase={phase}"} if phase else {}
         items: list[Object] = await self._ask(self._client.list_all(url, **asked))
+        return items
+
+    async def runs_of_schedules(self, *, of: str | None = None, everywhere: bool = False) -> list[Object]:
+        """Read the runs of one Schedule, or of all; none where the user may not.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        namespace = None if everywhere else self.namespace
+        url = self._api.path(self._api.PERDURE, namespace, "workflowruns")
+        selector = SCHEDULE_LABEL if of is None else f"{SCHEDULE_LABEL}={of}"
+        try:
+            items: list[Object] = await self._client.list_all(url, labelSelector=selector)
+        except self._api.ApiError as error:
+            if error.status == 403:  # noqa: PLR2004
+                return []
+            raise self._refused(error.status, error.message) from error
+        except self._api.TRANSIENT as error:
+            raise _unreachable(self._client.access, error) from error
         return items
 
     async def operations(self, *, everywhere: bool = False) -> list[Object]:
@@ -236,6 +260,8 @@ class Cluster:
                 f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
                 f"`{way} -A`, and choose the namespace with -n"
             ) from None
+        except self._api.AlreadyExistsError as error:
+            raise ExistsError(f"the API server refuses: {error.message}") from error
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error
         except self._api.TRANSIENT as error:

@@ -4,11 +4,14 @@ What has no equivalent is refused with the name of the field: a schedule that si
 """
 
 import json
+import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from perdure.api.common import mistakes
+from perdure.api.durations import format_duration
 from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
 from perdure.cli.errors import CliError
@@ -34,6 +37,8 @@ _OVERLAP = {
 }
 _NUMBERED = ("", *_OVERLAP)
 _YEAR = 365 * 86_400
+_FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
+"""An expression of Argo that holds once a run has failed."""
 
 
 def read_foreign(file: str) -> list[Object]:
@@ -52,12 +57,18 @@ def read_foreign(file: str) -> list[Object]:
     return manifests
 
 
-def convert(manifest: Object, source: str) -> list[Object]:
+def lacks_id(manifest: Object) -> bool:
+    """Whether it is a schedule of Temporal without its id, as `temporal schedule describe --output json` prints it."""
+    return "schedule" in manifest and not (manifest.get("scheduleId") or manifest.get("schedule_id"))
+
+
+def convert(manifest: Object, source: str, name: str | None = None) -> list[Object]:
     """Make manifests of one of somebody else's.
 
     Args:
         manifest: A CronJob, a CronWorkflow, or what `temporal schedule describe --output json` prints.
         source: Where it comes from, for messages.
+        name: Name of what is made; None for that of the original.
 
     Returns:
         A Schedule, and before it the Workflow that it runs where one is needed.
@@ -72,7 +83,7 @@ def convert(manifest: Object, source: str) -> list[Object]:
         raise CliError(
             f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not `{kind}`"
         )
-    made = read(_Source(manifest, source))
+    made = read(_Source(manifest if name is None else _named(manifest, name), source))
     for each in made:
         try:
             if each["kind"] == "Schedule":
@@ -113,6 +124,13 @@ class _Source:
                 raise self.refuse(
                     name, "has no equivalent here; leave it out, and see docs/schedules.md for what to use instead"
                 )
+
+
+def _named(manifest: Object, name: str) -> Object:
+    """The same by another name: one of Temporal's has an id, all others have metadata."""
+    if "kind" not in manifest:
+        return {**manifest, "scheduleId": name}
+    return {**manifest, "metadata": {**(manifest.get("metadata") or {}), "name": name}}
 
 
 def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
@@ -161,7 +179,7 @@ def _cron_job(source: _Source) -> list[Object]:
         "spec": {"activities": [activity], "steps": [{"name": "job", "activity": {"name": "job"}}]},
     }
     made: Object = {
-        "cron": [_classic(spec, spec.take("schedule"), "schedule")],
+        "cron": _classic(spec, spec.take("schedule"), "schedule"),
         "timeZone": spec.take("timeZone"),
         **_cron_options(spec),
         "workflowRunTemplate": {"spec": run},
@@ -193,7 +211,7 @@ def _cron_workflow(source: _Source) -> list[Object]:
     workflow.done()
     lines = spec.take("schedules", []) or [spec.take("schedule")]
     made: Object = {
-        "cron": [_classic(spec, line, "schedules") for line in lines],
+        "cron": [each for line in lines for each in _classic(spec, line, "schedules")],
         "timeZone": spec.take("timezone"),
         **_cron_options(spec),
         "workflowRunTemplate": {
@@ -207,6 +225,7 @@ def _cron_workflow(source: _Source) -> list[Object]:
     if spec.take("when"):
         raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
     spec.take("schedule")
+    made |= _stop(spec, spec.part("stopStrategy"))
     spec.done()
     return [_schedule(name, namespace, made)]
 
@@ -228,26 +247,50 @@ def _cron_options(spec: _Source) -> Object:
     }
 
 
-def _classic(spec: _Source, line: Any, field: str) -> str:
-    """A line of classic cron, in which the day of the month or that of the week is enough."""
+def _classic(spec: _Source, line: Any, field: str) -> list[str]:
+    """A line of classic cron, in which the day of the month or that of the week is enough: where it names both, two lines.
+
+    A time that both name counts once, as it does there.
+    """
     if not isinstance(line, str):
         raise spec.refuse(field, "must be a cron line")
     words = line.split()
     start = 1 if words and words[0].startswith(("TZ=", "CRON_TZ=")) else 0
-    fields = words[start:]
-    if len(fields) == 5 and all(not fields[index].startswith(("*", "?")) for index in (2, 4)):  # noqa: PLR2004
-        either = [" ".join([*fields[:4], "*"]), " ".join([*fields[:2], "*", *fields[3:]])]
-        raise spec.refuse(
-            field,
-            f"`{line}` fires on the day of the month or the day of the week; here both must match. Split it into "
-            f"`{either[0]}` and `{either[1]}`",
-        )
-    return line
+    zone, fields = words[:start], words[start:]
+    if len(fields) != 5 or _is_any(fields[2]) or _is_any(fields[4]):  # noqa: PLR2004 (minute to day of week)
+        return [line]
+    minute, hour, day_of_month, month, day_of_week = fields
+    return [
+        " ".join([*zone, minute, hour, day_of_month, month, "*"]),
+        " ".join([*zone, minute, hour, "*", month, day_of_week]),
+    ]
+
+
+def _is_any(field: str) -> bool:
+    """Whether a field of classic cron says nothing of the day: one of its items is a star that takes every value.
+
+    As robfig/cron, which both Kubernetes and Argo use (spec.go, parser.go): a star with a step says something.
+    """
+    return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
+
+
+def _stop(spec: _Source, strategy: _Source) -> Object:
+    """Argo's stopStrategy, as far as a pause is the same: after the first failure."""
+    told = strategy.take("expression") or strategy.take("condition")
+    strategy.done()
+    if told is None:
+        return {}
+    if _FIRST_FAILURE.fullmatch(str(told)):
+        return {"pauseOnFailure": True}
+    raise spec.refuse(
+        "stopStrategy",
+        f"`{told}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs set "
+        "`remainingActions` in what is made",
+    )
 
 
 def _seconds(number: int) -> str:
-    days, rest = divmod(int(number), 86_400)
-    return (f"{days}d" if days else "") + (f"{rest // 3600}h{rest % 3600}s" if rest or not days else "")
+    return format_duration(timedelta(seconds=number))
 
 
 # Temporal
@@ -255,8 +298,14 @@ def _seconds(number: int) -> str:
 
 def _length(text: str) -> str:
     """A duration as protobuf writes it, in seconds: one of ours, in whole seconds, as Temporal's server takes them."""
-    number = text.removesuffix("s").partition(".")[0]
+    number = str(text).removesuffix("s").partition(".")[0]
     return _seconds(int(number)) if number.isdecimal() else text
+
+
+def _unless_zero(text: str | None) -> str | None:
+    """The same; None for none, and for one of no length, which is the default of what it is of."""
+    length = _length(text) if text else None
+    return None if length == "0s" else length
 
 
 def _temporal(source: _Source) -> list[Object]:
@@ -274,15 +323,19 @@ def _temporal(source: _Source) -> list[Object]:
     }
     for part in (spec, policies, state, workflow):
         part.done()
-    identity = str(name or made["workflowRunTemplate"]["spec"]["workflowId"])
-    return [_schedule(identity.lower().replace("_", "-"), None, made)]
+    return [_schedule(_as_name(str(name or made["workflowRunTemplate"]["spec"]["workflowId"])), None, made)]
+
+
+def _as_name(identity: str) -> str:
+    """A schedule id as the name of an object: what such a name cannot have becomes a dash."""
+    return re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
 
 
 def _temporal_times(spec: _Source) -> Object:
     intervals = [
         {
             "every": _length(each.get("interval", "0s")),
-            **({"offset": _length(each["phase"])} if each.get("phase") else {}),
+            **({"offset": offset} if (offset := _unless_zero(each.get("phase"))) else {}),
         }
         for each in spec.take("interval", [])
     ]
@@ -297,7 +350,7 @@ def _temporal_times(spec: _Source) -> Object:
         "exclude": excluded,
         "startTime": spec.take("startTime"),
         "endTime": spec.take("endTime"),
-        "jitter": _length(spec.take("jitter", "0s")),
+        "jitter": _unless_zero(spec.take("jitter")),
         "timeZone": spec.take("timezoneName"),
         "timeZoneData": spec.take("timezoneData"),
         "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
@@ -367,9 +420,9 @@ def _temporal_run(workflow: _Source) -> Object:
         ("workflowRunTimeout", "runTimeout"),
         ("workflowTaskTimeout", "taskTimeout"),
     ):
-        value = workflow.take(field)
-        if value not in (None, "0s"):
-            run[ours] = _length(value)
+        value = _unless_zero(workflow.take(field))
+        if value is not None:
+            run[ours] = value
     payloads = workflow.take("input", [])
     payloads = payloads.get("payloads", []) if isinstance(payloads, dict) else payloads
     if len(payloads) > 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pydantic
@@ -9,13 +10,16 @@ import pydantic
 from perdure.api.common import API_VERSION, GROUP, Resource, mistakes_by_path
 from perdure.api.crdgen import KINDS
 from perdure.api.retrypolicy import RetryPolicy
-from perdure.api.schedule import Schedule
+from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableError, read
+from perdure.kube import clock
 from perdure.language.checks import Checked, Documents, between, check
 from perdure.language.checks.between import policies_of, run_input
 from perdure.language.program import Finding, Severity
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.outlook import outlook_after
 
 _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
@@ -69,12 +73,14 @@ class _Object:
         return f"{self.resource.kind}/{meta.name or meta.generate_name}"
 
 
-def lint(names: Iterable[str]) -> Linted:
+def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
     """Check files.
 
     Args:
         names: Files and folders; `-` is standard input.
+        now: The time, by which Schedules are judged; None for that of the clock.
     """
+    now = now or clock.now()
     linted = Linted()
     objects: list[_Object] = []
     for name in names:
@@ -89,7 +95,7 @@ def lint(names: Iterable[str]) -> Linted:
         frozenset(o.resource.metadata.name for o in objects if isinstance(o.resource, RetryPolicy)),
     )
     for each in objects:
-        findings = [*(each.checked.findings if each.checked else ()), *_together(each, documents)]
+        findings = [*(each.checked.findings if each.checked else ()), *_together(each, documents, now)]
         linted.found += [
             Located(each.document.file, each.document.position(finding.path), each.subject, finding)
             for finding in findings
@@ -144,7 +150,7 @@ def _checked(resource: Resource) -> Checked | None:
     return None
 
 
-def _together(each: _Object, documents: Documents) -> Iterator[Finding]:
+def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
     """What is found in the light of the other objects."""
     resource = each.resource
     if each.checked is not None:
@@ -155,6 +161,9 @@ def _together(each: _Object, documents: Documents) -> Iterator[Finding]:
         run = "spec", resource.spec
     elif isinstance(resource, Schedule):
         run = "spec.workflowRunTemplate.spec", resource.spec.workflow_run_template.spec
+        yield from _times(resource.spec, now)
+        if resource.spec.retry_policy is not None and resource.spec.retry_policy.name is not None:
+            yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)
     if run is None:
         return
     path, spec = run
@@ -166,3 +175,17 @@ def _together(each: _Object, documents: Documents) -> Iterator[Finding]:
             yield Finding(path + finding.path.removeprefix("spec"), finding.message)
     elif spec.workflow is not None and spec.workflow.name is not None:
         yield from run_input(spec.workflow.name, spec.input, documents, path)
+
+
+def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
+    """What the condition `Ready` of a Schedule would say. One whose end has passed may be kept."""
+    try:
+        found = outlook_after(spec, now)
+    except InvalidTimesError as error:
+        yield Finding(error.path, error.sentence)
+        return
+    if not found.ready:
+        ended = spec.end_time is not None and spec.end_time <= now
+        yield Finding(found.path, found.message, Severity.WARNING if ended else Severity.ERROR)
+    elif found.message:
+        yield Finding("spec", found.message, Severity.NOTE)

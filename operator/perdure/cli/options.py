@@ -1,7 +1,9 @@
 """Options that several verbs share, so that they are called the same everywhere."""
 
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -31,6 +33,37 @@ ContextOption = Annotated[
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colours")]
 
 TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="How times are shown")]
+
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def word_of(words: type[_Word], elsewhere: Mapping[str, str] | None = None) -> Callable[[str], _Word]:
+    """Make a reader for an option that takes one of some words, in whatever case.
+
+    Args:
+        words: The words.
+        elsewhere: What others call them: by their word, in small letters, ours.
+
+    Returns:
+        Reads a word, or raises BadParameter: it is none of them.
+    """
+
+    def read(text: str) -> _Word:
+        known = {word.casefold(): word for word in words}
+        given = str(text).casefold()
+        if given in known:
+            return known[given]
+        meant = (elsewhere or {}).get(given) or ", ".join(known[near] for near in get_close_matches(given, known, 1))
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise typer.BadParameter(f"`{text}` is none of {', '.join(words)}{hint}")
+
+    return read
+
+
+def words_shown(words: type[StrEnum]) -> str:
+    """The words as help shows them."""
+    return f"[{'|'.join(words)}]"
 
 
 def seconds_of(text: str, option: str) -> float:

@@ -16,12 +16,13 @@ from perdure.simulation.world import EndlessError, World
 Result = tuple[Scenario, Report]
 
 
-def play(files: Iterable[str], scenario_file: str | None) -> Result:
+def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> Result:
     """Simulate what files say.
 
     Args:
         files: Manifests; `-` is standard input.
         scenario_file: The scenario, which may name further files; None for the one in which everything has its default.
+        given: Input of the run, in the place of what the scenario says; None for none.
 
     Returns:
         The scenario and what came of it.
@@ -38,6 +39,8 @@ def play(files: Iterable[str], scenario_file: str | None) -> Result:
                 f"{source}: must be one scenario, but has {len(documents)} documents; write one file for each"
             )
         data = documents[0] if documents else None
+    if given is not None:
+        data = {**(data or {}), "input": given}
     scenario = read_scenario(data, source)
     folder = Path(scenario_file).parent if scenario_file not in {None, STDIN} and scenario_file else Path()
     manifests = list(_manifests(list(files), scenario, folder))
@@ -100,8 +103,6 @@ def read_documents(file: str) -> list[Any]:
         return [data for data in yaml.load_all(text, Loader=Loader) if data is not None]
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadFileError(
-            f"{file}: cannot be read: {why}; check the name, relative paths are those of the scenario"
-        ) from error
+        raise BadFileError(f"{file}: cannot be read: {why}; check the name") from error
     except yaml.YAMLError as error:
         raise BadFileError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error

@@ -12,6 +12,7 @@ from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
 from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.outlook import Outlook, outlook_after
 from perdure.schedule.times import EARLIEST, Due, Times
 from perdure.simulation.cast import BadFileError
 
@@ -61,6 +62,18 @@ def upcoming(schedule: Object, namespace: str, after: datetime, count: int) -> t
     try:
         times = Times(ScheduleSpec.parse(schedule["spec"]))
         return times, list(islice(times.dues(after, f"{meta.get('namespace') or namespace}/{meta.get('name')}"), count))
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def outlook_of(schedule: Object, after: datetime) -> Outlook:
+    """What the operator says of a Schedule: whether it has something to do after an instant.
+
+    Raises:
+        CliError: The times cannot be followed.
+    """
+    try:
+        return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
     except InvalidTimesError as error:
         raise CliError(error.message) from error
 

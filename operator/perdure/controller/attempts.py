@@ -17,8 +17,9 @@ from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError,
 from perdure.controller.policies import ASK_AGAIN, Policies
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import PendingActivity, State
-from perdure.engine.step import AttemptOutcome, Transition
+from perdure.engine.step import Transition
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
@@ -266,7 +267,7 @@ class Attempts:
         key, policy = _key(activity), activity.retry_policy
         if not policy.circuit_breaker or activity.started_time is not None or key in self._pods:
             return True
-        who = holder(self._run.name, key.scheduled_event_id, key.attempt)
+        who = holder(self._run, f"{key.scheduled_event_id}/{key.attempt}")
         held = await self._policies.admit(self._run.namespace, policy.name, who)
         if held is None:
             self._blocked.pop(key, None)

@@ -3,18 +3,24 @@
     Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status tells
                    └ killed here: it is found by the Operation's UID ┘
 
-The name of the run is a lock: of two Operations at once, one starts it, and the other is told so.
+The name of the run is a lock: of two Operations at once, one starts it, and the other is told so. A name that a stranger's run
+has taken is left to it.
 """
+
+from typing import Final
 
 from perdure.api import labels
 from perdure.api.common import API_VERSION
+from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.deadletters import asked_by, letter_status, redrive_run, refusal
+from perdure.runtime.deadletters import asked_by, letter_status, next_number, redrive_run, redrives, refusal
+
+_NUMBERS_TRIED: Final = 10
 
 
 class DeadLetters:
@@ -53,22 +59,41 @@ class DeadLetters:
         problem = refusal(letter)
         if problem is not None:
             raise RefusedError(*problem)
-        body = redrive_run(letter, request_id)
-        made = str(body["metadata"]["name"])
-        try:
-            await self._client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
-        except api.AlreadyExistsError:
-            message = f"another Operation has started WorkflowRun `{made}` for it just now"
-            raise RefusedError(ConditionReason.REDRIVE_RUNNING, message) from None
-        except (api.InvalidError, api.TooLargeError) as error:
-            message = f"the run that would do it again is refused: {error.message}"
-            raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
+        made = await self._start(letter, request_id)
         metrics.REDRIVES.inc()
         about = {"apiVersion": API_VERSION, "kind": "DeadLetter", "metadata": letter["metadata"]}
         note = f"Runs again as WorkflowRun {made}"
         self._recorder.record(about, kind="Normal", reason=EventReason.REDRIVEN.value, note=note, action="Redrive")
         await self.reconcile(namespace, name)
         return made
+
+    async def _start(self, letter: api.Object, request_id: str) -> str:
+        """Make the run, under the first number that no stranger's run has taken; its name."""
+        namespace, first = letter["metadata"]["namespace"], next_number(letter)
+        for number in range(first, first + _NUMBERS_TRIED):
+            body = redrive_run(letter, request_id, number)
+            made = str(body["metadata"]["name"])
+            try:
+                await self._client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
+            except api.AlreadyExistsError:
+                if await self._is_ours(letter, made):
+                    message = f"another Operation has started WorkflowRun `{made}` for it just now"
+                    raise RefusedError(ConditionReason.REDRIVE_RUNNING, message) from None
+            except (api.InvalidError, api.TooLargeError) as error:
+                message = f"the run that would do it again is refused: {error.message}"
+                raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
+            else:
+                return made
+        last = redrive_name(letter["metadata"]["name"], first + _NUMBERS_TRIED - 1)
+        message = f"the next {_NUMBERS_TRIED} names, up to `{last}`, are taken by WorkflowRuns that are not its own; delete one"
+        raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+
+    async def _is_ours(self, letter: api.Object, name: str) -> bool:
+        url = api.path(api.PERDURE, letter["metadata"]["namespace"], "workflowruns", name)
+        try:
+            return redrives(await self._client.get(url), letter)
+        except api.NotFoundError:
+            return False  # it was there, and is gone
 
     # What their status tells
 

@@ -16,7 +16,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as api
 from perdure.language.checks import check
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.runtime.searching import misnamed
+from perdure.runtime.searching import unfit
 
 MAX_INPUT = 256 * 1024
 """Bytes of JSON."""
@@ -72,9 +72,11 @@ class Definitions:
             NotReadyError: the Workflow is missing or invalid; it may be mended.
             InvalidWorkflowError: the run itself asks for what cannot be; a run's spec does not change, so it has failed.
         """
-        check_options(spec)
         if spec.inline is not None:
-            return Definition(await self.compile(spec.inline.dump()), name, None)
+            try:
+                return Definition(await self.compile(spec.inline.dump()), name, None)
+            except InvalidWorkflowError as error:
+                raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
         assert spec.workflow is not None
         workflow = spec.workflow.name
         assert workflow is not None
@@ -195,10 +197,7 @@ def check_options(spec: WorkflowRunSpec) -> None:
     Raises:
         InvalidWorkflowError: one of them cannot be.
     """
-    findings = [
-        Finding(f"spec.searchAttributes.{name}", "must be 1 to 63 letters, digits, `-`, `_` or `.`: it becomes a label")
-        for name in misnamed(spec.search_attributes)
-    ]
+    findings = [Finding(f"spec.searchAttributes.{name}", why) for name, why in unfit(spec.search_attributes).items()]
     try:
         size = len(orjson.dumps(spec.input))
     except orjson.JSONEncodeError as error:

@@ -12,6 +12,7 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
+from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
@@ -24,7 +25,7 @@ from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.observe import metrics
-from perdure.runtime.deadletters import letter_of
+from perdure.runtime.deadletters import letter_of, runs_again
 from perdure.schedule.inputs import Answer as ScheduleAnswer
 from perdure.schedule.inputs import Request as ScheduleRequest
 
@@ -116,6 +117,10 @@ class Manager:
         self._missed["schedules"] = 0
         self._take_schedule(obj, deleted=deleted)
 
+    def see_schedule(self, obj: api.Object) -> None:
+        """Take a Schedule that was read or written as one that a watch tells of."""
+        self._take_schedule(obj)
+
     def _take_schedule(self, obj: api.Object, *, deleted: bool = False) -> None:
         uid = obj["metadata"]["uid"]
         self._seen(obj, deleted=deleted)
@@ -165,11 +170,7 @@ class Manager:
         else:
             before, after = self.directory.put(obj)
         letter = letter_of(obj)
-        if (
-            letter is not None
-            and not deleted
-            and (before is None or before.standing is not getattr(after, "standing", None))
-        ):
+        if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(("letter", obj["metadata"]["namespace"], letter))
         known = before or after
         if known is None or (
@@ -220,6 +221,11 @@ class Manager:
     def client(self) -> api.Client:
         """Speaks to the API server."""
         return self._tools.client
+
+    @property
+    def definitions(self) -> Definitions:
+        """Finds and compiles definitions."""
+        return self._tools.definitions
 
     def running(self, uid: str) -> Run | None:
         """The run, if this process works on it."""
@@ -492,8 +498,8 @@ class Manager:
             self._compare("workflowruns", runs, before, self._take_run)
             self._compare("pods", pods, before, self._take_pod)
             self._compare("schedules", schedules, before, self._take_schedule)
-        if self._swept:
-            await self._drop_what_is_gone(there)
+        if not self._swept or await self._drop_what_is_gone(there):
+            await self._look_after_letters()
         self._swept = True
 
     def _compare(
@@ -510,13 +516,15 @@ class Manager:
             metrics.WATCH_LAG.inc(len(missed))
             self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
 
-    async def _drop_what_is_gone(self, there: set[str]) -> None:
-        """What was deleted unseen must not stay known for ever."""
+    async def _drop_what_is_gone(self, there: set[str]) -> bool:
+        """What was deleted unseen must not stay known for ever; whether that was a run."""
+        dropped = False
         for uid, run in list(self._runs.items()):
             unseen = uid not in there and uid in self._versions
             if unseen and await self._is_gone(run.ref.namespace, "workflowruns", run.ref.name, uid):
                 run.observe_gone()
                 self._queue.wake(("run", uid))
+                dropped = True
         for uid, schedule in list(self._schedules.items()):
             unseen = uid not in there and uid in self._versions
             if unseen and await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
@@ -527,6 +535,14 @@ class Manager:
             if unseen and await self._is_gone(entry.namespace, "workflowruns", entry.name, entry.uid):
                 self.directory.drop(entry.uid)
                 self._queue.wake(("schedule", entry.schedule_uid))
+        return dropped
+
+    async def _look_after_letters(self) -> None:
+        """The run of a re-drive may have been deleted unseen: they are asked what has become of it."""
+        for namespace in self._namespaces:
+            for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "deadletters")):
+                if runs_again(obj):
+                    self._queue.wake(("letter", obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:

@@ -249,11 +249,13 @@ class Policies:
         named = circuits.read_holder(trial)
         if named is None:
             return True
-        run, event, attempt = named
         try:
-            obj = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", run))
+            obj = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", named.run))
         except (api.NotFoundError, ValueError):
             return True
+        if obj["metadata"]["uid"] != named.uid:
+            return True
+        event, attempt = named.event, named.attempt
         state = (obj.get("status") or {}).get("state") or {}
         open_attempt = (state.get("activities") or {}).get(str(event), {}).get("attempt", 1)
         is_open = str(event) in (state.get("activities") or {}) and open_attempt == attempt

@@ -45,6 +45,9 @@ _OUTCOMES = {
     "TimedOut": ChildOutcome.TIMED_OUT,
     "Terminated": ChildOutcome.TERMINATED,
 }
+SUCCESSOR_REFUSED = ConditionReason.SUCCESSOR_REFUSED.value
+_LONGEST_REFUSAL = 512
+"""Characters of what the API server says that are kept."""
 ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 """Failure type of a run that was not started because its workflow id is taken."""
 NOT_FOUND = "ExternalWorkflowExecutionNotFound"
@@ -93,6 +96,8 @@ class Relations:
         self._inputs: list[_Told] = []
         self._asked: set[str] = set()
         self._made: set[str] = set()
+        self._gone = False
+        """Whether a run that belongs to this one has disappeared since the children were looked at."""
         self._log = structlog.get_logger("perdure.relations").bind(namespace=run.namespace, run=run.name)
 
     @property
@@ -124,12 +129,15 @@ class Relations:
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._news):
             entry = self._peers.directory.get(uid)
+            self._gone |= entry is None
             child = children.get(entry.initiated_event_id) if entry and not state.closed else None
             if entry is not None and child is not None:
                 self._inputs += map(_Told, await self._read(child, entry, exact=state.code is not None))
             self._news.discard(uid)
         if not state.closed:
             self._inputs += map(_Told, self._lost(state))
+            self._inputs += map(_Told, await self._lost_unstarted(state))
+        self._gone = False
         return [told.input for told in self._inputs]
 
     async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
@@ -149,6 +157,8 @@ class Relations:
         failure = failure_in(status)
         if has_successor(status):
             return []
+        if refused := successor_refused(status):
+            failure = _application(SUCCESSOR_REFUSED, f"the run was to go on in another one: {refused}")
         if failure is not None and failure.type == ALREADY_STARTED:
             return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
         return [
@@ -173,6 +183,21 @@ class Relations:
             )
             for child in state.children.values()
             if child.start is None and child.initiated_event_id not in there
+        ]
+
+    async def _lost_unstarted(self, state: State) -> list[inputs.RunInput]:
+        """Children that were made and deleted before they had started. Looked for where a run of ours has gone."""
+        if not self._gone:
+            return []
+        there = {entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.uid)}
+        message = "its WorkflowRun was deleted before it had started"
+        return [
+            inputs.ChildStartFailed(initiated_event_id=number, failure=_application(NOT_FOUND, message))
+            for child in state.children.values()
+            if child.start is not None
+            and f"child/{(number := child.initiated_event_id)}" in self._made
+            and number not in there
+            and await self._unseen(child) is None
         ]
 
     # After the commit
@@ -346,17 +371,20 @@ class Relations:
         events = history.decode_events(status["history"]["events"][-1:])
         body = successor_run(run, state, events[-1])
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
+        refused = ""
         try:
             await self._client.create(url, body)
         except api.AlreadyExistsError:
             name = body["metadata"]["name"]
             found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))
             if not is_successor(found, self._run.uid):
-                self._log.error("The next run of the chain cannot be made: its name is taken", name=name)
+                refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
         except (api.InvalidError, api.TooLargeError) as error:
-            self._log.error("The next run of the chain was refused", error=error.message)
+            refused = (
+                f"the API server refuses WorkflowRun `{body['metadata']['name']}`: {error.message[:_LONGEST_REFUSAL]}"
+            )
         self._made.add("successor")
-        self._tell(inputs.ChoreDone(chore="successor"))
+        self._tell(inputs.ChoreDone(chore="successor", refused=refused))
 
     async def _set_aside(self, key: str, marker: ev.MarkerRecorded, run: api.Object, status: Status) -> None:
         """Write the DeadLetter that a marker asks for."""
@@ -419,7 +447,12 @@ def _result(status: dict[str, Any]) -> Any:
     return events[-1].get("result", events[-1].get("details", status.get("output")))
 
 
+def successor_refused(status: dict[str, Any]) -> str:
+    """Why the run that was to go on in another one does not; empty where it does, or was not to."""
+    return str((status.get("state") or {}).get("successorRefused", ""))
+
+
 def has_successor(status: dict[str, Any]) -> bool:
     """Whether the run goes on in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
-    return bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))
+    return not successor_refused(status) and bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))

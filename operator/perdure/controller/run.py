@@ -56,8 +56,10 @@ from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
+from perdure.runtime.circuits import holder
 from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
+from perdure.schedule.runs import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
@@ -308,7 +310,7 @@ class Run:
         """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
         for key, report in state.reports.items():
             if key not in self._reported:
-                await self._policies.report(self.ref.namespace, f"{self.ref.name}/{key}", report)
+                await self._policies.report(self.ref.namespace, holder(self.ref, key), report)
                 self._reported.add(key)
         return bool(state.reports)
 
@@ -398,9 +400,9 @@ class Run:
             if self._reset is not None:
                 await self._begin_from(self._reset, spec, now)
                 return True
+            check_options(spec)
             self._decider = await self._claim(spec)
             if self._decider is None and spec.workflow is not None and spec.workflow.type is not None:
-                check_options(spec)
                 workflow_type, given = spec.workflow.type, spec.input
                 extras = extras_of(self._record.object)
                 policy = await self._find_policies(spec, frozenset())
@@ -423,6 +425,7 @@ class Run:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)
         parent = parent_of(self._record.object)
+        schedule = scheduled_by(self._record.object)
         first = first_event(
             self.ref,
             spec,
@@ -433,16 +436,17 @@ class Run:
             parent=parent,
             continues=continues,
             extras=extras,
+            last_failure=schedule.last_failure if schedule else None,
         )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.
         first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
+        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
+        refused = isinstance(self._decider, Refuser | Pointer)
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
         began_for = start_signal_of(self._record.object)
-        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
-        refused = isinstance(self._decider, Refuser | Pointer)
         transition = start(
             first,
             self._decider_now(),
@@ -495,7 +499,8 @@ class Run:
         if not fork.final:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
         told = await since_fork(self._client, fork, reset)
-        self._decide_by(fork.definition, spec, fork.state.start_time)
+        if fork.definition is not None:
+            self._decide_by(fork.definition, spec, fork.state.start_time)
         await self._relations.take_over(reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self.ref, fork.events)
         try:

@@ -246,6 +246,8 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
         reason = ConditionReason.ATTEMPT_NOT_STARTING
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
+    if state.successor_refused:
+        succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
     if state.task:
         reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
     verdicts = [_Verdict(succeeded, reason, message)]

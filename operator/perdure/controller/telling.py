@@ -3,8 +3,9 @@
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.engine import events as ev
+from perdure.engine.ledger import Retired
 from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
-from perdure.engine.step import Retired, Transition
+from perdure.engine.step import Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
@@ -65,6 +66,8 @@ class Teller:
             self._closed(transition, progress)
         for attempt in transition.retired:
             self._retired(attempt, after)
+        if after.successor_refused and before is not None and not before.successor_refused:
+            self.warn(EventReason.SUCCESSOR_REFUSED, after.successor_refused, "Continue")
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")

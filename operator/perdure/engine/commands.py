@@ -59,7 +59,10 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartChildWorkflowExecution:
-    """Start another run that belongs to this one. `child_id` is unique among the run's open children."""
+    """Start another run that belongs to this one. `child_id` is unique among the run's open children.
+
+    Without a workflow id it gets one of its own: `perdure.api.names.child_workflow_id`.
+    """
 
     child_id: str
     start: WorkflowStart

@@ -25,13 +25,17 @@ class UndecidableError(Exception):
     The run stays open; the decider is asked again, with backoff, until someone has mended the reason.
     """
 
-    def __init__(self, message: str, reason: str = "") -> None:
-        """`reason`: one CamelCase word for programs, where there is a better one than that nothing could be decided.
+    def __init__(self, message: str, reason: str = "", *, cause: str = "Unspecified") -> None:
+        """Say that nothing can be decided.
 
-        Of code, it is one of temporal.api.enums.v1.WorkflowTaskFailedCause.
+        Args:
+            message: Why.
+            reason: One CamelCase word for a condition, where there is a better one than that nothing could be decided.
+            cause: The same for workers, as one of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase.
         """
         super().__init__(message)
         self.reason = reason
+        self.cause = cause
 
 
 class Decider(Protocol):

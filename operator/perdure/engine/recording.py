@@ -10,10 +10,11 @@ from typing import Any, assert_never
 
 import msgspec
 
+from perdure.api.names import child_workflow_id
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import UndecidableError
-from perdure.engine.failures import Failure, RetryState
+from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, decide_retry_of, decide_run_retry
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import PendingActivity, State
@@ -23,6 +24,9 @@ POLICY_NOT_FOUND = "RetryPolicyNotFound"
 
 MAX_PENDING = 2_000
 """How many activities, timers, children, and requests to other runs a run may have open, of each."""
+
+MAX_CARRIED = 96 * 1024
+"""Bytes of JSON that the signals have, at most, which a run that continues as new hands on: they ride in an annotation."""
 
 FROM_COMMANDS: tuple[type[ev.Event], ...] = (
     ev.ActivityTaskCancelRequested,
@@ -104,6 +108,9 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             chosen = said.pop("retry_policy")
             if chosen is not None:
                 said["start"] = msgspec.structs.replace(command.start, retry_policy=resolved(chosen, policies))
+            if not command.start.workflow_id:
+                named = child_workflow_id(state.workflow_id, state.run_id, command.child_id)
+                said["start"] = msgspec.structs.replace(said["start"], workflow_id=named)
             return ev.StartChildWorkflowExecutionInitiated(**said, **here)
         case cmd.SignalExternalWorkflowExecution():
             _admit("request to another run", "", state.externals)
@@ -130,6 +137,15 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             if not state.successor:
                 raise UndecidableError("the run cannot continue as new: the next one has no name")
             carried = (*command.signals, *_signals(undecided))
+            size = len(msgspec.json.encode(carried))
+            if size > MAX_CARRIED:
+                message = (
+                    f"{len(carried)} signals that no step has taken have {size:,} bytes of JSON; a run that continues as new "
+                    f"may carry {MAX_CARRIED:,}: take them before"
+                )
+                return ev.WorkflowExecutionFailed(
+                    failure=_too_large(message), retry_state=RetryState.NON_RETRYABLE_FAILURE, **here
+                )
             return ev.WorkflowExecutionContinuedAsNew(
                 **said | {"signals": carried}, new_workflow_run=state.successor, **here
             )
@@ -137,10 +153,14 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             assert_never(command)
 
 
+def _too_large(message: str) -> Failure:
+    return Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
+
+
 def _update_completed(command: cmd.CompleteUpdate, state: State, said: dict[str, Any]) -> ev.AnyEvent:
     record = state.code.updates.get(command.update_id) if state.code else None
     if record is None or record.completed_event_id:
-        raise UndecidableError(f"update {command.update_id!r} is not open", "BadUpdateWorkflowExecutionMessage")
+        raise UndecidableError(f"update {command.update_id!r} is not open", cause="BadUpdateWorkflowExecutionMessage")
     return ev.WorkflowExecutionUpdateCompleted(accepted_event_id=record.accepted_event_id, **said)
 
 
@@ -207,10 +227,10 @@ _TOO_MANY = {
 def _admit(what: str, name: str, there: Collection[str]) -> None:
     """Refuse one too many, and a name that is in use."""
     if name in there:
-        raise UndecidableError(f"{what} id {name!r} is in use", _IN_USE.get(what, "Unspecified"))
+        raise UndecidableError(f"{what} id {name!r} is in use", cause=_IN_USE.get(what, "Unspecified"))
     if len(there) >= MAX_PENDING:
         message = f"a run may have {MAX_PENDING:,} of each kind open, no further {what}"
-        raise UndecidableError(message, _TOO_MANY.get(what, "Unspecified"))
+        raise UndecidableError(message, cause=_TOO_MANY.get(what, "Unspecified"))
 
 
 def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: datetime) -> dict[str, timedelta | None]:
@@ -220,7 +240,7 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: dateti
     if close is None:
         raise UndecidableError(
             f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set",
-            "BadScheduleActivityAttributes",
+            cause="BadScheduleActivityAttributes",
         )
     left = state.run_deadline - now if state.run_deadline else timedelta.max
     start = command.schedule_to_start_timeout or whole

@@ -1,7 +1,6 @@
 """`perdure-operator`: the process in the operator's pod."""
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -28,7 +27,7 @@ from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
-from perdure.observe import health, logs
+from perdure.observe import health, logs, memory
 from perdure.runtime.attempts import PodSettings
 
 _DEEPEST = 60_000
@@ -132,9 +131,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
                 name="watches",
             )
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(100_000, 50, 100)
+            memory.settle()
             try:
                 done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:

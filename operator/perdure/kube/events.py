@@ -9,6 +9,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 
 _LONGEST_NOTE = 1_024
+"""Bytes: the API server counts those (k8s.io/kubernetes/pkg/apis/events/validation: noteLengthLimit)."""
 
 
 class Recorder:
@@ -36,7 +37,7 @@ class Recorder:
             about: the object, with apiVersion, kind and metadata.
             kind: ``Normal`` or ``Warning``.
             reason: one CamelCase word from `perdure.api.reasons`.
-            note: a sentence, cut to 1,024 characters.
+            note: a sentence, cut to 1,024 bytes of UTF-8.
             action: what the operator did or tried, one CamelCase word.
             related: a reference to another object that it is about.
         """
@@ -52,7 +53,7 @@ class Recorder:
             "action": action,
             "reason": reason,
             "type": kind,
-            "note": " ".join(note.split())[:_LONGEST_NOTE],
+            "note": _cut(" ".join(note.split())),
             "regarding": {
                 "apiVersion": about["apiVersion"],
                 "kind": about["kind"],
@@ -75,6 +76,11 @@ class Recorder:
                 await self._client.create(url, body)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
+
+
+def _cut(note: str) -> str:
+    """The beginning of a note that fits, in whole characters."""
+    return note.encode(errors="replace")[:_LONGEST_NOTE].decode(errors="ignore")
 
 
 def _stamp(time: datetime) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from perdure.api.durations import show_duration
-from perdure.api.names import MAX_WORKFLOW_ID, child_workflow_id
+from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.steps import ActivityCall, CancellationType, Compensate
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind
@@ -181,9 +181,7 @@ class ChildWorkflowBody:
         size = len(msgspec.json.encode(value))
         walk.work += size >> 3
         walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
-        run = walk.scope["run"]
-        given = as_text(walk.evaluate(at, "workflowId"))
-        workflow_id = given or child_workflow_id(run["workflowId"], run["runId"], at.path)
+        workflow_id = as_text(walk.evaluate(at, "workflowId"))
         if len(workflow_id) > MAX_WORKFLOW_ID:
             message = f"{at.where}: `workflowId` has {len(workflow_id)} characters; it may have {MAX_WORKFLOW_ID}"
             raise StepError(application(EXPRESSION_ERROR, message))

@@ -14,8 +14,9 @@ from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
-from perdure.language.inputs import InputCheck, SchemaError, input_check
+from perdure.language.inputs import InputCheck, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
+from perdure.language.schemas import SchemaError
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names an expression may start from, wherever it stands."""
@@ -189,13 +190,13 @@ class _Compiler:
     def check_call(self, path: str, call: ActivityCall) -> None:
         if call.name not in self.activities:
             known = ", ".join(sorted(self.activities)) or "none"
-            self.found(f"{path}.name", f"there is no activity `{call.name}` in `spec.activities`; there are: {known}")
+            self.found(f"{path}.name", f"there is no activity `{call.name}` among the `activities`; there are: {known}")
         self.note_policy(call.retry_policy)
 
     def check_block(self, path: str, name: str) -> None:
         if name not in self.blocks:
             known = ", ".join(sorted(self.blocks)) or "none"
-            self.found(f"{path}.block", f"there is no block `{name}` in `spec.blocks`; there are: {known}")
+            self.found(f"{path}.block", f"there is no block `{name}` among the `blocks`; there are: {known}")
 
 
 class _FlowCompiler:

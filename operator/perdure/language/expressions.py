@@ -390,40 +390,62 @@ class _Maker:
 
     def _plain(self, value: Any, depth: int) -> Any:
         """A value of CEL as fresh JSON."""
+        form = type(value)
+        if form is list:
+            return self._list(value, depth)
+        if form is dict:
+            return self._map(value, depth)
         found = kind(value)
         if found in _SCALAR_SIZES:
             self._meter.charge(2)
             self._grow(_SCALAR_SIZES[found] + (len(value) if found == "string" else 0))
             return value
-        if found not in {"list", "map"}:
-            return self._other(found, value)
-        if depth >= MAX_DEPTH:
-            raise LimitError(f"the result is nested more than {MAX_DEPTH} deep")
         if found == "list":
-            self._meter.charge(4 + len(value))
-            self._grow(max(len(value) + 1, 2))
-            return self._items(value, depth + 1)
-        self._meter.charge(4 + 4 * len(value))
-        self._grow(max(len(value) * 2 + 1, 2))
-        if len(value) == 1:
-            ((key, item),) = value.items()
-            return {self._key(key): self._plain(item, depth + 1)}
-        keys = [self._key(key) for key in value]
-        return dict(zip(keys, self._items(value.values(), depth + 1), strict=True))
+            return self._list(value, depth)
+        return self._map(value, depth) if found == "map" else self._other(found, value)
 
-    def _items(self, values: Collection[Any], depth: int) -> list[Any]:
-        """Fresh JSON of what a list or map holds; the commonest scalars are looked at here, which halves the time."""
+    def _list(self, values: Collection[Any], depth: int) -> list[Any]:
+        """Fresh JSON of a list. A result can be a hundred thousand of them, so the commonest values are looked at here."""
+        if depth >= MAX_DEPTH:
+            raise LimitError(_TOO_DEEP)
+        self._meter.charge(4 + len(values))
         made: list[Any] = []
-        size = 0
+        size = max(len(values) + 1, 2)
         for value in values:
-            if type(value) is str:
+            form = type(value)
+            if form is str:
                 size += len(value) + 2
                 made.append(value)
-            elif value is None or type(value) in {int, bool}:
+            elif form is int or form is bool or value is None:
                 size += 1
                 made.append(value)
             else:
-                made.append(self._plain(value, depth))
+                made.append(self._plain(value, depth + 1))
+        self._grow(size)
+        return made
+
+    def _map(self, entries: dict[Any, Any], depth: int) -> dict[str, Any]:
+        """Fresh JSON of a map, in the same way."""
+        if depth >= MAX_DEPTH:
+            raise LimitError(_TOO_DEEP)
+        self._meter.charge(4 + 4 * len(entries))
+        made: dict[str, Any] = {}
+        size = max(len(entries) * 2 + 1, 2)
+        for key, value in entries.items():
+            if not isinstance(key, str):
+                raise EvaluationError(
+                    f"the result has a map with the key {key!r}, and keys of JSON are strings; use string({key!r})"
+                )
+            size += len(key) + 2
+            form = type(value)
+            if form is str:
+                size += len(value) + 2
+                made[key] = value
+            elif form is int or form is bool or value is None:
+                size += 1
+                made[key] = value
+            else:
+                made[key] = self._plain(value, depth + 1)
         self._grow(size)
         return made
 
@@ -441,20 +463,13 @@ class _Maker:
             case _:
                 raise EvaluationError(_REMEDIES[found])
 
-    def _key(self, key: Any) -> str:
-        if not isinstance(key, str):
-            raise EvaluationError(
-                f"the result has a map with the key {key!r}, and keys of JSON are strings; use string({key!r})"
-            )
-        self._grow(len(key) + 2)
-        return str(key)
-
 
 _SCALAR_SIZES: Final = {"null": 4, "bool": 4, "int": 1, "string": 2}
 """The least that a scalar takes in JSON; a string takes its characters on top."""
 _TOO_LARGE: Final = (
     f"the result is more than {MAX_RESULT} bytes of JSON; keep large data elsewhere and pass a reference to it"
 )
+_TOO_DEEP: Final = f"the result is nested more than {MAX_DEPTH} deep"
 _REMEDIES: Final = {
     "double": "the result is not a finite number, which JSON cannot say; test for it with math.isFinite()",
     "bytes": "the result is bytes, which JSON has not; use string() for text, base64.encode() for anything else",

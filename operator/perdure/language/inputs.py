@@ -1,24 +1,33 @@
 """Inputs of runs and blocks: defaults, and the JSON Schema that they must fit.
 
 The schemas are checked by jsonschema-rs with a regular-expression engine that cannot be made to backtrack, and nothing is
-ever fetched: a ``$ref`` stays within its schema.
+ever fetched: a ``$ref`` stays within its schema. What a check may cost is known before it is made (`schemas`).
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jsonschema_rs
 
-MAX_SCHEMA = 10_000
-"""Parts of a schema, with what it refers to written out."""
-MAX_SCHEMA_DEPTH = 200
-"""How deep a schema may be nested, references included."""
+from perdure.language.schemas import Cost, SchemaError
+
 _MOST_TOLD = 10
 
 
-class SchemaError(Exception):
-    """A schema that is none."""
+_TOO_DEAR = (
+    "cannot be checked: it is too large for its schema, of which {parts} may apply to each value. Make the input smaller, "
+    "or the schema simpler: fewer branches of `anyOf` and `oneOf`, shorter `pattern`"
+)
+_UNTOLD = (
+    "does not fit its schema; where is not told, as the schema has too many branches to look at in so large an input: "
+    "try a smaller one, or use `if` and `then` in place of `anyOf` and `oneOf`"
+)
+
+
+class UncheckedError(Exception):
+    """A value of which it cannot be told where it does not fit; the text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,7 @@ class InputCheck:
 
     default: Any = None
     validator: "jsonschema_rs.Validator | None" = None
+    cost: Cost | None = None
 
     def complete(self, given: Any) -> Any:
         """What is given, over the default; field by field where both are objects."""
@@ -38,16 +48,39 @@ class InputCheck:
 
     def check(self, value: Any) -> list[tuple[str, str]]:
         """Where and why a value does not fit, nothing where it does. The places are like ``.guests[0]``."""
-        if self.validator is None:
-            return []
         found: list[tuple[str, str]] = []
-        for error in self.validator.iter_errors(value):
-            if len(found) == _MOST_TOLD:
-                found.append(("", "and more"))
-                break
-            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-            found.append((where, error.message))
+        try:
+            for error in self.errors(value):
+                if len(found) == _MOST_TOLD:
+                    found.append(("", "and more"))
+                    break
+                where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+                found.append((where, error.message))
+        except UncheckedError as error:
+            return [("", str(error))]
         return found
+
+    def errors(self, value: Any) -> "Iterable[jsonschema_rs.ValidationError]":
+        """What does not fit, or of a large value the first that does not.
+
+        Raises:
+            UncheckedError: that cannot be told with a bounded amount of work.
+        """
+        if self.validator is None or self.cost is None:
+            return []
+        length = len(json.dumps(value))
+        if not self.cost.affordable(value, length):
+            raise UncheckedError(_TOO_DEAR.format(parts=f"{self.cost.parts:,} parts"))
+        if self.validator.is_valid(value):
+            return []
+        if self.cost.all_reasons(value, length):
+            return self.validator.iter_errors(value)
+        if self.cost.first_reason():
+            try:
+                self.validator.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                return [error]
+        raise UncheckedError(_UNTOLD)
 
 
 def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
@@ -62,47 +95,14 @@ def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
     """
     if schema is None:
         return InputCheck(default)
-    if _Size(schema).of(schema, 0) > MAX_SCHEMA:
-        raise SchemaError(
-            f"written out, with what `$ref` refers to in its place, it has more than {MAX_SCHEMA:,} parts"
-        )
+    cost = Cost(schema)
     try:
         validator = jsonschema_rs.validator_for(
             dict(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise SchemaError(str(error).split("\n", 1)[0]) from None
-    return InputCheck(default, validator)
-
-
-class _Size:
-    """How large a schema is with everything that it refers to written out in place: what a validation may cost goes by that."""
-
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-        self._known: dict[int, int] = {}
-
-    def of(self, part: Any, depth: int) -> int:
-        """The number of parts, or just more than are allowed. A schema that refers back to itself counts once."""
-        if not isinstance(part, dict | list):
-            return 0
-        if depth > MAX_SCHEMA_DEPTH:
-            return MAX_SCHEMA + 1
-        if id(part) not in self._known:
-            self._known[id(part)] = 1
-            inside = list(part.values()) if isinstance(part, dict) else part
-            if isinstance(part, dict) and isinstance(part.get("$ref"), str):
-                inside = [*inside, self._target(part["$ref"])]
-            total = 1 + sum(self.of(each, depth + 1) for each in inside)
-            self._known[id(part)] = min(total, MAX_SCHEMA + 1)
-        return self._known[id(part)]
-
-    def _target(self, reference: str) -> Any:
-        found: Any = self._root
-        for key in reference.partition("#")[2].split("/")[1:]:
-            name = key.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+    return InputCheck(default, validator, cost)
 
 
 def _refuse(uri: str) -> Any:

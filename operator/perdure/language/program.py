@@ -1,7 +1,7 @@
 """Programs: a Workflow's definition, checked and compiled once, ready to be interpreted by any number of runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -38,6 +38,10 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
+
+    def moved(self, path: str) -> "Finding":
+        """The same, of a definition that stands elsewhere in its manifest: at `path`, in the place of ``spec``."""
+        return replace(self, path=path + self.path.removeprefix("spec"))
 
 
 class InvalidWorkflowError(Exception):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from perdure.api import labels
-from perdure.api.durations import format_decimal_duration, format_duration
+from perdure.api.durations import format_decimal_duration, nearest_duration
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
@@ -189,7 +189,7 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         extras = msgspec.structs.replace(extras, initiator="Retry")
     given = extras if state.code is not None else None
     successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
-    return _as_scheduled(successor, run)
+    return _as_owned(successor, run)
 
 
 def _as_continued(
@@ -209,7 +209,7 @@ def _as_continued(
         ("taskTimeout", closing.workflow_task_timeout),
     ):
         if length:
-            spec[field] = format_duration(length)
+            spec[field] = nearest_duration(length)
     if closing.retry_policy is not None:
         spec["retryPolicy"] = retry_policy_json(closing.retry_policy)
     found_by = code.search_attributes if closing.search_attributes is None else closing.search_attributes
@@ -236,9 +236,10 @@ def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
         name: Its name, which is a lock.
     """
     tie = continuation_of(run)
-    body = _run(run["metadata"]["namespace"], name, _same_spec(run), parent_of(run), tie, _same_labels(run))
+    namespace, own = run["metadata"]["namespace"], _same_labels(run)
+    body = _run(namespace, name, _same_spec(run), parent_of(run), tie, own, extras=extras_of(run))
     body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
-    return _as_scheduled(body, run)
+    return _as_owned(body, run)
 
 
 def _same_spec(run: KubeObject) -> dict[str, Any]:
@@ -279,13 +280,16 @@ def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
     return {"metadata": changed}
 
 
-def _as_scheduled(successor: KubeObject, run: KubeObject) -> KubeObject:
-    """Let a run belong to the Schedule that the one before belongs to."""
+_OWNERS = frozenset({"Schedule", "DeadLetter"})
+_OF_OWNERS = (labels.SCHEDULED_BY_ANNOTATION, labels.DEAD_LETTER_ANNOTATION, labels.REQUEST_ANNOTATION)
+
+
+def _as_owned(successor: KubeObject, run: KubeObject) -> KubeObject:
+    """Let a run belong to the Schedule or the DeadLetter that the one before belongs to."""
     meta, new = run["metadata"], successor["metadata"]
-    scheduled_by = (meta.get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
-    if scheduled_by:
-        new["annotations"][labels.SCHEDULED_BY_ANNOTATION] = scheduled_by
-    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") == "Schedule"]
+    told = meta.get("annotations") or {}
+    new["annotations"] |= {key: told[key] for key in _OF_OWNERS if key in told}
+    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") in _OWNERS]
     if owners:
         new["ownerReferences"] = [*(new.get("ownerReferences") or ()), *owners]
     return successor
@@ -358,7 +362,7 @@ def _spec(start: WorkflowStart) -> dict[str, Any]:
         ("runTimeout", start.workflow_run_timeout),
         ("taskTimeout", start.workflow_task_timeout),
     ):
-        spec[field] = format_duration(length) if length else None
+        spec[field] = nearest_duration(length) if length else None
     return {key: value for key, value in spec.items() if value not in (None, {})}
 
 
@@ -376,11 +380,22 @@ def retry_policy_json(policy: RetryPolicy) -> dict[str, Any]:
             }
         }
     written: dict[str, Any] = {
-        "initialInterval": format_duration(policy.initial_interval),
-        "backoffCoefficient": f"{policy.backoff_coefficient:g}",
+        "initialInterval": nearest_duration(policy.initial_interval),
+        "backoffCoefficient": _coefficient(policy.backoff_coefficient),
         "maximumAttempts": policy.maximum_attempts,
         "nonRetryableErrorTypes": list(policy.non_retryable_error_types),
     }
     if policy.maximum_interval is not None:
-        written["maximumInterval"] = format_duration(policy.maximum_interval)
+        written["maximumInterval"] = nearest_duration(policy.maximum_interval)
     return {"exponential": written}
+
+
+_LARGEST_COEFFICIENT = 999_999.999999999
+
+
+def _coefficient(value: float) -> str:
+    """A coefficient as the API has it: up to six digits, and nine after the point, no exponent.
+
+    Those are fifteen, so what was written so comes back as it was; clients of Temporal may give others, which are rounded.
+    """
+    return f"{min(value, _LARGEST_COEFFICIENT):.9f}".rstrip("0").removesuffix(".")

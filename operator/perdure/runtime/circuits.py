@@ -11,6 +11,7 @@ from typing import Final
 
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState
 from perdure.engine.state import CircuitReport, CircuitResult
+from perdure.runtime.attempts import RunRef
 
 REMEMBERED: Final = 100
 """How many of the attempts that were counted last are remembered, so that none is counted twice after a crash."""
@@ -25,15 +26,38 @@ class Held:
     """None: until the attempt that is let through has ended."""
 
 
-def holder(run: str, scheduled_event_id: int, attempt: int) -> str:
-    """Name an attempt, as `status.circuit.trial` does."""
-    return f"{run}/{scheduled_event_id}/{attempt}"
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An attempt, as it is named in `status.circuit`."""
+
+    run: str
+    """Name of the WorkflowRun, for people."""
+    uid: str
+    """Its UID: a run that was deleted and made again under its name is another."""
+    event: int
+    """The event that scheduled the activity."""
+    attempt: int
 
 
-def read_holder(text: str) -> tuple[str, int, int] | None:
+def holder(run: RunRef, key: str) -> str:
+    """Name an attempt, as `status.circuit.trial` does.
+
+    Args:
+        run: Its run.
+        key: Which one of that run's, as `State.reports` has it: ``<scheduled event>/<attempt>``.
+    """
+    return f"{run.name}/{run.uid}/{key}"
+
+
+def read_holder(text: str) -> Holder | None:
     """Read such a name; None for one that is none."""
-    run, event, attempt = [*text.split("/"), "", ""][:3]
-    return (run, int(event), int(attempt)) if run and event.isdecimal() and attempt.isdecimal() else None
+    parts = text.split("/")
+    if len(parts) != 4 or not all(parts):  # noqa: PLR2004 (as `holder` writes it)
+        return None
+    run, uid, event, attempt = parts
+    if not (event.isdecimal() and attempt.isdecimal()):
+        return None
+    return Holder(run, uid, int(event), int(attempt))
 
 
 def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circuit, Held | None]:

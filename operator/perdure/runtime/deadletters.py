@@ -10,13 +10,13 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.conditions import read_conditions, set_condition
-from perdure.api.durations import format_duration
+from perdure.api.durations import nearest_duration
 from perdure.api.fields import format_time
 from perdure.api.names import dead_letter_name, redrive_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import events as ev
 from perdure.runtime.attempts import KubeObject, RunRef
-from perdure.runtime.chains import retry_policy_json
+from perdure.runtime.chains import continuation_of, reset_of, retry_policy_json
 
 STEP: Final = "redrive"
 """Name of the one step of a run that re-drives."""
@@ -74,16 +74,23 @@ def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> 
         "scheduleToStartTimeout": scheduled.schedule_to_start_timeout,
         "heartbeatTimeout": scheduled.heartbeat_timeout,
     }
-    written = {key: format_duration(length) for key, length in lengths.items() if length is not None}
+    written = {key: nearest_duration(length) for key, length in lengths.items() if length is not None}
     return {**given, **written, "retryPolicy": retry_policy_json(scheduled.retry_policy)}
 
 
-def redrive_run(letter: KubeObject, request_id: str) -> KubeObject:
+def next_number(letter: KubeObject) -> int:
+    """Number of the next re-drive of a DeadLetter, from 1; its status tells of all so far."""
+    redrives: int = (letter.get("status") or {}).get("redrives", 0)
+    return redrives + 1
+
+
+def redrive_run(letter: KubeObject, request_id: str, number: int) -> KubeObject:
     """The run that does the activity of a DeadLetter again; its name is a lock: there is one for each re-drive.
 
     Args:
-        letter: The DeadLetter, one that there is no `refusal` for, with a status that tells of all re-drives so far.
+        letter: The DeadLetter, one that there is no `refusal` for.
         request_id: Who asks for it: the UID of an Operation.
+        number: Which re-drive it is: `next_number`, or a later one where others have taken the name.
     """
     meta, spec = letter["metadata"], letter["spec"]
     definition = spec["definition"]
@@ -95,7 +102,7 @@ def redrive_run(letter: KubeObject, request_id: str) -> KubeObject:
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
         "metadata": {
-            "name": redrive_name(meta["name"], (letter.get("status") or {}).get("redrives", 0) + 1),
+            "name": redrive_name(meta["name"], number),
             "namespace": meta["namespace"],
             "labels": {labels.DEAD_LETTER_LABEL: meta["uid"]},
             "annotations": {labels.DEAD_LETTER_ANNOTATION: meta["name"], labels.REQUEST_ANNOTATION: request_id},
@@ -121,6 +128,11 @@ def asked_by(run: KubeObject) -> str | None:
     return (run["metadata"].get("annotations") or {}).get(labels.REQUEST_ANNOTATION)
 
 
+def redrives(run: KubeObject, letter: KubeObject) -> bool:
+    """Whether a run re-drives that DeadLetter, or goes on for one that does."""
+    return bool((run["metadata"].get("labels") or {}).get(labels.DEAD_LETTER_LABEL) == letter["metadata"]["uid"])
+
+
 def letter_of(run: KubeObject) -> str | None:
     """Name of the DeadLetter that a run re-drives; None for any other run."""
     meta = run["metadata"]
@@ -132,7 +144,8 @@ def letter_of(run: KubeObject) -> str | None:
 def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime) -> dict[str, Any]:
     """The status of a DeadLetter, by the runs that re-drive it.
 
-    Runs may be removed when their time is over: what they told stays.
+    A re-drive goes on in the runs that its run is reset to, retried or continued by; the newest of them tells. Runs may be
+    removed when their time is over: what they told stays. One that is removed before it has ended has failed.
 
     Args:
         letter: The DeadLetter.
@@ -140,20 +153,18 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
         now: The time, for conditions that change.
     """
     before: dict[str, Any] = letter.get("status") or {}
-    if not runs:
-        return before
-    newest = max(runs, key=_number)
-    told = newest.get("status") or {}
+    newest = _newest(runs)
+    if newest is None or _number(newest) < before.get("redrives", 0):
+        return _without_its_run(letter, now)
+    told, name = newest.get("status") or {}, newest["metadata"]["name"]
     status: dict[str, Any] = {
         "observedGeneration": letter["metadata"].get("generation", 1),
-        "redrives": max(before.get("redrives", 0), _number(newest)),
+        "redrives": _number(newest),
         "lastRedriveTime": newest["metadata"]["creationTimestamp"],
     }
-    if _number(newest) < status["redrives"]:
-        return before  # the runs of the last re-drives were removed, and have told before
     done: bool | None = None
-    reason, message = ConditionReason.REDRIVE_RUNNING, f"as WorkflowRun `{newest['metadata']['name']}`"
-    if told.get("completionTime"):
+    reason, message = ConditionReason.REDRIVE_RUNNING, f"as WorkflowRun `{name}`"
+    if told.get("completionTime") and not (told.get("state") or {}).get("startSuccessor"):
         done = told.get("phase") == "Completed"
         reason = ConditionReason.REDRIVE_SUCCEEDED if done else ConditionReason.REDRIVE_FAILED
         if done and told.get("output") is not None:
@@ -161,9 +172,23 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
         if not done and told.get("failure"):
             status["failure"] = told["failure"]
             message += f": {told['failure'].get('message', '')}"
-    conditions = read_conditions(before)
+    return status | _condition(letter, now, done=done, reason=reason, message=message)
+
+
+def _without_its_run(letter: KubeObject, now: datetime) -> dict[str, Any]:
+    """The status of a DeadLetter when the run of its last re-drive is gone."""
+    before: dict[str, Any] = letter.get("status") or {}
+    if not runs_again(letter):
+        return before  # it was told before how that has ended
+    message = "the WorkflowRun that re-drove it was deleted before it had ended"
+    return before | _condition(letter, now, done=False, reason=ConditionReason.REDRIVE_DELETED, message=message)
+
+
+def _condition(
+    letter: KubeObject, now: datetime, *, done: bool | None, reason: ConditionReason, message: str
+) -> dict[str, Any]:
     conditions = set_condition(
-        conditions,
+        read_conditions(letter.get("status") or {}),
         ConditionType.REDRIVEN,
         done,
         reason,
@@ -171,8 +196,13 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
         now=now,
         observed_generation=letter["metadata"].get("generation", 1),
     )
-    status["conditions"] = [condition.dump() for condition in conditions]
-    return status
+    return {"conditions": [condition.dump() for condition in conditions]}
+
+
+def runs_again(letter: KubeObject) -> bool:
+    """Whether a DeadLetter says that it is re-driven now."""
+    told = (letter.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in told)
 
 
 def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
@@ -192,7 +222,21 @@ def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
     return None
 
 
+def _newest(runs: Sequence[KubeObject]) -> KubeObject | None:
+    """The run that the last re-drive has come to: none of the others goes on for it."""
+    gone_on_from = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
+    gone_on_from |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}
+    last = [run for run in runs if run["metadata"]["uid"] not in gone_on_from]
+    return max(last, key=_order, default=None)
+
+
+def _order(run: KubeObject) -> tuple[int, bool, str, str]:
+    """Of runs that none goes on for, the last re-drive comes last; in it the one that is open; else the one made last."""
+    meta, told = run["metadata"], run.get("status") or {}
+    return _number(run), not told.get("completionTime"), meta["creationTimestamp"], meta["name"]
+
+
 def _number(run: KubeObject) -> int:
-    """Which re-drive it is, from 1."""
-    ending = str(run["metadata"]["name"]).rpartition("-")[2]
+    """Which re-drive it is, from 1: all runs of one have the workflow id of its first."""
+    ending = str(run["spec"].get("workflowId") or run["metadata"]["name"]).rpartition("-")[2]
     return int(ending) if ending.isdecimal() else 0

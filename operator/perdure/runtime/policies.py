@@ -13,6 +13,9 @@ from perdure.engine.retry import RetryPolicy
 PREVIEWED: Final = 8
 """How many waits `status.preview` shows."""
 
+SHOWN: Final = 5
+"""How many waits `status.waits` shows; more are a `…`."""
+
 _CIRCUIT: Final = {
     CircuitState.CLOSED: (True, ConditionReason.CIRCUIT_CLOSED),
     CircuitState.OPEN: (False, ConditionReason.CIRCUIT_OPEN),
@@ -23,6 +26,19 @@ _CIRCUIT: Final = {
 def waits(policy: RetryPolicy, count: int = PREVIEWED) -> list[timedelta]:
     """The first waits between attempts, whether or not the limits of the policy allow as many."""
     return [policy.interval(attempt) for attempt in range(1, count + 1)]
+
+
+def waits_in_short(policy: RetryPolicy) -> str:
+    """The waits between the attempts that there can be, where each fails at once: `1s 2s 4s 8s 16s …`."""
+    shown: list[str] = []
+    waited = timedelta(0)
+    for attempt in range(1, SHOWN + 2):
+        wait = policy.interval(attempt)
+        waited += wait
+        if policy.limit(attempt=attempt, waited=waited) is not None:
+            break
+        shown.append("…" if attempt > SHOWN else format_decimal_duration(wait))
+    return " ".join(shown) or "none"
 
 
 def limits(policy: RetryPolicy) -> str:
@@ -86,6 +102,8 @@ def policy_status(
         "conditions": [condition.dump() for condition in conditions],
         "preview": [format_decimal_duration(wait) for wait in waits(policy)] if policy else [],
     }
+    if policy is not None:
+        status["waits"] = waits_in_short(policy)
     if circuit is not None:
         status["circuit"] = circuit.dump()
     return status

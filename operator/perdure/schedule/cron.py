@@ -14,8 +14,9 @@ from croniter import CroniterError, croniter
 from pydantic import ValidationError
 
 from perdure.api.calendars import Calendar, Interval
-from perdure.api.common import mistakes
+from perdure.api.common import mistakes_by_path
 from perdure.api.durations import parse_duration
+from perdure.schedule.calendar import Matcher
 from perdure.schedule.errors import InvalidTimesError
 
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
@@ -30,6 +31,7 @@ _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_FIELDS = ("second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek", "year")
 _BEYOND = "for the first Monday of a month write `1-7` as the day of month and `MON` as the day of week"
 _SHORTEST = timedelta(seconds=1)
 
@@ -51,7 +53,7 @@ def read_cron(line: str) -> CronTimes:
     """
     body, mark, comment = line.strip().partition("#")
     if mark and body and not body[-1].isspace():
-        raise InvalidTimesError(f"`cron`: `{line}`: `#` begins a comment, with a space before it; {_BEYOND}")
+        raise InvalidTimesError(f"`{line}`: `#` begins a comment, with a space before it; {_BEYOND}")
     prefix = _PREFIX.match(body)
     zone = prefix[1] if prefix else None
     body = body[prefix.end() :].strip() if prefix else body.strip()
@@ -64,25 +66,21 @@ def read_cron(line: str) -> CronTimes:
         words = ["0", *words]
     if len(words) != 7:  # noqa: PLR2004 (and the second)
         raise InvalidTimesError(
-            f"`cron`: `{line}` has {len(words)} fields: there must be 5 (minute first), 6 (year last) or 7 (second first, "
+            f"`{line}` has {len(words)} fields: there must be 5 (minute first), 6 (year last) or 7 (second first, "
             "year last), or `@daily` and the like"
         )
-    second, minute, hour, day_of_month, month, day_of_week, year = (_plain(word, line) for word in words)
+    given = dict(zip(_FIELDS, (_plain(word, line) for word in words), strict=True))
     try:
-        croniter.expand(f"{minute} {hour} {day_of_month} {month} {day_of_week}")
-        times = Calendar(
-            second=second,
-            minute=minute,
-            hour=hour,
-            day_of_month=day_of_month,
-            month=month,
-            day_of_week=day_of_week,
-            year=year,
-            comment=comment.strip(),
-        )
-    except (CroniterError, ValidationError) as error:
-        told = "; ".join(mistakes(error)) if isinstance(error, ValidationError) else str(error)
-        raise InvalidTimesError(f"`cron`: `{line}`: {told}") from error
+        times = Calendar.parse({**given, "comment": comment.strip()})
+        Matcher.of(times)
+        croniter.expand(" ".join(given[name] for name in _FIELDS[1:-1]))
+    except ValidationError as error:
+        told = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
+        raise InvalidTimesError(f"`{line}`: {'; '.join(told)}") from error
+    except InvalidTimesError as error:
+        raise InvalidTimesError(f"`{line}`: `{error.path}`: {error.sentence}") from error
+    except CroniterError as error:
+        raise InvalidTimesError(f"`{line}`: {error}") from error
     return CronTimes(times, zone)
 
 
@@ -92,9 +90,9 @@ def _plain(word: str, line: str) -> str:
         return "*"
     for name in _WORD.findall(word):
         if not _NAMES.fullmatch(name[:3].lower()):
-            raise InvalidTimesError(f"`cron`: `{line}`: `{word}` is no value, range, step or name; {_BEYOND}")
+            raise InvalidTimesError(f"`{line}`: `{word}` is no value, range, step or name; {_BEYOND}")
     if not re.fullmatch(r"[A-Za-z0-9*,/-]+", word):
-        raise InvalidTimesError(f"`cron`: `{line}`: `{word}` is no field of values, ranges and steps")
+        raise InvalidTimesError(f"`{line}`: `{word}` is no field of values, ranges and steps")
     return _WORD.sub(lambda name: name[0][:3].upper(), word)
 
 
@@ -104,9 +102,9 @@ def _every(body: str, line: str) -> Interval:
         every = parse_duration(distance.strip())
         offset = parse_duration(phase.strip()) if slash else timedelta(0)
     except ValueError as error:
-        raise InvalidTimesError(f"`cron`: `{line}`: {error}") from error
-    if every < _SHORTEST or offset >= every:
+        raise InvalidTimesError(f"`{line}`: {error}") from error
+    if every < _SHORTEST or offset >= every or every % _SHORTEST or offset % _SHORTEST:
         raise InvalidTimesError(
-            f"`cron`: `{line}`: the distance must be at least 1s, and longer than the phase after `/`"
+            f"`{line}`: the distance must be at least 1s, in whole seconds, and longer than the phase after `/`"
         )
     return Interval(every=every, offset=offset)

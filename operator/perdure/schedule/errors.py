@@ -10,7 +10,20 @@ from perdure.api.reasons import ConditionReason
 class InvalidTimesError(Exception):
     """The times of a Schedule cannot be followed; `reason` is one of the condition `Ready`."""
 
-    def __init__(self, message: str, reason: ConditionReason = ConditionReason.INVALID_SPEC) -> None:
-        super().__init__(message)
+    def __init__(
+        self, sentence: str, reason: ConditionReason = ConditionReason.INVALID_SPEC, *, path: str = ""
+    ) -> None:
+        self.sentence = sentence
         self.reason = reason
-        self.message = message
+        self.path = path
+        """Where it stands, such as `spec.cron[0]`; empty where only the caller knows."""
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The sentence, and before it where it stands."""
+        return f"{self.path}: {self.sentence}" if self.path else self.sentence
+
+    def below(self, path: str) -> "InvalidTimesError":
+        """The same, told of a field of something that stands at `path`."""
+        return InvalidTimesError(self.sentence, self.reason, path=f"{path}.{self.path}" if self.path else path)

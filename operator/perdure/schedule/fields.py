@@ -77,7 +77,7 @@ def follows_the_clock(hour: str) -> bool:
 def _item(kind: Field, text: str) -> int:
     values, slash, step_text = text.partition("/")
     if slash and not (step_text.isdecimal() and int(step_text)):
-        raise InvalidTimesError(f"`{kind.name}`: the step in `{text}` must be a number of at least 1")
+        raise InvalidTimesError(f"the step in `{text}` must be a number of at least 1", path=kind.name)
     step = int(step_text) if slash else 1
     if values == "*":
         return _bits(kind, range(kind.low, kind.high + 1, step))
@@ -88,7 +88,7 @@ def _item(kind: Field, text: str) -> int:
         first = kind.alias.get(first, first)
     if first > last:
         if not kind.rounds:
-            raise InvalidTimesError(f"`{kind.name}`: the range `{values}` ends before it starts")
+            raise InvalidTimesError(f"the range `{values}` ends before it starts", path=kind.name)
         last += kind.high - kind.low + 1
     return _bits(kind, range(first, last + 1, step))
 
@@ -98,13 +98,13 @@ def _value(kind: Field, text: str, item: str) -> int:
         value = int(text)
         if kind is YEAR or kind.low <= value <= kind.high or value in kind.alias:
             return min(value, LAST_YEAR + 1) if kind is YEAR else value
-        raise InvalidTimesError(f"`{kind.name}`: `{text}` is not in {kind.low} to {max((kind.high, *kind.alias))}")
+        raise InvalidTimesError(f"`{text}` is not in {kind.low} to {max((kind.high, *kind.alias))}", path=kind.name)
     small = text.lower()
     if len(small) >= kind.shortest:
         for number, name in enumerate(kind.names, kind.low):
             if name.startswith(small):
                 return number
-    raise InvalidTimesError(f"`{kind.name}`: `{item}` is not a value, a range or a step")
+    raise InvalidTimesError(f"`{item}` is not a value, a range or a step", path=kind.name)
 
 
 def _bits(kind: Field, values: range) -> int:

@@ -10,8 +10,10 @@ from perdure.api.fields import format_time
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.schedule import PausedBy
 from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.outlook import outlook
 from perdure.schedule.state import State
 from perdure.schedule.step import Rules
+from perdure.schedule.times import summary_of
 
 SHOWN = 10
 """How many of the next times are shown."""
@@ -51,7 +53,7 @@ def compose(
         "paused": {"by": state.paused.by, "reason": state.paused.reason, "time": format_time(state.paused.time)}
         if state.paused
         else None,
-        "spec": rules.times.canonical_json if rules.times else old.get("spec"),
+        "spec": rules.times.canonical_json if rules.times else {"summary": summary_of(rules.spec)},
         "lastScheduledTime": _time(state.last_scheduled),
         "nextScheduledTimes": [] if paused[0] else upcoming,
         "recentActions": [
@@ -101,16 +103,8 @@ _Verdict = tuple[bool, ConditionReason, str]
 def _ready(rules: Rules, problem: Problem | None, upcoming: list[str]) -> _Verdict:
     if problem is not None:
         return False, problem.reason, problem.message
-    spec = rules.spec
-    if not (spec.cron or spec.intervals or spec.calendars):
-        return True, ConditionReason.ACCEPTED, "Runs are started when an Operation triggers them"
-    if upcoming:
-        return True, ConditionReason.ACCEPTED, ""
-    if spec.end_time is not None:
-        message = f"No time is left until `endTime`, {format_time(spec.end_time)}"
-    else:
-        message = "No time fits within the next 40 years; look at the days of the month, the years and what is excluded"
-    return False, ConditionReason.NO_MORE_TIMES, message
+    found = outlook(rules.spec, comes=bool(upcoming))
+    return found.ready, found.reason, found.message
 
 
 def _paused(rules: Rules, state: State) -> _Verdict:

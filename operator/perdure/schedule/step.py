@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -279,8 +280,11 @@ class _Pass:
             self._answers[request.request_id] = Answer(known.ok, known.reason, known.message, known.result)
             return
         match request:
-            case inp.Triggered(request_id=request_id, overlap_policy=policy):
-                nominal = self._now.replace(microsecond=0)
+            case inp.Triggered() | inp.BackfillRequested() if self._rules.times is None:
+                message = "nothing is started by a spec that cannot be followed; the condition Ready says what to mend"
+                self._answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
+            case inp.Triggered(request_id=request_id, overlap_policy=policy, scheduled_time=time):
+                nominal = (time or self._now).replace(microsecond=0)
                 start = Start(nominal=nominal, actual=self._now, policy=policy, request=request_id, triggered=True)
                 self._set(buffer=(*self._state.buffer, start))
                 self._starts[request_id] = ""
@@ -307,10 +311,7 @@ class _Pass:
         self._answer(request_id, Answer(ok=not still, reason=reason, message=still or going))
 
     def _take_backfill(self, asked: inp.BackfillRequested) -> None:
-        if self._rules.times is None:
-            message = "the times of the schedule cannot be followed; its condition Ready says why"
-            self._answer(asked.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
-            return
+        assert self._rules.times is not None
         if asked.start < EARLIEST:
             message = f"`startTime` {_text(asked.start)} is before {_text(EARLIEST)}: there are no times so early"
             self._answer(asked.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
@@ -318,7 +319,13 @@ class _Pass:
         after, end = asked.start - timedelta(microseconds=1), min(asked.end, self._now)
         filling = Backfilling(request=asked.request_id, after=after, end=end, policy=asked.overlap_policy)
         self._set(backfills=(*self._state.backfills, filling))
-        message = f"the times from {_text(asked.start)} to {_text(end)} are started, by {asked.overlap_policy}"
+        times = takewhile(lambda time: time <= end, self._rules.times.nominal(after))
+        count = sum(1 for _ in islice(times, AT_ONCE + 1))
+        told = f"more than {AT_ONCE}" if count > AT_ONCE else str(count)
+        message = f"{told} times from {_text(asked.start)} to {_text(end)} are started, by {asked.overlap_policy}"
+        kept = self._spec.successful_runs_history_limit
+        if count > kept:
+            message += f"; of the runs that complete, {kept} are kept (successfulRunsHistoryLimit)"
         self._answer(asked.request_id, Answer(ok=True, message=message))
 
     def _answer(self, request_id: str, answer: Answer) -> None:

@@ -14,7 +14,8 @@ calendar day by day. Of an interval, and of times that were moved, up to `MOST_E
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -24,7 +25,7 @@ from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPol
 from perdure.api.durations import format_duration
 from perdure.api.schedule import CanonicalSpec, ScheduleSpec
 from perdure.schedule.calendar import Matcher, WallTimes, Work, by_days
-from perdure.schedule.cron import read_cron
+from perdure.schedule.cron import CronTimes, read_cron
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.zones import NEAR, Zone, embedded_zone, named_zone
 
@@ -129,17 +130,21 @@ class Times:
         Raises:
             InvalidTimesError: They cannot be followed.
         """
-        lines = [read_cron(line) for line in spec.cron]
-        self.zone = _zone(spec, [line.time_zone for line in lines if line.time_zone])
+        lines: list[CronTimes] = []
+        for index, line in enumerate(spec.cron):
+            with _at(f"spec.cron[{index}]"):
+                lines.append(read_cron(line))
+        self.zone = _zone(spec, lines)
         self.calendars = [*spec.calendars, *(line.times for line in lines if isinstance(line.times, Calendar))]
         self.intervals = [*spec.intervals, *(line.times for line in lines if isinstance(line.times, Interval))]
         self._spec = spec
-        self._excluded = _Exclusions(tuple(Matcher.of(each) for each in spec.exclude))
+        self._excluded = _Exclusions(tuple(_matchers("exclude", spec.exclude)))
         self._excluded_by_days = by_days(self._excluded.matchers)
         self._work = Work()
+        matchers = [*_matchers("calendars", spec.calendars), *map(Matcher.of, self.calendars[len(spec.calendars) :])]
         self._rules: list[_ByCalendar | _Every] = [
-            *map(self._by_calendar, self.calendars),
-            *map(_every, self.intervals),
+            *map(self._by_calendar, matchers),
+            *(_every(index, interval) for index, interval in enumerate(self.intervals)),
         ]
         self._first = -(-(spec.start_time - _EPOCH) // _SECOND) if spec.start_time else None
         self._last = ((spec.end_time or _LAST) - _EPOCH) // _SECOND
@@ -192,7 +197,7 @@ class Times:
     def canonical(self) -> CanonicalSpec:
         """Everything given, in one form."""
         return CanonicalSpec(
-            summary=self.summary(),
+            summary=summary_of(self._spec),
             calendars=self.calendars,
             intervals=self.intervals,
             exclude=self._spec.exclude,
@@ -203,14 +208,6 @@ class Times:
     def canonical_json(self) -> dict[str, Any]:
         """The same as a status has it; the same object each time, as each commit needs it."""
         return self.canonical().dump()
-
-    def summary(self) -> str:
-        """The times in a few words."""
-        told = [line.partition("#")[0].strip() for line in self._spec.cron]
-        told += [_interval_in_words(each) for each in self._spec.intervals]
-        told += [_calendar_in_words(each) for each in self._spec.calendars]
-        text = "; ".join(told) or "when triggered"
-        return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
     def _search(self, at: int) -> Iterator[int]:
         at = max(at, 0)
@@ -250,8 +247,8 @@ class Times:
             return span.end
         return _NEVER if free is None else max(span.end, free - span.offset - NEAR)
 
-    def _by_calendar(self, calendar: Calendar) -> _ByCalendar:
-        matcher, saving = Matcher.of(calendar), self._spec.daylight_saving
+    def _by_calendar(self, matcher: Matcher) -> _ByCalendar:
+        saving = self._spec.daylight_saving
         return _ByCalendar(
             WallTimes(matcher, self._excluded_by_days, self._work),
             self.zone,
@@ -263,19 +260,47 @@ class Times:
 _NEVER = (_LAST - _EPOCH) // _SECOND
 
 
-def _zone(spec: ScheduleSpec, prefixes: list[str]) -> Zone:
-    named = {*prefixes, *([spec.time_zone] if spec.time_zone else [])}
-    if len(named) > 1 or (named and spec.time_zone_data):
-        told = ", ".join(f"`{name}`" for name in sorted(named)) + (" and `timeZoneData`" if spec.time_zone_data else "")
-        raise InvalidTimesError(f"a Schedule has one time zone, but there are {told}; make a Schedule for each")
-    if spec.time_zone_data:
-        return embedded_zone(spec.time_zone_data)
-    return named_zone(named.pop() if named else "UTC")
+def summary_of(spec: ScheduleSpec) -> str:
+    """The times in a few words, as they are given; also of a spec that cannot be followed."""
+    told = [line.partition("#")[0].strip() for line in spec.cron]
+    told += [_interval_in_words(each) for each in spec.intervals]
+    told += [_calendar_in_words(each) for each in spec.calendars]
+    text = "; ".join(told) or "when triggered"
+    return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
 
-def _every(interval: Interval) -> _Every:
+@contextmanager
+def _at(path: str) -> Iterator[None]:
+    """Whatever is wrong in here stands at a place of the Schedule."""
+    try:
+        yield
+    except InvalidTimesError as error:
+        raise error.below(path) from error
+
+
+def _matchers(field: str, calendars: Sequence[Calendar]) -> Iterator[Matcher]:
+    for index, calendar in enumerate(calendars):
+        with _at(f"spec.{field}[{index}]"):
+            yield Matcher.of(calendar)
+
+
+def _zone(spec: ScheduleSpec, lines: Sequence[CronTimes]) -> Zone:
+    named = {"spec.timeZone": spec.time_zone} if spec.time_zone else {}
+    named |= {f"spec.cron[{index}]": line.time_zone for index, line in enumerate(lines) if line.time_zone}
+    names = sorted(set(named.values()))
+    if len(names) > 1 or (names and spec.time_zone_data):
+        told = ", ".join(f"`{name}`" for name in names) + (" and `timeZoneData`" if spec.time_zone_data else "")
+        odd = [path for path, name in named.items() if spec.time_zone_data or name != next(iter(named.values()))]
+        raise InvalidTimesError(
+            f"a Schedule has one time zone, but there are {told}; make a Schedule for each", path=odd[0]
+        )
+    with _at("spec.timeZoneData" if spec.time_zone_data else next(iter(named), "spec.timeZone")):
+        return embedded_zone(spec.time_zone_data) if spec.time_zone_data else named_zone((names or ["UTC"])[0])
+
+
+def _every(index: int, interval: Interval) -> _Every:
     if interval.every % _SECOND or interval.offset % _SECOND:
-        raise InvalidTimesError("`intervals`: `every` and `offset` must be whole seconds")
+        raise InvalidTimesError("`every` and `offset` must be whole seconds", path=f"spec.intervals[{index}]")
     return _Every(interval.every // _SECOND, interval.offset // _SECOND)
 
 
@@ -286,7 +311,7 @@ def _jitter(seed: str, nominal: datetime, most: timedelta) -> timedelta:
 
 def _too_much_excluded() -> InvalidTimesError:
     return InvalidTimesError(
-        f"`exclude`: more than {MOST_EXCLUDED} times in a row are excluded; exclude whole hours or days"
+        f"more than {MOST_EXCLUDED} times in a row are excluded; exclude whole hours or days", path="spec.exclude"
     )
 
 

@@ -1,7 +1,9 @@
 """The sidecar, as a process beside a folder: heartbeats, cancellation and results as files."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -130,3 +132,87 @@ def test_it_is_a_module_that_can_be_run() -> None:
         timeout=60,
     )
     assert "sidecar" in done.stdout
+
+
+# What the activity puts into the folder in the place of files
+
+
+def trap(kind: str, path: Path, target: Path) -> None:
+    match kind:
+        case "a link":
+            path.symlink_to(target)
+        case "a link to nothing":
+            path.symlink_to(target.with_name("nothing"))
+        case "a pipe":
+            os.mkfifo(path)
+        case "a folder":
+            path.mkdir()
+        case "a socket":
+            with socket.socket(socket.AF_UNIX) as bound:
+                bound.bind(str(path))
+
+
+TRAPS = ["a link", "a link to nothing", "a pipe", "a folder", "a socket"]
+
+
+@pytest.mark.parametrize("kind", TRAPS)
+def test_only_a_regular_file_is_a_result(api: Any, pod: Any, beside: Callable[..., Beside], kind: str) -> None:
+    it = beside()
+    ready(api, it)
+    trap(kind, it.folder / "result", pod.token_file)
+    assert it.stop() == 1
+    assert pod.message["error"]["type"] == "ResultMissing"
+    assert "secret" not in pod.message_file.read_text()
+
+
+@pytest.mark.parametrize("kind", TRAPS)
+def test_only_a_regular_file_is_a_heartbeat(api: Any, pod: Any, beside: Callable[..., Beside], kind: str) -> None:
+    it = beside()
+    ready(api, it)
+    (it.folder / "heartbeat").unlink()
+    trap(kind, it.folder / "heartbeat", pod.token_file)
+    it.process.send_signal(signal.SIGTERM)
+    _, complaint = it.process.communicate(timeout=60)
+    assert "The heartbeat was not passed on" in complaint
+    assert it.process.returncode == 0
+    assert "secret" not in json.dumps(api.requests)
+
+
+def test_the_folder_cannot_be_swapped(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
+    it = beside()
+    ready(api, it)
+    it.folder.rename(it.folder.with_name("moved"))
+    other = it.folder.with_name("other")
+    other.mkdir()
+    (other / "result").write_text("forged")
+    it.folder.symlink_to(other)
+    assert it.stop() == 0
+    assert not pod.message_file.exists()
+
+
+def test_the_request_to_cancel_is_written_through_no_link(
+    api: Any, beside: Callable[..., Beside], tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    it = beside()
+    for name in (".cancelled", "cancelled"):
+        (it.folder / name).symlink_to(precious)
+    api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
+    ready(api, it)
+    while (it.folder / "cancelled").is_symlink():
+        assert it.process.poll() is None
+    assert (it.folder / "cancelled").read_text() == "asked by ann\n"
+    assert precious.read_text() == "kept"
+    assert it.stop() == 0
+
+
+def test_a_file_that_is_larger_than_the_folder_is_not_read_to_its_end(
+    api: Any, pod: Any, beside: Callable[..., Beside]
+) -> None:
+    it = beside()
+    ready(api, it)
+    with (it.folder / "result").open("wb") as file:
+        file.truncate(1 << 40)
+    assert it.stop() == 1
+    assert pod.message["error"]["type"] == "PayloadTooLarge"

@@ -147,7 +147,7 @@ def test_mistakes_name_the_field_and_the_remedy() -> None:
             {"kind": "Workflow", "spec": {"steps": [{"name": "a", "sleep": {"duratoin": "1s"}}, {"fail": {}}]}}
         )
     assert mistakes(caught.value) == [
-        "spec.steps[0].sleep.duratoin: unknown field; check its spelling and its indentation",
+        "spec.steps[0].sleep.duratoin: unknown field; did you mean `duration`?",
         "spec.steps[1].name: must be set",
     ]
 

@@ -34,6 +34,11 @@ def call(*arguments: str) -> Result:
         (["complete", "a", "--step", "s"], "one of the three"),
         (["complete", "a", "--step", "s", "--result", "1", "--cancelled"], "one of the three"),
         (["start", "flow", "--timeout", "5m"], "takes --wait"),
+        (["list", "--phase", "faild"], "'--phase': `faild` is none of Pending, Running"),
+        (["list", "--phase", "faild"], "did you mean Failed?"),
+        (["list", "--output", "xml"], "'--output' / '-o': 'xml' is not one of"),
+        (["schedule", "trigger", "a", "--overlap-policy", "Forbid"], "did you mean Skip?"),
+        (["schedule", "trigger", "a", "--overlap-policy", "replace"], "did you mean TerminateOther, or CancelOther?"),
         (["signal", "a", "--name", "go", "--input", "@/not/there"], "cannot be read"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -42,6 +47,12 @@ def test_wrong_usage_is_told_before_anybody_is_asked(arguments: list[str], said:
     done = call(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
+
+
+def test_words_may_be_written_in_any_case() -> None:
+    assert call("list", "--phase", "failed", "--phase", "timedout", "--context", "none").stderr.startswith("Error: ")
+    done = call("schedule", "create", "a", "--workflow", "w", "--overlap-policy", "bufferone", "--dry-run")
+    assert "overlapPolicy: BufferOne" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

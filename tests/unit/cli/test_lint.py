@@ -67,7 +67,7 @@ def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> N
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
         (
-            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` in `spec.activities`; "
+            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` among the `activities`; "
             "there are: none"
         ),
         (
@@ -89,7 +89,7 @@ def test_programs_read_json(folder: Path) -> None:
         "object": "Workflow/bad",
         "path": "spec.steps[1].activity.name",
         "severity": "Error",
-        "message": "there is no activity `dinner` in `spec.activities`; there are: none",
+        "message": "there is no activity `dinner` among the `activities`; there are: none",
     }
 
 
@@ -157,3 +157,51 @@ def test_the_manifests_in_the_documentation_have_no_errors(block: Block, tmp_pat
     linted = lint([str(tmp_path / "block.yaml")])
     assert linted.objects
     assert [str(found) for found in linted.found if found.finding.severity is Severity.ERROR] == []
+
+
+SCHEDULE = """
+apiVersion: perdure.dev/v1alpha1
+kind: Schedule
+metadata: {name: nightly}
+spec:
+  SPEC
+  workflowRunTemplate: {spec: {workflow: {name: good}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ('cron: ["0 2 * * *"]', []),
+        ('cron: ["0 2 * * *", "0 25 * * *"]', [("Error", "spec.cron[1]", "`hour` is `25`: must be hours 0 to 23")]),
+        ('cron: ["0 0 30 2 *"]', [("Error", "spec.cron", "No time fits within the next 40 years")]),
+        (
+            'cron: ["0 2 * * *"]\n  timeZone: Mars/Olympus',
+            [("Error", "spec.timeZone", "there is no time zone `Mars/Olympus`")],
+        ),
+        (
+            'cron: ["TZ=UTC 0 0 * * *", "TZ=Asia/Tokyo 0 0 * * *"]',
+            [("Error", "spec.cron[1]", "a Schedule has one time zone")],
+        ),
+        (
+            'cron: ["0 2 * * *"]\n  endTime: 2020-01-01T00:00:00Z',
+            [("Warning", "spec.endTime", "No time is left until `endTime`")],
+        ),
+        ("paused: false", [("Note", "spec", "when an Operation triggers them")]),
+        (
+            'cron: ["0 2 * * *"]\n  retryPolicy: {name: calm}',
+            [("Note", "spec.retryPolicy.name", "RetryPolicy `calm` is in none of the files")],
+        ),
+    ],
+)
+def test_a_schedule_is_judged_as_its_condition_ready_does(
+    tmp_path: Path, spec: str, want: list[tuple[str, str, str]]
+) -> None:
+    (tmp_path / "all.yaml").write_text(GOOD + "---" + SCHEDULE.replace("SPEC", spec))
+    found = [
+        (each.finding.severity.value, each.finding.path, each.finding.message)
+        for each in lint([str(tmp_path)]).found
+        if each.subject == "Schedule/nightly"
+    ]
+    assert [each[:2] for each in found] == [each[:2] for each in want]
+    assert all(part in told for (_, _, told), (_, _, part) in zip(found, want, strict=True)), found

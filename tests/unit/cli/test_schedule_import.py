@@ -77,9 +77,9 @@ TEMPORAL: dict[str, Any] = {
 }
 
 
-def run(manifest: dict[str, Any]) -> tuple[int, list[dict[str, Any]], str]:
+def run(manifest: dict[str, Any], *options: str) -> tuple[int, list[dict[str, Any]], str]:
     result = CliRunner().invoke(
-        build("perdure", ["schedule"]), ["schedule", "import", "-f", "-"], input=json.dumps(manifest)
+        build("perdure", ["schedule"]), ["schedule", "import", "-f", "-", *options], input=json.dumps(manifest)
     )
     return result.exit_code, list(yaml.safe_load_all(result.stdout)), result.stderr
 
@@ -108,7 +108,7 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
         "paused": True,
         "successfulRunsHistoryLimit": 5,
         "failedRunsHistoryLimit": 1,
-        "catchupWindow": "0h200s",
+        "catchupWindow": "3m20s",
         "workflowRunTemplate": {"spec": {"workflow": {"name": "report"}}},
     }
 
@@ -118,7 +118,7 @@ def test_a_cron_workflow_becomes_a_schedule() -> None:
     assert code == 0, error
     assert schedule["spec"]["cron"] == ["*/5 * * * *", "0 3 * * *"]
     assert schedule["spec"]["overlapPolicy"] == "TerminateOther"
-    assert schedule["spec"]["catchupWindow"] == "0h10s"
+    assert schedule["spec"]["catchupWindow"] == "10s"
     assert schedule["spec"]["workflowRunTemplate"]["spec"] == {"workflow": {"name": "sync"}, "input": {"depth": "3"}}
 
 
@@ -130,7 +130,7 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
     assert spec["calendars"] == [
         {"dayOfMonth": "*", "month": "*", "dayOfWeek": "1-5", "hour": "2", "minute": "30", "second": "0"}
     ]
-    assert spec["intervals"] == [{"every": "1h0s", "offset": "0h300s"}]
+    assert spec["intervals"] == [{"every": "1h", "offset": "5m"}]
     assert spec["daylightSaving"] == {"skipped": "Skip", "repeated": "Both"}
     assert (spec["overlapPolicy"], spec["catchupWindow"], spec["remainingActions"]) == ("BufferOne", "365d", 7)
     assert spec["workflowRunTemplate"]["spec"] == {
@@ -143,14 +143,19 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
 @pytest.mark.parametrize(
     ("manifest", "path", "value", "want"),
     [
-        (CRON_JOB, "spec.schedule", "0 0 13 * 5", "Split it into `0 0 13 * *` and `0 0 * * 5`"),
-        (CRON_JOB, "spec.schedule", "0 25 * * *", "-: `cron`: `0 25 * * *`"),
+        (CRON_JOB, "spec.schedule", "0 25 * * *", "-: spec.cron[0]: `0 25 * * *`: `hour` is `25`"),
         (CRON_JOB, "spec.jobTemplate.spec.parallelism", 4, "spec.jobTemplate.spec.parallelism"),
         (CRON_JOB, "spec.jobTemplate.spec.podFailurePolicy", {"rules": [1]}, "podFailurePolicy: has no equivalent"),
         (CRON_JOB, "spec.concurrencyPolicy", "Maybe", "must be Allow, Forbid or Replace"),
         (CRON_JOB, "kind", "Job", "must be a CronJob, a CronWorkflow"),
         (CRON_WORKFLOW, "spec.when", "{{=true}}", "put the condition into the workflow"),
-        (CRON_WORKFLOW, "spec.stopStrategy", {"expression": "x"}, "stopStrategy: has no equivalent"),
+        (
+            CRON_WORKFLOW,
+            "spec.stopStrategy",
+            {"expression": "failed >= 3"},
+            "stopStrategy: `failed >= 3` has no equivalent",
+        ),
+        (CRON_WORKFLOW, "spec.stopStrategy", {"more": 1}, "stopStrategy.more: has no equivalent"),
         (CRON_WORKFLOW, "spec.workflowSpec", {"templates": []}, "steps of Argo are not translated"),
         (TEMPORAL, "schedule.policies.overlapPolicy", "NEW", "is none that is known"),
         (TEMPORAL, "schedule.action.startWorkflow.memo", {"fields": {"a": 1}}, "memo: has no equivalent"),
@@ -168,3 +173,65 @@ def test_a_list_is_taken_apart(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [CRON_JOB, CRON_WORKFLOW]}))
     result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", str(file)])
     assert [each["kind"] for each in yaml.safe_load_all(result.stdout)] == ["Workflow", "Schedule", "Schedule"]
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("0 0 13 * 5", ["0 0 13 * *", "0 0 * * 5"]),
+        ("TZ=Asia/Tokyo 0 0 1,15 * Mon", ["TZ=Asia/Tokyo 0 0 1,15 * *", "TZ=Asia/Tokyo 0 0 * * Mon"]),
+        ("0 0 */2 * 1-5", ["0 0 */2 * *", "0 0 * * 1-5"]),
+        ("0 0 13 * *", ["0 0 13 * *"]),
+        ("0 0 ? * 5", ["0 0 ? * 5"]),
+        ("0 0 1,* * 5", ["0 0 1,* * 5"]),
+        ("@daily", ["@daily"]),
+    ],
+)
+def test_a_line_with_both_days_becomes_two(line: str, want: list[str]) -> None:
+    manifest = changed(CRON_JOB, "spec.schedule", line)
+    del manifest["spec"]["timeZone"]
+    code, made, error = run(manifest)
+    assert code == 0, error
+    assert made[-1]["spec"]["cron"] == want
+    code, (schedule,), error = run(changed(changed(CRON_WORKFLOW, "spec.schedules", [line]), "spec.timezone", None))
+    assert code == 0, error
+    assert schedule["spec"]["cron"] == want
+
+
+def test_argo_stops_at_the_first_failure_where_we_pause() -> None:
+    _, (schedule,), error = run(changed(CRON_WORKFLOW, "spec.stopStrategy", {"expression": "cronworkflow.failed >= 1"}))
+    assert schedule["spec"]["pauseOnFailure"] is True, error
+
+
+@pytest.mark.parametrize(("number", "want"), [(600, "10m"), (3600, "1h"), (90_061, "1d1h1m1s"), (5, "10s")])
+def test_a_duration_is_told_in_the_largest_units(number: int, want: str) -> None:
+    _, made, error = run(changed(CRON_JOB, "spec.startingDeadlineSeconds", number))
+    assert made[-1]["spec"]["catchupWindow"] == want, error
+
+
+def test_no_jitter_is_left_out() -> None:
+    _, (schedule,), error = run(changed(TEMPORAL, "schedule.spec.jitter", "0s"))
+    assert "jitter" not in schedule["spec"], error
+
+
+def test_the_id_of_temporal_becomes_the_name_and_another_may_be_given() -> None:
+    assert run(changed(TEMPORAL, "scheduleId", "Reports/By Night_1"))[1][0]["metadata"]["name"] == "reports-by-night-1"
+    without = changed(TEMPORAL, "scheduleId", None)
+    _, (schedule,), error = run(without, "--name", "nightly")
+    assert (schedule["metadata"]["name"], error) == ("nightly", "")
+    _, (schedule,), error = run(without)
+    assert (schedule["metadata"]["name"], "--name" in error) == ("report", True)
+    workflow, schedule = run(CRON_JOB, "--name", "other")[1]
+    assert (workflow["metadata"]["name"], schedule["metadata"]["name"]) == ("other", "other")
+    assert schedule["spec"]["workflowRunTemplate"]["spec"]["workflow"]["name"] == "other"
+
+
+def test_one_name_is_not_given_to_several() -> None:
+    code, _, error = run({"apiVersion": "v1", "kind": "List", "items": [CRON_JOB, CRON_WORKFLOW]}, "--name", "a")
+    assert (code, "the same name" in error) == (2, True)
+
+
+def test_a_file_that_is_not_there_is_told_of_without_scenarios() -> None:
+    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", "nope.yaml"])
+    assert result.exit_code == 2
+    assert "scenario" not in result.stderr

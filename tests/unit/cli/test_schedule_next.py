@@ -50,8 +50,20 @@ def test_next_prints_a_table_with_the_local_time(file: str) -> None:
 
 
 def test_next_after_the_end_is_an_empty_list(file: str) -> None:
-    assert run("-f", file, "--after", "2027-01-01", "-o", "json")[:2] == (0, "[]\n")
-    assert "no such times" in run("-f", file, "--after", "2027-01-01")[2]
+    assert run("-f", file, "--after", "2027-01-01", "-o", "json")[:2] == (1, "[]\n")
+    code, _, error = run("-f", file, "--after", "2027-01-01")
+    assert (code, error) == (1, "No time is left until `endTime`, 2026-10-26T12:00:00Z.\n")
+
+
+@pytest.mark.parametrize(
+    ("cron", "want"),
+    [('["0 0 30 2 *"]', "No time fits within the next 40 years"), ("[]", "when an Operation triggers them")],
+)
+def test_next_says_why_there_is_none(cron: str, want: str) -> None:
+    given = MANIFEST.replace('["30 2 * * *"]', cron).replace("  endTime: 2026-10-26T12:00:00Z\n", "")
+    code, out, error = run("-f", "-", given=given)
+    assert (code, out) == (1, "")
+    assert want in error
 
 
 def test_jitter_of_a_file_goes_by_its_namespace() -> None:
@@ -67,7 +79,7 @@ def test_jitter_of_a_file_goes_by_its_namespace() -> None:
 @pytest.mark.parametrize(
     ("change", "want"),
     [
-        (("30 2 * * *", "30 25 * * *"), "`cron`: `30 25 * * *`"),
+        (("30 2 * * *", "30 25 * * *"), "spec.cron[0]: `30 25 * * *`: `hour` is `25`"),
         (("Europe/Berlin", "Europe/Bärlin"), "spec.timeZone: must match"),
         (("Europe/Berlin", "Europe/Berlim"), "did you mean `Europe/Berlin`"),
         (("kind: Schedule", "kind: Sched"), "has no Schedule"),

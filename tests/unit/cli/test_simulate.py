@@ -187,9 +187,7 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
     assert done.exit_code == 2
     told = json.loads(done.stdout)
     assert (told["met"], told["unmet"], told["bad"]) == (1, 1, 1)
-    assert told["scenarios"][0]["errors"] == [
-        "scenarios/a-typo.yaml: inptu: unknown field; check its spelling and its indentation"
-    ]
+    assert told["scenarios"][0]["errors"] == ["scenarios/a-typo.yaml: inptu: unknown field; did you mean `input`?"]
 
 
 def test_a_folder_without_scenarios_is_trouble(folder: Path) -> None:

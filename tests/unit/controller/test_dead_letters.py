@@ -1,9 +1,23 @@
-"""What is written of an activity that has failed for good."""
+"""What is written of an activity that has failed for good, and how it is done again; with an API server on loopback."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
 
 import histories
 from perdure.api.deadletter import DeadLetter
+from perdure.api.reasons import ConditionReason
+from perdure.controller.deadletters import DeadLetters
+from perdure.controller.errors import RefusedError
 from perdure.engine import events as ev
 from perdure.engine import history
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
 
@@ -23,3 +37,85 @@ def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:
         assert (letter.input, letter.scheduled_time) == (event.input, event.event_time)
         assert letter.failed_time == marker.event_time
         assert letter.activity == "charge"
+
+
+class Store:
+    """The API server: DeadLetters and WorkflowRuns of the namespace `shop`."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        key = request.path.split("/namespaces/shop/")[1].removesuffix("/status")
+        if request.method == "POST":
+            obj = orjson.loads(await request.read())
+            key += f"/{obj['metadata']['name']}"
+            if key in self.objects:
+                return web.json_response({"reason": "AlreadyExists", "message": "is there"}, status=409)
+            obj["metadata"] |= {"uid": key, "resourceVersion": "1", "creationTimestamp": "2026-01-31T13:00:00Z"}
+            self.objects[key] = obj
+            return web.json_response(obj, status=201)
+        if key == "workflowruns":
+            name, uid = request.query["labelSelector"].split("=")
+            runs = [o for k, o in self.objects.items() if k.startswith("workflowruns/")]
+            return web.json_response(
+                {"metadata": {}, "items": [r for r in runs if (r["metadata"].get("labels") or {}).get(name) == uid]}
+            )
+        obj = self.objects.get(key)
+        if obj is None:
+            return web.json_response({"reason": "NotFound", "message": "gone"}, status=404)
+        if request.method == "PATCH":
+            obj["status"] = orjson.loads(await request.read())[-1]["value"]
+        return web.json_response(obj)
+
+    def runs(self) -> list[str]:
+        return sorted(key.removeprefix("workflowruns/") for key in self.objects if key.startswith("workflowruns/"))
+
+
+@asynccontextmanager
+async def letters(store: Store) -> AsyncIterator[DeadLetters]:
+    runner = web.ServerRunner(web.Server(store.answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    address = "http://{}:{}".format(*runner.addresses[0][:2])
+    async with Client.open(Access(server=address), user_agent="test") as client:
+        yield DeadLetters(client, Recorder(client, instance="test"))
+    await runner.cleanup()
+
+
+def stored() -> Store:
+    store = Store()
+    meta = {"name": "pay", "namespace": "shop", "uid": "uid-of-letter", "resourceVersion": "1", "generation": 1}
+    definition = {"name": "charge", "startToCloseTimeout": "1m", "container": {"image": "i"}}
+    store.objects["deadletters/pay"] = {"metadata": meta, "spec": {"activity": "charge", "definition": definition}}
+    return store
+
+
+def stranger(store: Store, name: str) -> None:
+    store.objects[f"workflowruns/{name}"] = {"metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {}}
+
+
+async def test_a_strangers_run_of_the_name_is_left_alone_and_stops_no_re_drive() -> None:
+    store = stored()
+    stranger(store, "pay-redrive-1")
+    async with letters(store) as told:
+        assert await told.redrive("shop", "pay", "op-1") == "pay-redrive-2"
+        assert store.objects["deadletters/pay"]["status"]["redrives"] == 2
+        assert await told.redrive("shop", "pay", "op-1") == "pay-redrive-2"
+        with pytest.raises(RefusedError) as refused:
+            await told.redrive("shop", "pay", "op-2")
+        assert refused.value.reason is ConditionReason.REDRIVE_RUNNING
+        del store.objects["workflowruns/pay-redrive-2"]
+        assert await told.redrive("shop", "pay", "op-2") == "pay-redrive-3"
+    assert store.runs() == ["pay-redrive-1", "pay-redrive-3"]
+
+
+async def test_where_strangers_have_taken_all_next_names_that_is_said() -> None:
+    store = stored()
+    for number in range(1, 11):
+        stranger(store, f"pay-redrive-{number}")
+    async with letters(store) as told:
+        with pytest.raises(RefusedError, match="not its own") as refused:
+            await told.redrive("shop", "pay", "op-1")
+    assert refused.value.reason is ConditionReason.WORKFLOW_ID_IN_USE

@@ -107,6 +107,7 @@ async def test_the_status_tells_the_waits_and_that_it_can_be_used(store: Store) 
         await policies.reconcile("shop", "shared")
         status = store.objects["retrypolicies/shared"]["status"]
         assert status["preview"] == ["1s", "2s", "4s", "8s", "16s", "32s", "1m4s", "1m40s"]
+        assert status["waits"] == "1s 2s 4s"
         assert status["observedGeneration"] == 1
         (ready,) = status["conditions"]
         assert (ready["type"], ready["status"], ready["message"]) == ("Ready", "True", "retries 3 times")
@@ -174,7 +175,9 @@ async def test_an_open_circuit_survives_the_operator_and_closes_after_its_trials
     for n in range(20):
         store.put("workflowruns", f"run-{n}", status={"state": {"activities": {"3": {}}}})
     async with operator(store) as policies:
-        answers = await asyncio.gather(*(policies.admit("shop", "shared", f"run-{n}/3/1") for n in range(20)))
+        answers = await asyncio.gather(
+            *(policies.admit("shop", "shared", f"run-{n}/workflowruns-run-{n}/3/1") for n in range(20))
+        )
         assert sum(answer is None for answer in answers) == 1
         for _ in range(2):
             await policies.admit("shop", "shared", "run-x/3/1")
@@ -196,7 +199,7 @@ async def test_an_open_circuit_survives_the_operator_and_closes_after_its_trials
     ids=["its run is gone", "its activity has closed", "another attempt runs", "it runs", "it is about to tell"],
 )
 async def test_a_trial_that_will_never_tell_is_found_out(store: Store, state: Json | None, *, freed: bool) -> None:
-    circuit = {"state": "HalfOpen", "trial": "run-a/2/3"}
+    circuit = {"state": "HalfOpen", "trial": "run-a/workflowruns-run-a/2/3"}
     store.put("retrypolicies", "shared", spec=breaker(), status={"circuit": circuit})
     if state is not None:
         store.put("workflowruns", "run-a", status={"state": state})
@@ -204,8 +207,16 @@ async def test_a_trial_that_will_never_tell_is_found_out(store: Store, state: Js
         held = await policies.admit("shop", "shared", "run-b/2/1")
         assert (held is None) == freed
         assert store.objects["retrypolicies/shared"]["status"]["circuit"]["trial"] == (
-            "run-b/2/1" if freed else "run-a/2/3"
+            "run-b/2/1" if freed else "run-a/workflowruns-run-a/2/3"
         )
+
+
+async def test_a_trial_of_a_run_that_was_deleted_and_made_again_is_found_out(store: Store) -> None:
+    circuit = {"state": "HalfOpen", "trial": "run-a/another-uid/2/3"}
+    store.put("retrypolicies", "shared", spec=breaker(), status={"circuit": circuit})
+    store.put("workflowruns", "run-a", status={"state": {"activities": {"2": {"attempt": 3}}}})
+    async with operator(store) as policies:
+        assert await policies.admit("shop", "shared", "run-b/uid/2/1") is None
 
 
 async def test_whoever_waits_is_told_when_a_circuit_lets_more_through(store: Store) -> None:

@@ -4,6 +4,7 @@ Work is counted, so that these hold on every machine; how long it takes is print
 """
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from perdure.language.cel.limits import BUDGET
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
 from perdure.language.failures import EXPRESSION_ERROR
-from perdure.language.inputs import MAX_SCHEMA, SchemaError, input_check
+from perdure.language.inputs import input_check
+from perdure.language.schemas import MAX_SCHEMA, SchemaError
 from unit.language.play import Play
 
 
@@ -96,6 +98,100 @@ def test_a_schema_that_doubles_with_each_reference_is_refused(keyword: str) -> N
 def test_a_schema_may_refer_to_itself() -> None:
     tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "n": {"type": "integer"}}}
     assert input_check(tree, None).check({"left": {"n": 1}, "right": {"left": {"n": "x"}}})[0][0] == ".right.left.n"
+
+
+def _within(**more: Any) -> dict[str, Any]:
+    """A schema that looks into `a` by itself; told apart from another by what else it says."""
+    return {"properties": {"a": {"$ref": "#"}}, **more}
+
+
+def _nested(levels: int, *, lists: bool = False) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = [value] if lists else {"a": value}
+    return value
+
+
+BRANCHING: list[tuple[str, dict[str, Any]]] = [
+    ("allOf", {"allOf": [_within(maxProperties=1), _within(maxProperties=2)]}),
+    ("anyOf", {"anyOf": [_within(required=["y"]), _within(required=["z"])]}),
+    ("oneOf", {"oneOf": [_within(required=["y"]), _within(required=["z"])]}),
+    ("if", {"if": _within(), "then": _within(maxProperties=1), "else": _within(required=["z"])}),
+    ("not", {"allOf": [{"not": _within(required=["z"])}, {"not": _within(required=["y"])}]}),
+    ("patterns", {**_within(), "patternProperties": {"^a": {"$ref": "#"}}}),
+    ("items", {"allOf": [{"items": {"$ref": "#"}, "maxItems": number} for number in (1, 2)]}),
+    ("contains", {"allOf": [{"contains": {"$ref": "#"}}, {"contains": {"$ref": "#"}, "maxItems": 2}]}),
+    ("unevaluated", {"anyOf": [_within(maxProperties=1), _within(maxProperties=2)], "unevaluatedProperties": False}),
+    (
+        "an older draft",
+        {"$schema": "http://json-schema.org/draft-07/schema#", "allOf": [_within(), _within(minItems=2)]},
+    ),
+    (
+        "two that refer to each other",
+        {
+            "$defs": {
+                "n": {"allOf": [{"properties": {"a": {"$ref": f"#/$defs/{name}"}}} for name in ("m", "n")]},
+                "m": {"allOf": [{"properties": {"a": {"$ref": f"#/$defs/{name}"}}} for name in ("n", "m")]},
+            },
+            "$ref": "#/$defs/n",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("schema", [pytest.param(each[1], id=each[0]) for each in BRANCHING])
+def test_a_schema_that_branches_into_itself_is_no_exponential_work(schema: dict[str, Any]) -> None:
+    """In a value of 90 levels, there are more ways through each of them than anybody could go."""
+    checked = input_check({"minProperties": 1, **schema}, None)
+    for lists in (False, True):
+        for _, message in checked.check(_nested(90, lists=lists)):
+            assert "does not fit its schema; where is not told" in message
+        assert all("where is not told" not in message for _, message in checked.check(_nested(2, lists=lists)))
+
+
+def test_a_branching_schema_tells_where_as_long_as_that_can_be_paid() -> None:
+    leaf = {"type": "integer"}
+    node = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}, "required": ["left", "right"]}
+    checked = input_check({"anyOf": [leaf, {"type": "object", **node}]}, None)
+    assert checked.check({"left": 1, "right": {"left": 2, "right": 3}}) == []
+    (found,) = checked.check({"left": 1, "right": {"left": 2, "right": "x"}})
+    assert "is not valid under any of the schemas" in found[1]
+
+
+def test_of_a_large_input_the_first_thing_that_does_not_fit_is_told() -> None:
+    checked = input_check({"properties": {"ids": {"items": {"type": "string"}}}}, None)
+    assert checked.check({"ids": ["x"] * 40_000}) == []
+    assert checked.check({"ids": [*["x"] * 30_000, *range(30_000)]}) == [(".ids[30000]", '0 is not of type "string"')]
+
+
+DEAR: list[tuple[str, dict[str, Any], Any]] = [
+    ("alternatives", {"items": {"anyOf": [{"const": number} for number in range(2_000)]}}, list(range(60_000))),
+    ("choices", {"items": {"enum": [{"a": number} for number in range(2_000)]}}, [{"a": 1_999}] * 18_000),
+    ("states", {"pattern": "[ab]*a[ab]{2000}c"}, "ab" * 100_000),
+    ("states of many", {"patternProperties": {f"[ab]*a[ab]{{50}}{n}": {} for n in range(100)}}, {"ab" * 50_000: 1}),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), [pytest.param(*each[1:], id=each[0]) for each in DEAR])
+def test_an_input_that_is_too_large_for_its_schema_is_refused_unseen(schema: dict[str, Any], value: Any) -> None:
+    ((where, message),) = input_check(schema, None).check(value)
+    assert where == ""
+    assert "it is too large for its schema" in message
+    assert "Make the input smaller, or the schema simpler" in message
+
+
+@pytest.mark.parametrize(
+    ("schema", "remedy"),
+    [
+        ({"$ref": "other.json"}, "put it under `$defs`"),
+        ({"$ref": "#/$defs/none"}, "there is no `$defs`"),
+        ({"$dynamicAnchor": "n", "items": {"$dynamicRef": "#n"}}, "use `$ref`"),
+        ({"$defs": {"a": {"$id": "a", "items": {"$ref": "#"}}}, "$ref": "#/$defs/a"}, "leave it out"),
+    ],
+)
+def test_what_a_schema_refers_to_is_seen_or_refused(schema: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(remedy)):
+        input_check(schema, None)
 
 
 def test_checking_evaluates_no_hostile_constant_to_its_end() -> None:

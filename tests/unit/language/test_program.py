@@ -126,7 +126,7 @@ def test_a_long_chain_is_no_cycle() -> None:
 )
 def test_a_block_that_is_not_there_is_told(step: Json, where: str) -> None:
     assert findings(steps=[{"name": "x", **step}], blocks=[BLOCK]) == [
-        f"spec.steps[0].{where}: there is no block `blok` in `spec.blocks`; there are: block"
+        f"spec.steps[0].{where}: there is no block `blok` among the `blocks`; there are: block"
     ]
 
 
@@ -230,10 +230,10 @@ def test_a_definition_without_steps_is_refused() -> None:
 def test_an_activity_that_is_not_there_is_told_with_those_that_are() -> None:
     other = {**WORK, "name": "another"}
     assert findings(activities=[WORK, other], steps=[{"name": "do", "activity": {"name": "wrok"}}]) == [
-        "spec.steps[0].activity.name: there is no activity `wrok` in `spec.activities`; there are: another, work"
+        "spec.steps[0].activity.name: there is no activity `wrok` among the `activities`; there are: another, work"
     ]
     assert findings(activities=[]) == [
-        "spec.steps[0].activity.name: there is no activity `work` in `spec.activities`; there are: none"
+        "spec.steps[0].activity.name: there is no activity `work` among the `activities`; there are: none"
     ]
 
 

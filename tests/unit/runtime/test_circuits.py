@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState
 from perdure.engine.state import CircuitReport, CircuitResult
-from perdure.runtime.circuits import REMEMBERED, admit, count, holder, read_holder, release
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.circuits import REMEMBERED, Holder, admit, count, holder, read_holder, release
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BREAKER = CircuitBreaker(failure_threshold=3, open_duration=timedelta(seconds=60), success_threshold=2)
@@ -102,6 +103,22 @@ def test_telling_twice_is_telling_once(reports: list[tuple[int, CircuitResult]])
 
 
 def test_an_attempt_is_named_so_that_it_can_be_found() -> None:
-    assert read_holder(holder("a.b-c", 12, 3)) == ("a.b-c", 12, 3)
-    for broken in ("", "run", "run/x/1", "run/1", "/1/2"):
+    run = RunRef(namespace="shop", name="a.b-c", uid="uid", workflow_id="any/thing")
+    assert read_holder(holder(run, "12/3")) == Holder("a.b-c", "uid", 12, 3)
+    for broken in ("", "run", "run/1/2", "run/uid/x/1", "run/uid/1", "run//1/2", "/uid/1/2", "run/uid/1/2/3"):
         assert read_holder(broken) is None
+
+
+def test_a_run_that_was_made_again_under_its_name_counts_anew() -> None:
+    circuit = Circuit()
+    for uid in ("first", "second", "third"):
+        run = RunRef(namespace="shop", name="order", uid=uid, workflow_id="order")
+        circuit = count(BREAKER, circuit, holder(run, "2/1"), told(CircuitResult.FAILED))
+    assert circuit.state is CircuitState.OPEN
+
+
+def test_the_longest_names_fit_into_the_status() -> None:
+    run = RunRef(namespace="shop", name="r" * 253, uid="4fa1cc1e-6dd9-4c05-9be1-6f5b9cb8e2a1", workflow_id="w")
+    longest = holder(run, f"{2**53}/{2**53}")
+    circuit = Circuit(state=CircuitState.HALF_OPEN, trial=longest, counted=[longest] * REMEMBERED)
+    assert Circuit.parse(circuit.dump()) == circuit

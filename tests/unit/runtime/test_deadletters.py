@@ -1,5 +1,6 @@
 """DeadLetters: what they keep of an activity, the run that does it again, and what they tell of it."""
 
+import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,17 @@ from perdure.engine import events as ev
 from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.deadletters import asked_by, dead_letter, letter_of, letter_status, redrive_run, refusal
+from perdure.runtime.chains import Ancestor, Reset, reset_run
+from perdure.runtime.deadletters import (
+    asked_by,
+    dead_letter,
+    letter_of,
+    letter_status,
+    next_number,
+    redrive_run,
+    redrives,
+    refusal,
+)
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order-42", uid="uid-of-run", workflow_id="order 42")
@@ -54,8 +65,8 @@ def letter(**status: Any) -> Any:
 
 
 def run(number: int, **status: Any) -> Any:
-    found = redrive_run(letter(redrives=number - 1), f"op-{number}")
-    assert found is not None
+    found = redrive_run(letter(), f"op-{number}", number)
+    found["metadata"]["uid"] = f"uid-{number}"
     found["metadata"]["creationTimestamp"] = f"2026-01-31T13:0{number}:00Z"
     return found | {"status": status}
 
@@ -92,7 +103,7 @@ def test_runs_of_one_name_leave_letters_of_their_own() -> None:
 def test_the_run_that_does_it_again_has_the_same_input(given: Any) -> None:
     found = letter()
     found["spec"]["input"] = given
-    again = redrive_run(found, "op-1")
+    again = redrive_run(found, "op-1", 1)
     assert again is not None
     parsed = WorkflowRun.parse(again)
     assert parsed.spec.inline is not None
@@ -132,6 +143,42 @@ def test_what_removed_runs_have_told_stays() -> None:
     done = letter_status(letter(redrives=1), [run(2, completionTime="t", phase="Completed", output=5)], NOW)
     assert letter_status(letter(**done), [], NOW) == done
     assert letter_status(letter(**done), [run(1, completionTime="t", phase="Failed")], NOW) == done
+
+
+def test_a_re_drive_whose_run_was_deleted_may_be_done_again() -> None:
+    running = letter(**letter_status(letter(), [run(1)], NOW))
+    gone = letter_status(running, [], NOW)
+    assert (condition(gone), gone["redrives"]) == (("False", "RedriveDeleted"), 1)
+    assert refusal(letter(**gone)) is None
+    second = letter_status(letter(**gone), [run(1, completionTime="t", phase="Failed"), run(2)], NOW)
+    gone = letter_status(letter(**second), [run(1, completionTime="t", phase="Failed")], NOW)
+    assert (condition(gone), gone["redrives"]) == (("False", "RedriveDeleted"), 2)
+    assert next_number(letter(**gone)) == 3
+
+
+def test_the_letter_follows_a_re_drive_that_is_reset() -> None:
+    first = run(1, completionTime="t", phase="Failed", failure=FAILURE)
+    failed = letter(**letter_status(letter(), [first], NOW))
+    asked = Reset(request_id="r", lineage=(Ancestor(name=first["metadata"]["name"], run_id="uid-1", event_id=4),))
+    again = reset_run(first, asked, "letter-redrive-1-reset-abcdef")
+    # As old as the run before, to the second; and a later reset of the same run.
+    again["metadata"] |= {"uid": "uid-1r", "creationTimestamp": first["metadata"]["creationTimestamp"]}
+    assert (letter_of(again), asked_by(again)) == (letter_of(first), asked_by(first))
+    assert again["metadata"]["ownerReferences"] == first["metadata"]["ownerReferences"]
+    assert redrives(again, letter())
+    running = letter_status(failed, [first, again], NOW)
+    assert (condition(running), running["redrives"]) == (("Unknown", "RedriveRunning"), 1)
+    done = again | {"status": {"completionTime": "t", "phase": "Completed", "output": 5}}
+    assert condition(letter_status(letter(**running), [done, first], NOW)) == ("True", "RedriveSucceeded")
+    assert condition(letter_status(letter(**running), [done], NOW)) == ("True", "RedriveSucceeded")
+    later = copy.deepcopy(again)
+    later["metadata"] |= {"uid": "uid-1s", "name": "letter-redrive-1-reset-000000"}
+    assert condition(letter_status(letter(**running), [done, first, later], NOW)) == ("Unknown", "RedriveRunning")
+
+
+def test_a_re_drive_that_is_to_be_retried_goes_on() -> None:
+    first = run(1, completionTime="t", phase="Failed", failure=FAILURE, state={"startSuccessor": True})
+    assert condition(letter_status(letter(), [first], NOW)) == ("Unknown", "RedriveRunning")
 
 
 def test_when_it_is_not_done_again() -> None:

@@ -36,7 +36,7 @@ def refused(scenario: str = "{}", *manifests: Any) -> str:
     ("scenario", "want"),
     [
         ("[]", "s.yaml: a scenario must be an object, such as `input: {}`"),
-        ("activites: {}", "s.yaml: activites: unknown field; check its spelling and its indentation"),
+        ("activites: {}", "s.yaml: activites: unknown field; did you mean `activities`?"),
         (
             "activities: {wrok: [{}]}",
             "s.yaml: activities.wrok: there is no such activity; there are: `work`",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.cluster import connect
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.facts import Phase, Run, read_run
@@ -42,7 +42,12 @@ def command(
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
     phases: Annotated[
         list[Phase] | None,
-        typer.Option("--phase", metavar="PHASE", help=f"Only runs in this phase ({', '.join(Phase)}); may be repeated"),
+        typer.Option(
+            "--phase",
+            parser=word_of(Phase),
+            metavar="PHASE",
+            help=f"Only runs in this phase ({', '.join(Phase)}); may be repeated",
+        ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
     times: TimeOption = TimeFormat.RELATIVE,

@@ -8,8 +8,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, asking_schedule
-from perdure.cli.cluster import Cluster, connect
-from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption
+from perdure.cli.cluster import Cluster, ExistsError, GoneError, connect
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of, words_shown
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Screen
 from perdure.kube import clock
@@ -27,7 +28,7 @@ _NEXT = """Show when a schedule will start runs.
 Offline for a file; for a NAME, the schedule is read from the cluster.
 Nominal is the time that the spec names, actual the same with jitter. The
 actual time depends on namespace and name: give the namespace of a file that
-has none with --namespace.
+has none with --namespace. Status 1: there are none, and why.
 
 \b
 Examples:
@@ -61,7 +62,7 @@ def next_times(
     cluster: ContextOption = None,
 ) -> None:
     """Show when a schedule will start runs."""
-    from perdure.cli.upcoming import moment, schedule_in, upcoming  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.upcoming import moment, outlook_of, schedule_in, upcoming  # noqa: PLC0415 - slow to import, and not for `--help`
     from perdure.cli.view.schedules import times_json, times_table  # noqa: PLC0415
 
     if file is None and name is None:
@@ -74,8 +75,9 @@ def next_times(
         screen.write_json(times_json(dues))
     elif dues:
         screen.show(times_table(dues, times.zone.name))
-    else:
-        typer.echo("There are no such times: the end has passed, or no time fits.", err=True)
+    if not dues:
+        typer.echo(f"{outlook_of(found, start).message}.", err=True)
+        raise typer.Exit(ExitCode.NO)
 
 
 async def _read(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
@@ -102,7 +104,8 @@ Examples:
 
 _CREATE = """Create a schedule that runs a Workflow.
 
-A spec that cannot be followed is refused before anything is created.
+A spec that cannot be followed, or has no time to come, is refused before
+anything is created. A Workflow that is not there is warned of.
 
 \b
 Examples:
@@ -110,7 +113,7 @@ Examples:
     --time-zone Europe/Berlin --overlap-policy BufferOne
   {program} schedule create hourly --workflow sync --interval 1h/5m --dry-run
   {program} schedule create quarters --workflow bill \\
-    --calendar '{{"month": "Jan,Apr,Jul,Oct", "hour": "6"}}'
+    --calendar '{{"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}}'
 """
 
 _PAUSE = """Pause a schedule: nothing is started by time until it is unpaused.
@@ -153,12 +156,14 @@ Examples:
 
 _IMPORT = """Make manifests of a CronJob, a CronWorkflow, or a schedule of Temporal.
 
-Prints what `kubectl apply` takes. What has no equivalent is refused.
+Prints what `kubectl apply` takes. What has no equivalent is refused. The
+JSON of `temporal schedule describe` has no id: give it with --name.
 
 \b
 Examples:
   kubectl get cronjob nightly -o yaml | {program} schedule import -f -
-  temporal schedule describe -s nightly -o json | {program} schedule import -f -
+  temporal schedule describe -s nightly -o json > nightly.json
+  {program} schedule import -f nightly.json --name nightly
 """
 
 
@@ -189,6 +194,10 @@ class Overlap(StrEnum):
     ALLOW_ALL = "AllowAll"
 
 
+_CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
+"""What CronJob and CronWorkflow call some of them."""
+
+
 class Cascade(StrEnum):
     """What becomes of the runs of a schedule that is deleted."""
 
@@ -198,7 +207,13 @@ class Cascade(StrEnum):
 
 OverlapPolicy = Annotated[
     Overlap | None,
-    typer.Option("--overlap-policy", help="What to do while an earlier run is open", show_default=False),
+    typer.Option(
+        "--overlap-policy",
+        parser=word_of(Overlap, _CONCURRENCY_POLICIES),
+        metavar=words_shown(Overlap),
+        help="What to do while an earlier run is open",
+        show_default=False,
+    ),
 ]
 Many = list[str] | None
 
@@ -215,18 +230,19 @@ def list_schedules(
     """List schedules."""
     from perdure.cli.view.schedules import table  # noqa: PLC0415 - slow to import, and not for `--help`
 
-    async def read(found: Cluster) -> list[dict[str, Any]]:
-        return await found.schedules(everywhere=everywhere)
+    async def read(found: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        schedules = await found.schedules(everywhere=everywhere)
+        return schedules, await found.runs_of_schedules(everywhere=everywhere) if schedules else []
 
     screen = Screen()
-    items = _with_cluster(context, cluster, namespace, read)
+    items, runs = _with_cluster(context, cluster, namespace, read)
     if output is ListOutput.JSON:
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
     elif output is ListOutput.NAME:
         for item in items:
             screen.write(f"schedule.perdure.dev/{item['metadata']['name']}")
     elif items:
-        screen.show(table(items, page_of(context, screen, times=times), namespaces=everywhere))
+        screen.show(table(items, page_of(context, screen, times=times), runs, namespaces=everywhere))
     else:
         typer.echo(f"There are no schedules; make one with `{program_of(context)} schedule create`.", err=True)
 
@@ -243,15 +259,19 @@ def describe(
     """Show a schedule."""
     from perdure.cli.view.schedules import description  # noqa: PLC0415 - slow to import, and not for `--help`
 
+    async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        schedule = await reached.schedule(name)
+        return schedule, await reached.runs_of_schedules(of=name) if output is DescribeOutput.TEXT else []
+
     screen = Screen()
-    found = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    found, runs = _with_cluster(context, cluster, namespace, read)
     found["metadata"].pop("managedFields", None)
     if output is DescribeOutput.JSON:
         screen.write_json(found)
     elif output is DescribeOutput.YAML:
         screen.write_yaml(found)
     else:
-        screen.show(description(found, page_of(context, screen, times=times)))
+        screen.show(description(found, page_of(context, screen, times=times), runs))
 
 
 def create(
@@ -301,7 +321,7 @@ def create(
     cluster: ContextOption = None,
 ) -> None:
     """Create a schedule that runs a Workflow."""
-    from perdure.cli.upcoming import moment, new_schedule, read_json, upcoming  # noqa: PLC0415 - slow to import
+    from perdure.cli.upcoming import moment, new_schedule, outlook_of, read_json  # noqa: PLC0415 - slow to import
 
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
@@ -326,13 +346,32 @@ def create(
             "workflowRunTemplate": {"spec": run},
         },
     )
-    upcoming(manifest, namespace or "default", clock.now(), 1)
+    found = outlook_of(manifest, clock.now())
+    if not found.ready:
+        raise CliError(f"{found.path}: {found.message}; nothing is created")
+    if found.message:
+        typer.echo(f"Note: it has no times. {found.message}: `{program_of(context)} schedule trigger {name}`", err=True)
     if dry_run:
         Screen().write_yaml(manifest)
         return
 
-    async def make(found: Cluster) -> dict[str, Any]:
-        return await found.create("schedules", manifest)
+    async def make(found: Cluster) -> None:
+        try:
+            await found.create("schedules", manifest)
+        except ExistsError:
+            raise CliError(
+                f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl -n "
+                f"{found.namespace} edit schedule {name}`, or delete it with `{program_of(context)} schedule delete {name}`"
+            ) from None
+        try:
+            await found.read("Workflow", "workflows", workflow)
+        except GoneError:
+            told = (
+                f"there is no Workflow `{workflow}` in namespace `{found.namespace}`; runs are Pending until there is"
+            )
+            typer.echo(f"Warning: {told}", err=True)
+        except CliError:
+            pass  # who may create a Schedule need not be allowed to read Workflows
 
     _with_cluster(context, cluster, namespace, make)
     typer.echo(f"schedule.perdure.dev/{name} created")
@@ -407,12 +446,22 @@ def delete(
 def import_(
     *,
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON; - for standard input")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of what is made; that of the original by default")
+    ] = None,
     namespace: NamespaceOption = None,
 ) -> None:
     """Make manifests of somebody else's schedules."""
-    from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.importing import convert, lacks_id, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
 
-    made = [each for manifest in read_foreign(file) for each in convert(manifest, file)]
+    found = read_foreign(file)
+    if name is not None and len(found) > 1:
+        raise CliError(f"{file}: has {len(found)} manifests, and --name would give all of them the same name")
+    made = [each for manifest in found for each in convert(manifest, file, name)]
+    if name is None and any(map(lacks_id, found)):
+        typer.echo(
+            "Note: the id of the schedule is not in the file, so the workflow id is the name; or use --name", err=True
+        )
     for each in made:
         if namespace:
             each["metadata"]["namespace"] = namespace

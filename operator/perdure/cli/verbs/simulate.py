@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.cli.asking import value
 from perdure.cli.errors import ExitCode
 from perdure.cli.options import ColorOption, TimeFormat, TimeOption
 from perdure.cli.page import page_of
@@ -20,7 +21,7 @@ expects, 2 a file cannot be used or the run does not come to an end.
 
 \b
 Examples:
-  {program} simulate --file order.yaml
+  {program} simulate --file order.yaml --input @order.json
   {program} simulate --file order.yaml --scenario declined.yaml
   {program} simulate --scenario declined.yaml --output json
 """
@@ -48,6 +49,10 @@ def command(
     scenario: Annotated[
         str | None, typer.Option("--scenario", help="What happens, and what is expected", show_default=False)
     ] = None,
+    given: Annotated[
+        str | None,
+        typer.Option("--input", "-i", help="Input, as JSON; @FILE, or @- for standard input", show_default=False),
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -61,7 +66,7 @@ def command(
         raise typer.BadParameter("name a manifest, or a scenario that names one", param_hint="--file")
     screen = Screen(color)
     try:
-        wanted, report = play(file or [], scenario)
+        wanted, report = play(file or [], scenario, value(given, "--input"))
     except BadFileError as error:
         for line in str(error).splitlines():
             typer.echo(f"Error: {line}", err=True)

@@ -1,6 +1,8 @@
 """Schedules, as people and programs read them."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -41,10 +43,29 @@ def _local(time: datetime, zone: str) -> str:
     return time.astimezone(ZoneInfo(zone)).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def table(schedules: Sequence[Object], page: Page, *, namespaces: bool = False) -> list[Text]:
-    """Schedules, a line for each; the first line is the heading."""
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """Where a run stands, by what it says itself."""
+
+    phase: str
+    reason: str
+    message: str
+
+
+def table(
+    schedules: Sequence[Object], page: Page, runs: Sequence[Object] = (), *, namespaces: bool = False
+) -> list[Text]:
+    """Schedules, a line for each; the first line is the heading.
+
+    Args:
+        schedules: The schedules.
+        page: What they are shown on.
+        runs: Their runs, as far as they may be read.
+        namespaces: Whether their namespaces are shown.
+    """
     heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
-    rows = [heading, *(_cells(schedule, page) for schedule in schedules)]
+    phases = _phases(runs)
+    rows = [heading, *(_cells(schedule, phases, page) for schedule in schedules)]
     if namespaces:
         rows = [
             ["NAMESPACE", *heading],
@@ -55,20 +76,32 @@ def table(schedules: Sequence[Object], page: Page, *, namespaces: bool = False) 
     return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
 
 
-def _cells(schedule: Object, page: Page) -> list[str]:
+def _cells(schedule: Object, phases: Mapping[str, _Phase], page: Page) -> list[str]:
     status = schedule.get("status") or {}
-    spec = status.get("spec") or {}
+    summary, zone = _when(schedule)
     upcoming = status.get("nextScheduledTimes") or [None]
+    running = [phases[uid] for each in status.get("runningWorkflows") or () if (uid := each.get("runId")) in phases]
+    stuck = next((run for run in running if run.phase == "Pending" and run.reason), None)
     cells = [
         schedule["metadata"]["name"],
-        spec.get("summary", ""),
-        spec.get("timeZone", ""),
+        summary,
+        zone,
         state_of(schedule),
         _near(status.get("lastScheduledTime"), page),
         _near(upcoming[0], page),
-        str(status.get("active", 0)),
+        str(status.get("active", 0)) + (f" ({stuck.phase}: {stuck.reason})" if stuck else ""),
     ]
     return [text.one_line(cell) or page.glyphs.dash for cell in cells]
+
+
+def _when(schedule: Object) -> tuple[str, str]:
+    """The times in a few words, and their zone; as they are given where the operator has not read them."""
+    read, given = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
+    fields = ("cron", "intervals", "calendars")
+    raw = "; ".join(
+        each if isinstance(each, str) else json.dumps(each) for field in fields for each in given.get(field) or ()
+    )
+    return read.get("summary") or raw or "when triggered", read.get("timeZone") or given.get("timeZone") or ""
 
 
 def state_of(schedule: Object) -> str:
@@ -80,14 +113,31 @@ def state_of(schedule: Object) -> str:
     return "Running" if conditions else "Pending"
 
 
-def description(schedule: Object, page: Page) -> list[Text]:
-    """Everything about a schedule that matters to people."""
+def _phases(runs: Sequence[Object]) -> dict[str, _Phase]:
+    """Where each of some runs stands, by its id."""
+    found = {}
+    for run in runs:
+        status = run.get("status") or {}
+        told: Object = next((each for each in status.get("conditions") or () if each["type"] == "Succeeded"), {})
+        phase = _Phase(status.get("phase") or "Pending", told.get("reason", ""), told.get("message", ""))
+        found[str(run["metadata"]["uid"])] = phase
+    return found
+
+
+def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> list[Text]:
+    """Everything about a schedule that matters to people.
+
+    Args:
+        schedule: The schedule.
+        page: What it is shown on.
+        runs: Its runs, as far as they may be read.
+    """
     status, meta = schedule.get("status") or {}, schedule["metadata"]
-    spec, counts = status.get("spec") or {}, status.get("counts") or {}
-    given = schedule["spec"]
+    counts, given = status.get("counts") or {}, schedule["spec"]
+    summary, zone = _when(schedule)
     lines = [
         f"{meta['name']}  {state_of(schedule)}",
-        f"  when      {spec.get('summary', '')}  ({spec.get('timeZone', '')})",
+        f"  when      {summary}" + (f"  ({zone})" if zone else ""),
         f"  overlap   {given.get('overlapPolicy', 'Skip')}, catch-up window {given.get('catchupWindow', '1m')}",
     ]
     if "remainingActions" in status:
@@ -106,17 +156,29 @@ def description(schedule: Object, page: Page) -> list[Text]:
     lines.append("  so far    " + ", ".join(f"{counts.get(key, 0)} {word}" for word, key in so_far.items()))
     if status.get("bufferSize"):
         lines.append(f"  waiting   {status['bufferSize']}")
-    lines += ["", "Next"] + [f"  {time}  {_near(time, page)}" for time in status.get("nextScheduledTimes") or ["-"]]
-    lines += ["", "Last"]
-    for action in reversed(status.get("recentActions") or []):
-        time = action.get("scheduledTime") or action["actualTime"]
-        lines.append(f"  {time}  {action.get('status', ''):<10}  {action['workflowRun']}")
+    if status.get("nextScheduledTimes"):
+        lines += ["", "Next", *(f"  {time}  {_near(time, page)}" for time in status["nextScheduledTimes"])]
+    if status.get("recentActions"):
+        phases = _phases(runs)
+        lines += ["", "Last"]
+        lines += [_action(action, phases) for action in reversed(status["recentActions"])]
     if status.get("lastFailure"):
         lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
     return [Text(line) for line in lines]
 
 
+def _action(action: Object, phases: Mapping[str, _Phase]) -> str:
+    """One of the last actions. A run that is open says itself where it stands; one that others continue is Running."""
+    time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
+    run, told = phases.get(action.get("runId", "")), ""
+    if status == "Running" and run is not None and run.phase != "ContinuedAsNew":
+        status = run.phase
+        if run.phase == "Pending":
+            told = "  " + text.one_line(": ".join(filter(None, (run.reason, run.message))))
+    return f"  {time}  {status:<10}  {action['workflowRun']}{told}".rstrip()
+
+
 def _near(time: str | None, page: Page) -> str:
-    if time is None or time == "-":
+    if time is None:
         return ""
     return page.near(datetime.fromisoformat(time))

@@ -28,8 +28,8 @@ from perdure.engine.recording import FROM_COMMANDS
 from perdure.engine.tasks.model import ACTIVITY_CLOSED, Code, Task
 
 if TYPE_CHECKING:
+    from perdure.engine.ledger import Retired
     from perdure.engine.state import State
-    from perdure.engine.step import Retired
 
 MAX_BUFFERED = 100
 """Events that may wait for a worker's decision; one more, and the task has failed."""
@@ -401,10 +401,9 @@ class Tasks:
             del step.events[events:]
             del step.retired[retired:]
             self._completed_event_id = 0
-            reason = error.reason or "Unspecified"
-            failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=reason)
-            self._fail(task, reason, failure, item.identity)
-            return _no("BadCommand", f"{reason}: {error}")
+            failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
+            self._fail(task, error.cause, failure, item.identity)
+            return _no("BadCommand", f"{error.cause}: {error}")
         self._completed_event_id = 0
         if not step.open():
             return _yes()

@@ -14,6 +14,7 @@ from perdure.language.cel.environment import parse, type_of
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.formats import format_duration, format_timestamp, parse_duration
 from perdure.language.cel.limits import MAX_DEPTH, Meter
+from perdure.language.cel.patterns import pattern_weight
 from perdure.language.cel.values import article, kind
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "kind",
     "parse",
     "parse_duration",
+    "pattern_weight",
     "type_of",
 ]

@@ -15,7 +15,7 @@ _REPEAT = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
 _CLASS_WEIGHT: Final = 1_000
 
 
-def _weight(pattern: str) -> int:
+def pattern_weight(pattern: str) -> int:
     """An upper estimate of the size of a compiled pattern: its length, with every counted repeat written out."""
     stack = [0]
     last = 0
@@ -59,7 +59,7 @@ def matches(meter: Meter, text: Any, pattern: Any) -> bool:
         raise EvaluationError(f"`matches` needs two strings, not {article(kind(text))} and {article(kind(pattern))}")
     if len(pattern) > MAX_PATTERN:
         raise LimitError(f"a regular expression may have {MAX_PATTERN} characters, and this one has {len(pattern)}")
-    weight = _weight(pattern)
+    weight = pattern_weight(pattern)
     meter.charge((len(text) + 64) * (weight + 1) // 16 + 150)
     try:
         result = _matcher().eval(data={"text": text, "pattern": pattern})

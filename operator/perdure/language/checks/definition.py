@@ -104,7 +104,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
     findings.sort(key=lambda finding: _ORDER[finding.severity])
     return Checked(
         program,
-        tuple(replace(finding, path=_moved(finding.path, path)) for finding in findings),
+        tuple(finding.moved(path) for finding in findings),
         tuple(broken),
         tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
         tuple((_moved(where, path), name) for where, name in _policies(spec)),

@@ -1,9 +1,9 @@
 """Whether a value that stands in a manifest fits a schema, as far as it is known before its expressions are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from perdure.language.inputs import InputCheck
+from perdure.language.inputs import InputCheck, UncheckedError
 
 Place = tuple[str | int, ...]
 Kind = Callable[[Place, str], str]
@@ -33,7 +33,7 @@ def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
     holes: dict[Place, str] = {}
     filled = check.complete(_fill(value, (), kind, holes))
     found = []
-    for error in check.validator.iter_errors(filled):
+    for error in _errors(check, filled):
         place = tuple(error.instance_path)
         keyword = str(error.schema_path[-1]) if error.schema_path else ""
         inside = next((holes[place[:n]] for n in range(len(place) + 1) if place[:n] in holes), None)
@@ -45,6 +45,14 @@ def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
         else:
             found.append((_spelled(place), error.message))
     return found
+
+
+def _errors(check: InputCheck, value: Any) -> Iterable[Any]:
+    """What does not fit; nothing where that takes too much work to tell, as the run then tells when it is there."""
+    try:
+        return check.errors(value)
+    except UncheckedError:
+        return []
 
 
 _OF_THE_WHOLE: Final = frozenset(
@@ -74,7 +82,7 @@ def default_misfits(check: InputCheck) -> list[tuple[str, str]]:
         return []
     return [
         (_spelled(tuple(error.instance_path)), error.message)
-        for error in check.validator.iter_errors(check.default)
+        for error in _errors(check, check.default)
         if error.instance_path or str(error.schema_path[-1]) not in _INCOMPLETE or not isinstance(check.default, dict)
     ]
 

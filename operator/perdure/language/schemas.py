@@ -1,0 +1,230 @@
+"""What it may cost to check a value against a JSON Schema, known before it is done.
+
+jsonschema-rs remembers, where a schema refers to itself, which part has passed which value, so telling *whether* a value
+fits costs at most one visit for each part of the schema that applies to each value. Telling *why* it does not remembers
+nothing: there, a schema in which several parts refer back to it for the same value multiplies with each level.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from perdure.language.cel import pattern_weight
+
+MAX_SCHEMA: Final = 10_000
+"""Parts of a schema, with what it refers to written out."""
+MAX_SCHEMA_DEPTH: Final = 200
+"""How deep a schema may be nested, references included."""
+MAX_CHECK: Final = 1_000_000
+"""Units of work of checking one value; a unit, which is a part of the schema at a value, is at most a fifth of a microsecond."""
+MAX_TELLING: Final = 500_000
+"""Characters of values that the reasons why a value does not fit may go through."""
+MAX_REASONS: Final = 16_000
+"""Reasons that there may be, each of which takes some five microseconds."""
+_PATTERN_CHARACTERS: Final = 16
+"""Characters that go through one state of a regular expression for one unit of work."""
+
+_IN_PLACE: Final = ("not", "if", "then", "else")
+_IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_IN_PLACE_MAPS: Final = ("dependentSchemas", "dependencies")
+_BELOW: Final = (
+    *("additionalProperties", "unevaluatedProperties", "propertyNames"),
+    *("additionalItems", "unevaluatedItems", "contains"),
+)
+_ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
+ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
+"""Keywords that tell why each of their branches does not fit."""
+
+
+class SchemaError(Exception):
+    """A schema that is none, or that is not taken."""
+
+
+class Cost:
+    """What checking against one schema costs.
+
+    Raises:
+        SchemaError: it is too large, or refers to what cannot be seen from here.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        if _Size(schema).of(schema, 0) > MAX_SCHEMA:
+            raise SchemaError(
+                f"written out, with what `$ref` refers to in its place, it has more than {MAX_SCHEMA:,} parts"
+            )
+        visits = _Reach(schema, _compared, 1)
+        texts = _Reach(schema, _patterns_of, 0)
+        branches = _Reach(schema, lambda _: 0, 1)
+        self._branches = branches.worst
+        recursive = self._branches > 0
+        self.parts = sum(map(_compared, visits.parts)) if recursive else visits.worst
+        """Parts that may apply to one value."""
+        self._states = sum(map(_patterns_of, visits.parts)) if recursive else texts.worst
+        self._alternatives = any(ALTERNATIVES & part.keys() for part in visits.parts)
+
+    def affordable(self, value: Any, length: int) -> bool:
+        """Whether it may be found out that a value fits; `length` is that of its JSON."""
+        work = self._states * length // _PATTERN_CHARACTERS
+        if work + self.parts * (length // 2 + 1) <= MAX_CHECK:  # each value takes two characters at least
+            return True
+        return work + self.parts * _values(value) <= MAX_CHECK
+
+    def all_reasons(self, value: Any, length: int) -> bool:
+        """Whether all that does not fit may be told."""
+        depth = _depth(value)
+        ways: int = self.parts * max(self._branches, 1) ** depth
+        return ways * depth * (length + 1) <= MAX_TELLING and ways * _values(value) <= MAX_REASONS
+
+    def first_reason(self) -> bool:
+        """Whether the first of what does not fit may be told: looking for it ends there, but goes through all alternatives."""
+        return self._branches <= 1 and not self._alternatives
+
+
+class _Size:
+    """How large a schema is with everything that it refers to written out in place: what reading it may cost goes by that."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._known: dict[int, int] = {}
+
+    def of(self, part: Any, depth: int) -> int:
+        """The number of parts, or just more than are allowed. A schema that refers back to itself counts once."""
+        if not isinstance(part, dict | list):
+            return 0
+        if depth > MAX_SCHEMA_DEPTH:
+            return MAX_SCHEMA + 1
+        if id(part) not in self._known:
+            self._known[id(part)] = 1
+            inside = list(part.values()) if isinstance(part, dict) else part
+            if isinstance(part, dict) and isinstance(part.get("$ref"), str):
+                inside = [*inside, _target(self._root, part["$ref"])]
+            total = 1 + sum(self.of(each, depth + 1) for each in inside)
+            self._known[id(part)] = min(total, MAX_SCHEMA + 1)
+        return self._known[id(part)]
+
+
+class _Reach:
+    """How much of a schema applies to one value at the most.
+
+    Args:
+        root: The schema.
+        own: What a part counts by itself.
+        again: What a part counts for where the schema has come to it before, and so refers to itself.
+    """
+
+    def __init__(self, root: Mapping[str, Any], own: Callable[[Mapping[str, Any]], int], again: int) -> None:
+        self._root = root
+        self._own = own
+        self._again = again
+        self._known: dict[int, tuple[int, int]] = {}
+        self.parts: list[Mapping[str, Any]] = []
+        """Each part of the schema once."""
+        self.worst = max(self._of(root))
+
+    def _of(self, part: Any) -> tuple[int, int]:
+        """How much applies to the value that a part is for, and to any one value within that."""
+        if not isinstance(part, dict):
+            return (0, 0)
+        if id(part) in self._known:
+            return self._known[id(part)]
+        self._known[id(part)] = (self._again, self._again)
+        self.parts.append(part)
+        self._refuse_elsewhere(part)
+        here, below = self._own(part), 0
+        for each in self._in_place(part):
+            more, more_below = self._of(each)
+            here += more
+            below += more_below
+        for group in _below(part):
+            below += max((max(self._of(each)) for each in group), default=0)
+        self._known[id(part)] = (here, below)
+        return here, below
+
+    def _in_place(self, part: Mapping[str, Any]) -> Iterator[Any]:
+        """What is for the same value."""
+        yield from (part[keyword] for keyword in _IN_PLACE if keyword in part)
+        for keyword in _IN_PLACE_LISTS:
+            yield from part[keyword] if isinstance(part.get(keyword), list) else ()
+        for keyword in _IN_PLACE_MAPS:
+            yield from part[keyword].values() if isinstance(part.get(keyword), dict) else ()
+        if isinstance(part.get("$ref"), str):
+            yield _target(self._root, part["$ref"])
+
+    def _refuse_elsewhere(self, part: Mapping[str, Any]) -> None:
+        for keyword in _ELSEWHERE:
+            if keyword in part:
+                raise SchemaError(f"`{keyword}` is not taken here: use `$ref`, with `#/$defs/…`")
+        if part is not self._root and isinstance(part.get("$id"), str):
+            raise SchemaError(
+                "`$id` is taken at the top of a schema alone: leave it out, and use `$ref` with `#/$defs/…`"
+            )
+
+
+def _below(part: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """What is for the values within: groups of which each value meets one."""
+    yield from ([part[keyword]] for keyword in _BELOW if keyword in part)
+    if isinstance(part.get("properties"), dict):
+        yield list(part["properties"].values())
+    if isinstance(part.get("patternProperties"), dict):
+        yield from ([each] for each in part["patternProperties"].values())
+    for keyword in ("items", "prefixItems"):
+        if keyword in part:
+            yield part[keyword] if isinstance(part[keyword], list) else [part[keyword]]
+
+
+def _target(root: Mapping[str, Any], reference: str) -> Any:
+    """What a `$ref` refers to; raises SchemaError where that is not within the schema."""
+    if reference != "#" and not reference.startswith("#/"):
+        raise SchemaError(
+            f"`$ref: {reference}` must be `#` or begin with `#/`; nothing is fetched: put it under `$defs`"
+        )
+    found: Any = root
+    for key in unquote(reference).split("/")[1:]:
+        name = key.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        elif isinstance(found, dict) and name in found:
+            found = found[name]
+        else:
+            raise SchemaError(f"`$ref: {reference}`: there is no `{name}`")
+    return found
+
+
+def _compared(part: Mapping[str, Any]) -> int:
+    """What a part costs by itself, and by what it compares with. Choices that are all texts, or all integers, are looked up."""
+    found = 1 + (_values(part["const"]) if isinstance(part.get("const"), dict | list) else 0)
+    choices = part.get("enum")
+    if isinstance(choices, list) and {type(each) for each in choices} not in ({str}, {int}):
+        found += _values(choices)
+    return found
+
+
+def _patterns_of(part: Mapping[str, Any]) -> int:
+    """What the regular expressions of a part weigh."""
+    patterns = [part["pattern"]] if isinstance(part.get("pattern"), str) else []
+    if isinstance(part.get("patternProperties"), dict):
+        patterns += part["patternProperties"]
+    return sum(pattern_weight(each) for each in patterns)
+
+
+def _values(value: Any) -> int:
+    """How many values there are in one, with itself."""
+    count, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        count += 1
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return count
+
+
+def _depth(value: Any) -> int:
+    """How many levels there are in a value; one in a text."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        within = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [each for every in within for each in every]
+    return depth

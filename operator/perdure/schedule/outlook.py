@@ -1,0 +1,53 @@
+"""Whether a schedule has something to do by time, in the sentences of its condition `Ready`."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.api.fields import format_time
+from perdure.api.reasons import ConditionReason
+from perdure.api.schedule import ScheduleSpec
+from perdure.schedule.times import Times
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the condition `Ready` says of times that can be read."""
+
+    ready: bool
+    reason: ConditionReason
+    message: str = ""
+    path: str = ""
+    """The field that is to be changed, where it is not ready."""
+
+
+def has_times(spec: ScheduleSpec) -> bool:
+    """Whether anything is to be started by time; else runs are only started when an Operation triggers them."""
+    return bool(spec.cron or spec.intervals or spec.calendars)
+
+
+def outlook(spec: ScheduleSpec, *, comes: bool) -> Outlook:
+    """Judge a schedule.
+
+    Args:
+        spec: What it was told to do.
+        comes: Whether there is a time to come.
+    """
+    if not has_times(spec):
+        return Outlook(True, ConditionReason.ACCEPTED, "Runs are started when an Operation triggers them")
+    if comes:
+        return Outlook(True, ConditionReason.ACCEPTED)
+    if spec.end_time is not None:
+        message, path = f"No time is left until `endTime`, {format_time(spec.end_time)}", "spec.endTime"
+    else:
+        message = "No time fits within the next 40 years; look at the days of the month, the years and what is excluded"
+        path = next(f"spec.{field}" for field in ("cron", "calendars", "intervals") if getattr(spec, field))
+    return Outlook(False, ConditionReason.NO_MORE_TIMES, message, path)
+
+
+def outlook_after(spec: ScheduleSpec, after: datetime) -> Outlook:
+    """Judge a schedule by the times that come after an instant.
+
+    Raises:
+        InvalidTimesError: Its times cannot be followed.
+    """
+    return outlook(spec, comes=next(Times(spec).nominal(after), None) is not None)

@@ -1,0 +1,66 @@
+"""What is suggested to those who write what CronJob, Argo or Temporal call it, or mistype."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from perdure.api.common import mistakes
+from perdure.api.schedule import ScheduleSpec
+from perdure.api.steps import Step
+
+TEMPLATE: dict[str, Any] = {"spec": {"workflow": {"name": "w"}}}
+
+
+def told(model: Any, data: dict[str, Any]) -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        model.parse(data)
+    return mistakes(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        ("schedule", "cron"),
+        ("concurrencyPolicy", "overlapPolicy"),
+        ("startingDeadlineSeconds", "catchupWindow"),
+        ("suspend", "paused"),
+        ("timezone", "timeZone"),
+        ("overlapPolcy", "overlapPolicy"),
+        ("workflow", "workflowRunTemplate.spec.workflow"),
+        ("input", "workflowRunTemplate.spec.input"),
+        ("args", "workflowRunTemplate.spec.input"),
+    ],
+)
+def test_a_field_of_a_schedule_by_another_name(field: str, meant: str) -> None:
+    given = {field: "x", "workflowRunTemplate": TEMPLATE}
+    assert told(ScheduleSpec, given) == [f"{field}: unknown field; did you mean `{meant}`?"]
+
+
+def test_a_field_that_stands_further_in() -> None:
+    given = {"retryPolicy": {"exponential": {}, "maximumAttempts": 3}, "workflowRunTemplate": TEMPLATE}
+    (sentence,) = told(ScheduleSpec, given)
+    assert sentence == "retryPolicy.maximumAttempts: unknown field; did you mean `exponential.maximumAttempts`?"
+
+
+def test_what_is_like_nothing_gets_no_suggestion() -> None:
+    (sentence,) = told(ScheduleSpec, {"zebra": 1, "workflowRunTemplate": TEMPLATE})
+    assert sentence == "zebra: unknown field; check its spelling and its indentation"
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ({"activity": "a"}, "activity: must be an object: `activity: {name: a}`"),
+        ({"sleep": "5s"}, "sleep: must be an object: `sleep: {duration: 5s}`"),
+        ({"sleep": 5}, "sleep: must be an object: `sleep: {duration: 5}`"),
+        ({"waitUntil": "${a > 1}"}, 'waitUntil: must be an object: `waitUntil: {condition: "${a > 1}"}`'),
+        ({"childWorkflow": "w"}, "childWorkflow: must be an object: `childWorkflow: {workflow: {name: w}}`"),
+        ({"parallel": "a"}, "parallel: must be an object"),
+        ({"signal": "a"}, "signal: must be an object"),
+        ({"activity": ["a"]}, "activity: must be an object"),
+        ({"activity": "a" * 100}, "activity: must be an object"),
+    ],
+)
+def test_a_plain_value_where_an_object_stands(given: dict[str, Any], want: str) -> None:
+    assert want in told(Step, {"name": "s", **given})

@@ -1,0 +1,101 @@
+"""Schedules as people see them, and what `schedule create` says before it asks a cluster."""
+
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from perdure.cli.app import build
+from perdure.cli.view.page import ASCII, Page
+from perdure.cli.view.schedules import description, table
+from perdure.kube import clock
+
+PAGE = Page(glyphs=ASCII, width=200, now=clock.now(), program="perdure")
+
+
+def schedule(spec: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "nightly", "namespace": "shop"}, "spec": spec, "status": status}
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def shown(found: dict[str, Any], *runs: dict[str, Any]) -> str:
+    return "\n".join(line.plain for line in description(found, PAGE, runs))
+
+
+READY = condition("Ready", "True", "Accepted")
+PENDING = {
+    "metadata": {"name": "nightly-1", "uid": "u-1"},
+    "status": {"conditions": [condition("Succeeded", "Unknown", "WorkflowNotFound", "there is no Workflow `x`")]},
+}
+
+
+def test_a_spec_that_cannot_be_read_is_shown_as_it_is_given() -> None:
+    told = "spec.cron[0]: `0 25 * * *`: `hour` is `25`: must be hours 0 to 23"
+    broken = schedule(
+        {"cron": ["0 25 * * *"], "calendars": [{"hour": "6"}], "timeZone": "Asia/Tokyo"},
+        conditions=[condition("Ready", "False", "InvalidSpec", told)],
+    )
+    lines = shown(broken).splitlines()
+    assert lines[0] == "nightly  InvalidSpec"
+    assert lines[1] == '  when      0 25 * * *; {"hour": "6"}  (Asia/Tokyo)'
+    assert f"  ready     {told}" in lines
+    assert not {"Next", "Last"} & set(lines)
+
+
+@pytest.mark.parametrize(
+    ("run", "want"),
+    [
+        (PENDING, "Pending     nightly-1  WorkflowNotFound: there is no Workflow `x`"),
+        ({**PENDING, "status": {"phase": "Paused"}}, "Paused      nightly-1"),
+        ({**PENDING, "status": {"phase": "ContinuedAsNew"}}, "Running     nightly-1"),
+        ({**PENDING, "metadata": {"name": "nightly-1", "uid": "another"}}, "Running     nightly-1"),
+    ],
+    ids=["pending", "paused", "continued by another", "not to be seen"],
+)
+def test_an_open_run_says_itself_where_it_stands(run: dict[str, Any], want: str) -> None:
+    action = {
+        "scheduledTime": "2026-01-01T00:00:00Z",
+        "actualTime": "2026-01-01T00:00:00Z",
+        "workflowRun": "nightly-1",
+        "runId": "u-1",
+        "status": "Running",
+    }
+    found = schedule({"cron": ["@daily"]}, conditions=[READY], recentActions=[action])
+    assert shown(found, run).splitlines()[-1] == f"  2026-01-01T00:00:00Z  {want}"
+
+
+def test_the_list_says_that_a_run_cannot_start() -> None:
+    found = schedule({"cron": ["@daily"]}, conditions=[READY], active=1, runningWorkflows=[{"runId": "u-1"}])
+    assert table([found], PAGE, [PENDING])[1].plain.endswith("  1 (Pending: WorkflowNotFound)")
+    assert table([found], PAGE)[1].plain.endswith("  1")
+
+
+def create(*arguments: str) -> Result:
+    return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", *arguments, "--dry-run"])
+
+
+def test_create_refuses_what_can_never_fire() -> None:
+    done = create("never", "--workflow", "w", "--cron", "0 0 30 2 *")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "spec.cron: No time fits within the next 40 years" in done.stderr
+
+
+def test_create_says_that_nothing_starts_by_itself() -> None:
+    done = create("never", "--workflow", "w")
+    assert done.exit_code == 0
+    assert "Runs are started when an Operation triggers them" in done.stderr
+    assert "schedule trigger never" in done.stderr
+
+
+def test_the_example_of_quarters_means_four_days_a_year() -> None:
+    told = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
+    calendar = told.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
+    done = create("quarters", "--workflow", "bill", "--calendar", calendar)
+    assert done.exit_code == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["spec"]["calendars"] == [
+        {"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}
+    ]

@@ -1,0 +1,27 @@
+"""What the column WAITS of a RetryPolicy shows."""
+
+from datetime import timedelta
+
+import pytest
+
+from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
+from perdure.runtime.policies import waits_in_short
+
+S = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "want"),
+    [
+        (RetryPolicy(), "1s 2s 4s 8s 16s …"),
+        (RetryPolicy(maximum_attempts=7), "1s 2s 4s 8s 16s …"),
+        (RetryPolicy(maximum_attempts=6), "1s 2s 4s 8s 16s"),
+        (RetryPolicy(maximum_attempts=3), "1s 2s"),
+        (RetryPolicy(maximum_attempts=1), "none"),
+        (RetryPolicy(cloud_scheduler=CloudSchedulerRetry()), "none"),
+        (RetryPolicy(cloud_scheduler=CloudSchedulerRetry(retry_count=2, min_backoff_duration=S * 3.5)), "3s500ms 7s"),
+        (RetryPolicy(cloud_scheduler=CloudSchedulerRetry(max_retry_duration=20 * S)), "5s 10s"),
+    ],
+)
+def test_as_many_waits_are_shown_as_there_can_be(policy: RetryPolicy, want: str) -> None:
+    assert waits_in_short(policy) == want

@@ -66,6 +66,13 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
     """
     meta, template = schedule["metadata"], schedule["spec"]["workflowRunTemplate"]
     nominal = run.start.nominal.astimezone(UTC)
+    tie = ScheduledBy(
+        name=meta["name"],
+        scheduled_time=nominal,
+        request=run.start.request,
+        last_completion_result=state.result,
+        last_failure=state.failure,
+    )
     spec = dict(template["spec"])
     attributes = {START_TIME_ATTRIBUTE: format_time(nominal), ID_ATTRIBUTE: id_of(schedule)}
     spec["searchAttributes"] = {**(spec.get("searchAttributes") or {}), **attributes}
@@ -171,30 +178,18 @@ def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
     )
 
 
-def _handed_on(schedule: KubeObject, run: Running, state: State, beside: dict[str, str]) -> dict[str, str]:
-    """What a run learns of its schedule; the result is left out where it does not fit beside the rest, then the failure."""
-    free = MOST_ANNOTATIONS - _size(beside)
-    replace = msgspec.structs.replace
-    for smaller in (state, replace(state, result=None), replace(state, failure=None)):
-        found = _ties(schedule, run, smaller)
-        if _size(found) <= free:
-            return found
-    return _ties(schedule, run, replace(state, result=None, failure=None))
-
-
-def _ties(schedule: KubeObject, run: Running, state: State) -> dict[str, str]:
-    tie = ScheduledBy(
-        name=schedule["metadata"]["name"],
-        scheduled_time=run.start.nominal.astimezone(UTC),
-        request=run.start.request,
-        last_completion_result=state.result,
-        last_failure=state.failure,
-    )
-    return {**_start_of(schedule, state), labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode()}
-
-
-def _size(annotations: dict[str, str]) -> int:
-    return sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
+def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
+    """The annotation; the result is left out where it does not fit beside the other annotations, then the failure."""
+    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in beside.items())
+    for smaller in (
+        tie,
+        msgspec.structs.replace(tie, last_completion_result=None),
+        msgspec.structs.replace(tie, last_failure=None),
+    ):
+        text = msgspec.json.encode(smaller)
+        if len(text) <= free:
+            return text.decode()
+    return msgspec.json.encode(msgspec.structs.replace(tie, last_completion_result=None, last_failure=None)).decode()
 
 
 def _without_ours(marks: dict[str, str]) -> dict[str, str]:

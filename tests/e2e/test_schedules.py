@@ -232,3 +232,51 @@ def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
         due = (times[-1] - times[0]) / 4 + 1
         assert due == len(runs) + found["counts"].get("missedCatchupWindow", 0)
     assert status(namespace, "window-1h")["counts"].get("missedCatchupWindow", 0) == 0
+
+
+@pytest.mark.parametrize("policy", ["TerminateOther", "CancelOther"])
+def test_a_run_that_goes_on_and_on_as_new_is_stopped_by_policy(namespace: Cluster, policy: str) -> None:
+    """However quickly link follows link: none of the chain that is in the way stays open."""
+    steps = [
+        {"name": "wait", "sleep": {"duration": "100ms"}},
+        {"name": "anew", "continueAsNew": {"input": "${input}"}},
+    ]
+    given = schedule("anew", {"steps": steps}, intervals=[{"every": "3s"}], overlapPolicy=policy)
+    given["spec"]["workflowRunTemplate"]["spec"]["input"] = {"a": 1}
+    namespace.apply(given)
+    counted(namespace, "anew", "actions", 6)
+    # One that was asked may still be about to close; the one that has taken its place is open, and perhaps the one after it.
+    namespace.wait("all but the newest to be closed", lambda: status(namespace, "anew")["active"] <= 1)
+    assert status(namespace, "anew")["counts"]["actions"] >= 6
+
+
+def test_a_status_that_was_removed_fires_nothing_again(namespace: Cluster) -> None:
+    namespace.apply(schedule("begun", QUICK, intervals=[{"every": "2s"}], catchupWindow="1h", overlapPolicy="AllowAll"))
+    before = counted(namespace, "begun", "actions", 8)
+    remove = '[{"op": "remove", "path": "/status"}]'
+    namespace("patch", "schedule", "begun", "--subresource=status", "--type=json", "-p", remove)
+
+    def anew() -> Json | None:
+        found = status(namespace, "begun")
+        return found if 0 < (found.get("counts") or {}).get("actions", 0) < before["counts"]["actions"] else None
+
+    found: Json = namespace.wait("it to begin anew", anew)
+    assert found["recentActions"][0]["scheduledTime"] > before["lastScheduledTime"]
+
+
+def test_a_backfill_from_the_beginning_of_time_is_refused_and_stops_nothing(namespace: Cluster) -> None:
+    namespace.apply(schedule("goes-on", QUICK, intervals=[{"every": "2s"}]))
+    counted(namespace, "goes-on", "actions", 1)
+    namespace.apply(
+        {
+            "apiVersion": "perdure.dev/v1alpha1",
+            "kind": "Operation",
+            "metadata": {"name": "all"},
+            "spec": {
+                "target": {"kind": "Schedule", "name": "goes-on"},
+                "backfill": {"startTime": "0001-01-01T00:00:00Z", "endTime": "2026-01-01T00:00:00Z"},
+            },
+        }
+    )
+    assert "1970" in namespace.condition("operation", "all", "InvalidSpec")["message"]
+    counted(namespace, "goes-on", "actions", 3)

@@ -2,8 +2,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from pydantic import ValidationError
 
-from perdure.schedule.runs import is_of, scheduled_by, scheduled_run
+from perdure.api.names import MAX_WORKFLOW_ID
+from perdure.api.schedule import WorkflowRunTemplate
+from perdure.schedule.runs import is_of, not_handed_on, scheduled_by, scheduled_run
 from perdure.schedule.state import Running, Start, State
 
 NOMINAL = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
@@ -84,3 +88,37 @@ def test_a_template_cannot_forge_what_ties_runs_together() -> None:
     run = scheduled_run(schedule(metadata=forged), running(), STATE)
     assert run["metadata"]["labels"] == {"perdure.dev/schedule": "nightly"}
     assert set(run["metadata"]["annotations"]) == {"example.com/a", "perdure.dev/scheduled-by"}
+
+
+@pytest.mark.parametrize(
+    ("beside", "result", "failure", "left_out"),
+    [
+        (0, 120_000, 1_000, ""),
+        (180_000, 120_000, 1_000, "the last completion result"),
+        (180_000, 1_000, 120_000, "the last failure"),
+        (200_000, 120_000, 120_000, "the last completion result and the last failure"),
+        (180_000, 0, 120_000, "the last failure"),
+    ],
+)
+def test_what_does_not_fit_beside_the_annotations_of_the_template_is_left_out(
+    beside: int, result: int, failure: int, left_out: str
+) -> None:
+    annotations = {f"a{number}": "x" * (beside // 4) for number in range(4)}
+    state = replace(STATE, result="\u00e9" * (result // 2) or None, failure={"message": "x" * failure})
+    run = scheduled_run(schedule(metadata={"annotations": annotations}), running(), state)
+    found = run["metadata"]["annotations"]
+    assert sum(len(name.encode()) + len(value.encode()) for name, value in found.items()) <= 256 * 1024
+    assert not_handed_on(run, state) == left_out
+    assert annotations.items() <= found.items()
+
+
+@pytest.mark.parametrize(("length", "fits"), [(960, True), (961, False), (1_000, False)])
+def test_the_time_fits_behind_the_workflow_id_of_the_template(length: int, fits: bool) -> None:
+    spec = {"workflow": {"name": "report"}, "workflowId": "x" * length}
+    if not fits:
+        with pytest.raises(ValidationError, match="the time is added to it"):
+            WorkflowRunTemplate.parse({"spec": spec})
+        return
+    WorkflowRunTemplate.parse({"spec": spec})
+    made = scheduled_run(schedule(spec=spec), running(request="a"), STATE)
+    assert len(made["spec"]["workflowId"]) <= MAX_WORKFLOW_ID

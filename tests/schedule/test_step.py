@@ -653,3 +653,14 @@ def test_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them(
     drive.advance(inp.Triggered(request_id="r", overlap_policy=OverlapPolicy.ALLOW_ALL))
     assert [(run.start.by_time, run.cancel) for run in drive.state.running] == [(True, True), (False, True)]
     assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]
+
+
+def test_a_backfill_whose_search_does_not_end_is_answered_and_keeps_nothing_else() -> None:
+    drive = Drive(
+        rules(cron=[], intervals=[{"every": "1s"}], exclude=[{"second": "0-59/2"}, {"second": "1-59/2"}], paused=True)
+    )
+    drive.now = T0 + timedelta(days=1)
+    answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))["b"]
+    assert answer.ok
+    assert "times in a row are excluded" in answer.message
+    assert not drive.state.backfills

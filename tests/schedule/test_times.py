@@ -223,3 +223,38 @@ def test_the_newest_time_up_to_an_instant() -> None:
     assert mondays.latest(utc(2026, 1, 11, 12), 7 * day) == utc(2026, 1, 5, 12)
     assert mondays.latest(utc(2026, 1, 11, 12), day) is None
     assert mondays.latest(utc(2026, 1, 20), 365 * day) == utc(2026, 1, 19, 12)
+
+
+EVERY_SECOND = [{"hour": "*", "minute": "*", "second": str(second)} for second in range(10)]
+
+
+def test_exclusions_that_cover_everything_together_leave_nothing() -> None:
+    found = times(calendars=EVERY_SECOND, exclude=[{"minute": str(minute)} for minute in range(60)])
+    assert list(found.nominal(utc(2026, 1, 1))) == []
+
+
+def test_exclusions_that_cover_some_days_together_leave_the_others() -> None:
+    days = {"month": "1-11", "dayOfMonth": "1-30"}
+    found = times(calendars=EVERY_SECOND, exclude=[{**days, "minute": "0-40"}, {"month": "1-11", "minute": "41-59"}])
+    at = [utc(2026, 1, 31), utc(2026, 1, 31, 23, 40) + timedelta(seconds=9), utc(2026, 3, 31)]
+    assert next(found.nominal(utc(2026, 1, 1))) == at[0]
+    assert next(found.nominal(at[1])) == at[2]
+
+
+def test_a_time_that_is_left_after_forty_years_is_found() -> None:
+    found = times(calendars=[{"hour": "*"}], exclude=[{"hour": "0-11"}, {"hour": "12-23", "year": "2026-2065"}])
+    assert next(found.nominal(utc(2026, 2, 1))) == utc(2066, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    "exclude",
+    [
+        [{"dayOfMonth": str(day)} for day in range(1, 32)],
+        [{"minute": str(minute), "dayOfMonth": days} for minute in range(50) for days in ("1-15", "16-31")],
+    ],
+    ids=["whole days", "parts of days"],
+)
+def test_a_search_among_exclusions_ends_by_what_it_costs(exclude: list[dict[str, str]]) -> None:
+    many = [{"hour": "*", "minute": "0-49", "second": str(second % 60)} for second in range(100)]
+    with pytest.raises(InvalidTimesError, match="takes too long"):
+        list(times(calendars=many, exclude=exclude).nominal(utc(2026, 1, 1)))

@@ -75,6 +75,21 @@ async def test_a_file_is_gone_on_with_where_it_was_interrupted(temporal: Tempora
         assert await temporal.run(app.FileWorkflow.run, 40) == 40
 
 
+async def test_a_schedule_starts_every_night_what_can_be_triggered_now(temporal: Temporal, app: Any) -> None:
+    schedule = await app.count_every_night(temporal.client, temporal.task_queue)
+    try:
+        found = temporal.operator.cluster.get("schedule", "nightly-count")
+        assert found is not None
+        assert found["spec"]["cron"] == ["0 2 * * *"]
+        async with serving(temporal, app):
+            await schedule.trigger()
+            [action] = (await schedule.describe()).info.recent_actions
+            started: Any = action.action
+            assert await temporal.client.get_workflow_handle(started.workflow_id).result() == 100
+    finally:
+        await schedule.delete()
+
+
 async def test_the_manifest_of_a_run_starts_the_workflow(temporal: Temporal, app: Any) -> None:
     manifest = yaml.safe_load((FOLDER / "run.yaml").read_text())
     manifest["spec"]["workflow"]["taskQueue"] = temporal.task_queue

@@ -27,7 +27,14 @@ CONTINUES_ANNOTATION: Final = "perdure.dev/continues"
 """Annotation on runs that continue or retry another, written by the operator: what they take over from it, JSON."""
 
 START_ANNOTATION: Final = "perdure.dev/start"
-"""Annotation on runs that a Temporal client or workflow has started: what it said beside the spec, JSON."""
+"""Annotation on runs that a Temporal client or workflow has started, and on Schedules that a Temporal client has made: what it
+said of the run beside the spec, JSON."""
+
+SCHEDULE_ID_ANNOTATION: Final = "perdure.dev/schedule-id"
+"""Annotation on Schedules that a Temporal client has made with an id that is no name of an object: that id."""
+
+CLIENT_ANNOTATION: Final = "perdure.dev/client"
+"""Annotation on Schedules that a Temporal client has made: what it said of them beside the spec, such as a memo; JSON."""
 
 SCHEDULE_LABEL: Final = "perdure.dev/schedule"
 """Label on runs that a Schedule has started: its name (cut with a hash where it exceeds 63 characters)."""
@@ -85,6 +92,12 @@ DEAD_LETTER_ANNOTATION: Final = "perdure.dev/dead-letter"
 
 REQUEST_ANNOTATION: Final = "perdure.dev/requested-by"
 """Annotation on runs that an Operation has asked for: its UID."""
+
+BATCH_LABEL: Final = "perdure.dev/batch"
+"""Label on the Operations that a batch of a Temporal client is made of: its id (with a hash where that is no label value)."""
+
+BATCH_ANNOTATION: Final = "perdure.dev/batch"
+"""Annotation on these Operations: what the client said of the whole batch, JSON."""
 
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""

@@ -127,6 +127,33 @@ def started_name(workflow_id: str, operation_uid: str) -> str:
     return f"{readable or 'run'}{ending}"
 
 
+_SCHEDULE_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+
+
+def schedule_name(schedule_id: str, longest: int) -> str:
+    """Name the Schedule that a Temporal client knows by an id: the id itself where it is a name, else with a hash of it.
+
+    Args:
+        schedule_id: Any text.
+        longest: Characters that the name may have.
+    """
+    if len(schedule_id) <= longest and _SCHEDULE_NAME.fullmatch(schedule_id):
+        return schedule_id
+    ending = f"-{_digest(schedule_id)}"
+    readable = _NOT_DNS.sub("-", schedule_id.lower())[: NAME_LIMIT - len(ending)].strip("-")
+    return f"{readable or 'schedule'}{ending}"
+
+
+def batch_operation_name(job_id: str, run_id: str) -> str:
+    """Name the Operation of one run of a batch: a lock, so that a batch that is asked for again asks each run once.
+
+    Args:
+        job_id: What the client calls the batch, any text.
+        run_id: UID of the WorkflowRun.
+    """
+    return f"batch-{_digest(job_id)}-{_digest(run_id)}"
+
+
 def segment_name(run: str, uid: str, index: int) -> str:
     """Name the HistorySegment of a run: ``<run>-<hash>-<index>``.
 

@@ -22,6 +22,7 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_most_one_of
 from perdure.api.workflowrun import Failure, WorkflowRunSpec
@@ -31,6 +32,9 @@ MAX_SPECS = 100
 
 MAX_SCHEDULE_NAME = 220
 """Characters of the name of a schedule: the nominal time is added to it to name a run."""
+
+MAX_TEMPLATE_WORKFLOW_ID = MAX_WORKFLOW_ID - 40
+"""Characters of the workflow id of a schedule's runs: the nominal time is added to it, and what tells a request apart."""
 
 MAX_BUFFER = 1000
 """Starts that wait for an earlier run, and runs that are watched at the same time."""
@@ -85,6 +89,14 @@ class TemplateMetadata(SpecModel):
 
 class WorkflowRunTemplate(SpecModel):
     """The runs that a schedule starts."""
+
+    rules = (
+        Rule(
+            f"`workflowId` must have at most {MAX_TEMPLATE_WORKFLOW_ID} characters: the time is added to it",
+            f"!has(self.spec.workflowId) || self.spec.workflowId.size() <= {MAX_TEMPLATE_WORKFLOW_ID}",
+            lambda template: len(template.spec.workflow_id or "") <= MAX_TEMPLATE_WORKFLOW_ID,
+        ),
+    )
 
     metadata: TemplateMetadata | None = None
     """Labels and annotations of the runs. Default none."""

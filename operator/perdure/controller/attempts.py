@@ -17,8 +17,9 @@ from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError,
 from perdure.controller.policies import ASK_AGAIN, Policies
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import PendingActivity, State
-from perdure.engine.step import AttemptOutcome, Transition
+from perdure.engine.step import Transition
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef

@@ -1,21 +1,25 @@
 """How a run begins: its first event, and what decides for it where it has nothing to run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from perdure.api.names import successor_name
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import Decision
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference, StartExtras
 from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.runs import ScheduledBy, scheduled_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def first_event(
     parent: Parent | None,
     continues: Continuation | None,
     extras: StartExtras | None = None,
+    schedule: ScheduledBy | None = None,
 ) -> ev.WorkflowExecutionStarted:
     """The first event of a run.
 
@@ -94,8 +99,12 @@ def first_event(
         parent: The run it is a child of.
         continues: The run that it continues or retries; the execution timeout goes on from there.
         extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
+        schedule: The Schedule that has started it: code is told how the run before it has ended.
     """
     beside = {} if extras is None or spec.workflow is None else _beside(extras, spec.workflow.task_queue, run, parent)
+    if beside and schedule is not None and extras is not None and extras.last_completion_result is None:
+        beside["last_completion_result"] = schedule.last_completion_result
+    last_failure = schedule.last_failure if schedule is not None else None
     expiration = continues.expiration if continues else None
     if continues is None and spec.execution_timeout:
         expiration = now + spec.execution_timeout
@@ -114,7 +123,7 @@ def first_event(
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
         continued_execution_run_id=continues.run_id if continues else None,
-        continued_failure=continues.failure if continues else None,
+        continued_failure=continues.failure if continues else _told(last_failure) if extras is not None else None,
         attempt=continues.attempt if continues else 1,
         retries_since=continues.retries_since if continues else None,
         parent=ParentReference(
@@ -129,6 +138,14 @@ def first_event(
         successor=successor_name(run.name, run.uid),
         **beside,
     )
+
+
+def _told(failure: Mapping[str, Any] | None) -> Failure | None:
+    """A failure as a status tells it."""
+    try:
+        return msgspec.convert(failure, Failure) if failure else None
+    except msgspec.ValidationError:
+        return Failure(kind=FailureKind.SERVER, message="the failure of the run before cannot be read")
 
 
 def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Parent | None) -> dict[str, Any]:

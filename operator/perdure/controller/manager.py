@@ -12,6 +12,7 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller import pods as attempts
+from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
@@ -116,6 +117,10 @@ class Manager:
         self._missed["schedules"] = 0
         self._take_schedule(obj, deleted=deleted)
 
+    def see_schedule(self, obj: api.Object) -> None:
+        """Take a Schedule that was read or written as one that a watch tells of."""
+        self._take_schedule(obj)
+
     def _take_schedule(self, obj: api.Object, *, deleted: bool = False) -> None:
         uid = obj["metadata"]["uid"]
         self._seen(obj, deleted=deleted)
@@ -216,6 +221,11 @@ class Manager:
     def client(self) -> api.Client:
         """Speaks to the API server."""
         return self._tools.client
+
+    @property
+    def definitions(self) -> Definitions:
+        """Finds and compiles definitions."""
+        return self._tools.definitions
 
     def running(self, uid: str) -> Run | None:
         """The run, if this process works on it."""

@@ -106,12 +106,17 @@ def _made(found: api.Object, request_id: str) -> Made:
 
 
 def _point(events: Sequence[ev.AnyEvent], wanted: operation.Reset) -> int:
-    points = history.decision_points(events)
+    points = history.task_starts(events) if _is_code(events) else history.decision_points(events)
     if not points:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet")
     if wanted.event_id is not None:
         return wanted.event_id
     return points[0] if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK else points[-1]
+
+
+def _is_code(events: Sequence[ev.AnyEvent]) -> bool:
+    """Whether workers decide a run, as its first event says."""
+    return isinstance(events[0], ev.WorkflowExecutionStarted) and bool(events[0].task_queue)
 
 
 async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
@@ -142,7 +147,8 @@ class Fork:
     """Those that came after them."""
     state: State
     """At the point."""
-    definition: Definition
+    definition: Definition | None
+    """None: workers decide."""
 
     @property
     def final(self) -> bool:
@@ -158,6 +164,7 @@ class Fork:
         """The event that tells of the reset."""
         first = history.decode_events(self.events[:1])[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
+        point = history.decode_events(self.events[-1:])[0]
         return resetting.reset_event(
             first,
             self.state.next_event_id,
@@ -165,6 +172,7 @@ class Fork:
             base_run_id=asked.base.run_id,
             new_run_id=run.uid,
             successor=successor_name(run.name, run.uid),
+            task=point if isinstance(point, ev.WorkflowTaskStarted) else None,
             reason=asked.reason,
             identity=asked.identity,
         )
@@ -191,16 +199,21 @@ async def fork_of(client: api.Client, definitions: Definitions, run: api.Object,
 
 async def _fork(
     definitions: Definitions, base: api.Object, events: Sequence[ev.AnyEvent], point: int
-) -> tuple[State, Definition]:
+) -> tuple[State, Definition | None]:
     """The state at a point of a history, by the Workflow as it is now if that decides the same up to there.
 
-    Otherwise by the definition that the run was pinned to.
+    Otherwise by the definition that the run was pinned to. Of code, workers see for themselves whether it decides the same.
 
     Raises:
         RefusedError: nothing is decided at that point; or neither definition decides the same.
     """
     first, spec = events[0], WorkflowRunSpec.parse(base["spec"])
     assert isinstance(first, ev.WorkflowExecutionStarted)
+    if _is_code(events):
+        try:
+            return history.fork_of_code(events, point), None
+        except ValueError as error:
+            raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
     difference = "its definition is gone"
     async for definition in _definitions(definitions, base, spec):
         decider = Interpreter(
@@ -223,9 +236,6 @@ async def _fork(
 async def _definitions(definitions: Definitions, base: api.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
     """What may be gone on by, the best first."""
     meta = base["metadata"]
-    if spec.workflow is not None and spec.workflow.type is not None:
-        message = "only runs of workflows written in YAML can be reset by this version of the operator"
-        raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     with suppress(NotReadyError, InvalidWorkflowError):
         yield await definitions.find(meta["namespace"], meta["name"], spec)
     with suppress(InvalidWorkflowError):

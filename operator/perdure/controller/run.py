@@ -59,6 +59,7 @@ from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_
 from perdure.runtime.circuits import holder
 from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
+from perdure.schedule.runs import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
@@ -434,6 +435,7 @@ class Run:
             parent=parent,
             continues=continues,
             extras=extras,
+            schedule=scheduled_by(self._record.object),
         )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.
@@ -496,7 +498,8 @@ class Run:
         if not fork.final:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
         told = await since_fork(self._client, fork, reset)
-        self._decide_by(fork.definition, spec, fork.state.start_time)
+        if fork.definition is not None:
+            self._decide_by(fork.definition, spec, fork.state.start_time)
         await self._relations.take_over(reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self.ref, fork.events)
         try:

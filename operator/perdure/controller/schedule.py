@@ -37,7 +37,7 @@ from perdure.observe import metrics
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import Answer, Outcome
-from perdure.schedule.runs import is_of, scheduled_run
+from perdure.schedule.runs import is_of, not_handed_on, scheduled_run
 from perdure.schedule.state import Running, State, load_state
 from perdure.schedule.status import Problem, compose, not_ready
 from perdure.schedule.step import Rules, Transition, next_wake, not_taken, step
@@ -94,7 +94,7 @@ class Schedule:
         self._made: dict[str, str] = {}
         """Ids of the runs that are known to exist, by name."""
         self._stopped: set[tuple[str, str]] = set()
-        """What runs were asked already."""
+        """What runs were asked already: the uid of each link of a chain, and how."""
 
     @property
     def gone(self) -> bool:
@@ -149,6 +149,9 @@ class Schedule:
         if self._state is not None:
             await self._make_runs(self._state, now)
         rules, problem = self._rules_now()
+        if self._state is None and next(iter(self._peers.directory.of_schedule(self.uid)), None) is not None:
+            # It has started runs before, so its status was removed: what was due since it was created was dealt with.
+            rules = replace(rules, created=now)
         rules, missing = await self._with_policy(rules)
         self.waits_for_policy = missing is not None
         problem = problem or missing
@@ -190,7 +193,10 @@ class Schedule:
         try:
             self._state = load_state(status)
         except (msgspec.ValidationError, AttributeError) as error:
-            message = f"`status.state` cannot be read: {error}; remove `status` to begin anew, or restore it"
+            message = (
+                f"`status.state` cannot be read: {error}; restore it, or remove `status` to begin anew: from now on, or, "
+                "where no run of the schedule is kept any more, with the times that catchupWindow reaches back to"
+            )
             await self._stand_still(Problem(ConditionReason.STATE_DAMAGED, message), EventReason.STATE_DAMAGED, now)
             return False
         try:
@@ -357,12 +363,17 @@ class Schedule:
                 await self._make(run, state, now)
         names = {run.name for run in state.running}
         self._made = {name: uid for name, uid in self._made.items() if name in names}
-        self._stopped = {(name, how) for name, how in self._stopped if name in names}
+        known = {entry.uid for entry in self._peers.directory.of_schedule(self.uid)}
+        self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
     async def _make(self, run: Running, state: State, now: datetime) -> None:
         url = api.path(api.PERDURE, self.namespace, "workflowruns")
+        made = scheduled_run(self._record.object, run, state)
+        if left_out := not_handed_on(made, state):
+            note = f"Run `{run.name}` is not given {left_out}: the annotations of a run have at most 256 KiB"
+            self._warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
-            obj = await self._client.create(url, scheduled_run(self._record.object, run, state))
+            obj = await self._client.create(url, made)
             if run.attempt == 1 and now - run.start.actual < timedelta(minutes=5):
                 metrics.SCHEDULE_DELAY.observe(max(0.0, (wall_clock() - run.start.actual).total_seconds()))
         except api.AlreadyExistsError:
@@ -392,23 +403,27 @@ class Schedule:
         self._news.append(inp.RunRefused(name=run.name, message=message))
 
     def _stop_runs(self, state: State) -> None:
-        """Ask the runs that are in the way to stop: what is open of their chains."""
+        """Ask the runs that are in the way to stop: each link of their chains that is open.
+
+        A link that closes at that very moment may be followed by another, which is asked when the watch tells of it.
+        """
         for run in state.running:
             how = "terminate" if run.terminate else "cancel" if run.cancel else ""
             run_id = self._made.get(run.name)
-            if not how or not run_id or (run.name, how) in self._stopped:
+            if not how or not run_id:
                 continue
             reason = f"the next run of schedule `{self.name}` is due (overlapPolicy)"
-            request_id = f"{self.uid}/{run.name}/{how}"
             for entry in self._peers.directory.of_schedule(self.uid):
-                if entry.first_uid == run_id and entry.standing is not Standing.CLOSED:
+                unasked = entry.standing is not Standing.CLOSED and (entry.uid, how) not in self._stopped
+                if entry.first_uid == run_id and unasked:
+                    request_id = f"{self.uid}/{entry.uid}/{how}"
                     request: run_inputs.Request = (
                         run_inputs.TerminateRequested(request_id=request_id, reason=reason)
                         if how == "terminate"
                         else run_inputs.CancelRequested(request_id=request_id, reason=reason)
                     )
                     self._peers.ask(entry, request, lambda _: None)
-                    self._stopped.add((run.name, how))
+                    self._stopped.add((entry.uid, how))
 
     async def _remove_old(self, spec: ScheduleSpec, state: State) -> None:
         """Keep so many closed runs of either sort, the newest, each with its whole chain."""

@@ -3,8 +3,9 @@
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.engine import events as ev
+from perdure.engine.ledger import Retired
 from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
-from perdure.engine.step import Retired, Transition
+from perdure.engine.step import Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
 from perdure.observe import metrics

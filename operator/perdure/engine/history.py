@@ -93,16 +93,42 @@ def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) ->
         NondeterminismError, UndecidableError: as for `replay`.
         ValueError: the decider is not asked about that event; the message names the next ones that it is asked about.
     """
-    points = decision_points(events)
-    if upto_event_id not in points:
-        at = bisect_left(points, upto_event_id)
-        near = " or ".join(str(point) for point in points[max(at - 1, 0) : at + 1])
-        raise ValueError(f"nothing is decided at event {upto_event_id}; choose event {near}")
+    _refuse_elsewhere(decision_points(events), upto_event_id)
     replayed = _Replay(decider)
     for event in events[:upto_event_id]:
         replayed.take(event)
     replayed.refuse_more(replayed.recorded(events[upto_event_id - 1].event_time))
     return replayed.result()
+
+
+def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> State:
+    """The same for a run that workers decide: its history is all that there is to know.
+
+    Args:
+        events: the history.
+        upto_event_id: the last event that counts: one of `task_starts`.
+
+    Raises:
+        ValueError: no workflow task was started by that event; the message names the next ones that are.
+    """
+    _refuse_elsewhere(task_starts(events), upto_event_id)
+    state: State | None = None
+    for event in events[:upto_event_id]:
+        state = apply(state, event)
+    assert state is not None
+    return state
+
+
+def task_starts(events: Sequence[ev.AnyEvent]) -> list[int]:
+    """Ids of the events at which a worker has begun to decide, of code that workers run."""
+    return [event.event_id for event in events if isinstance(event, ev.WorkflowTaskStarted)]
+
+
+def _refuse_elsewhere(points: list[int], event_id: int) -> None:
+    if event_id not in points:
+        at = bisect_left(points, event_id)
+        near = " or ".join(str(point) for point in points[max(at - 1, 0) : at + 1])
+        raise ValueError(f"nothing is decided at event {event_id}; choose event {near}")
 
 
 def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from perdure.engine.commands import Command
 from perdure.engine.failures import Failure
+from perdure.engine.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,29 @@ class ActivityAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityReset:
+    """Somebody wants the attempts of an activity to be counted anew, and the next one to begin now."""
+
+    request_id: str
+    activity_id: str
+    heartbeat: bool = False
+    """Whether the heartbeat details are forgotten too."""
+    keep_paused: bool = False
+    restore: bool = False
+    """Whether its options become again what the workflow has said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionsChanged:
+    """Somebody wants an open activity that workers do to have other options."""
+
+    request_id: str
+    activity_id: str
+    options: Options | None
+    """All of them; None: again what the workflow has said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForgotten:
     """Whoever asked has had the answer, and will not ask again."""
 
@@ -311,6 +335,8 @@ Request: TypeAlias = (
     | PauseRequested
     | UnpauseRequested
     | ActivityAnswered
+    | ActivityReset
+    | OptionsChanged
     | WorkerInput
 )
 

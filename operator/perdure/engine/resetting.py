@@ -35,6 +35,7 @@ def reset_event(
     base_run_id: str,
     new_run_id: str,
     successor: str,
+    task: ev.WorkflowTaskStarted | None = None,
     reason: str = "",
     identity: str = "",
 ) -> ev.WorkflowTaskFailed:
@@ -47,6 +48,7 @@ def reset_event(
         base_run_id: The run whose history it is.
         new_run_id: The run that goes on with it.
         successor: Name that the WorkflowRun which continues or retries this one is to have.
+        task: Of code that workers run: the event at the point.
         reason: Why.
         identity: Who.
     """
@@ -54,6 +56,8 @@ def reset_event(
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
     return ev.WorkflowTaskFailed(
         cause="ResetWorkflow",
+        scheduled_event_id=task.scheduled_event_id if task else 0,
+        started_event_id=task.event_id if task else 0,
         event_id=event_id,
         event_time=now,
         reason=reason,
@@ -142,6 +146,7 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
         signal_name=event.signal_name,
         input=event.input,
         identity=event.identity,
+        header=event.header,
     )
 
 

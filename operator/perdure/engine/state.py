@@ -14,6 +14,7 @@ import msgspec
 from perdure.api.durations import show_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
 from perdure.engine.tasks.model import DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Code, Task, UpdateRecord
@@ -64,6 +65,14 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """When this attempt may start: in the future while it backs off."""
     losses: int = 0
     """How many of the earlier attempts were lost to the infrastructure: the retry policy does not count them."""
+    uncounted: int = 0
+    """How many of the earlier attempts, lost ones among them, it does not count because the activity was reset since."""
+    reset: bool = False
+    """It was reset while the attempt ran: the next one counts as the first."""
+    forgets_heartbeat: bool = False
+    """With `reset`: the next attempt gets no heartbeat details."""
+    original: Options | None = None
+    """What the history says of its options, where a client has changed them."""
     started_time: datetime | None = None
     last_heartbeat_time: datetime | None = None
     heartbeat_details: Any = None
@@ -83,6 +92,11 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     cancel_requested: bool = False
     """The decider has asked it to stop; it is not retried any more."""
+
+    @property
+    def tries(self) -> int:
+        """The number of the attempt, as the retry policy counts."""
+        return self.attempt - self.losses - self.uncounted
 
     @property
     def expiration(self) -> datetime | None:
@@ -542,6 +556,7 @@ def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
         successor=event.successor,
         activities={key: msgspec.structs.replace(each, **anew) for key, each in state.activities.items()},
         markers={},
+        code=msgspec.structs.replace(state.code, task=None, wanted=True) if state.code is not None else None,
     )
 
 
@@ -636,9 +651,14 @@ def beside_history_removed(state: State) -> State:
         activities={
             k: msgspec.structs.replace(
                 a,
+                **(msgspec.structs.asdict(a.original) if a.original is not None else {}),
                 attempt=1,
                 scheduled_time=a.first_scheduled_time,
                 losses=0,
+                uncounted=0,
+                reset=False,
+                forgets_heartbeat=False,
+                original=None,
                 started_time=None,
                 last_heartbeat_time=None,
                 heartbeat_details=None,

@@ -7,33 +7,29 @@ Events wait in a queue, in the order of the history, until the decider is asked 
 paused, before its first decision is due, while a decider that could not decide backs off, and once a pass has done enough.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from itertools import islice
-from typing import Any, assert_never
 
 import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
+from perdure.engine.attempts import Attempts, is_to_be_recorded, no_activity
 from perdure.engine.decider import Decider, UndecidableError
-from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
+from perdure.engine.ledger import OK, Retired
 from perdure.engine.opaque import plain
+from perdure.engine.others import Others
 from perdure.engine.recording import activity_named, event_of, next_run
-from perdure.engine.retry import RetryPolicy, decide_retry, is_retryable
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import (
     RECORD_START_AFTER,
-    CircuitReport,
-    CircuitResult,
-    PendingActivity,
-    PendingChild,
     State,
     TaskFailure,
     apply,
@@ -57,35 +53,6 @@ _MAX_FAILURE_MESSAGE = 4_096
 _LOGS_KEPT = 32
 """Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
-
-
-class AttemptOutcome(StrEnum):
-    """How an attempt has ended."""
-
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-    TIMED_OUT = "TimedOut"
-    LOST = "Lost"
-    CANCELED = "Canceled"
-    STOPPED = "Stopped"
-    """Its run has closed."""
-
-
-_OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
-    ev.ActivityTaskCompleted: AttemptOutcome.COMPLETED,
-    ev.ActivityTaskFailed: AttemptOutcome.FAILED,
-    ev.ActivityTaskTimedOut: AttemptOutcome.TIMED_OUT,
-    ev.ActivityTaskCanceled: AttemptOutcome.CANCELED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Retired:
-    """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
-
-    scheduled_event_id: int
-    attempt: int
-    outcome: AttemptOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,40 +179,20 @@ def _moments_of_activities(state: State) -> Iterator[datetime]:
             yield deadline
 
 
-def _counts(activity: PendingActivity, failure: Failure) -> bool:
-    """Whether a circuit breaker counts a failure: one that might be retried, or that an attempt which ran took too long."""
-    if failure.timeout_type is TimeoutType.SCHEDULE_TO_CLOSE and activity.started_time is not None:
-        return failure.type_names().isdisjoint(activity.retry_policy.non_retryable_error_types)
-    return is_retryable(failure, activity.retry_policy)
-
-
-_OK = Answer(ok=True)
-
-
-def _no_activity(activity_id: str) -> Answer:
-    return Answer(ok=False, reason="ActivityNotFound", message=f"no activity `{activity_id}` is open")
-
-
-class _Pass:
+class _Pass(Attempts, Others):
     """The work of one `step`; lives no longer than it."""
 
     def __init__(
         self, state: State, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
     ) -> None:
+        super().__init__(state, now)
+        self.tasks = machine.Tasks(self) if state.code is not None else None
         self.policies = policies
-        self.state = state
-        self.now = now
         self.decider = decider
-        self.events: list[ev.AnyEvent] = []
-        self.queue = deque(state.undecided)
-        self.retired: list[Retired] = []
         self.answers: dict[str, Answer] = {}
-        self.durable = False
-        self.news = False
         self.enough = False
         self.rounds = 0
         self.work = 0
-        self.tasks = machine.Tasks(self) if state.code is not None else None
 
     def run(self, inputs: Sequence[inp.RunInput]) -> Transition:
         checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
@@ -274,56 +221,6 @@ class _Pass:
             answers=self.answers,
         )
 
-    def open(self) -> bool:
-        return not self.state.closed
-
-    def change(self, **attributes: Any) -> None:
-        self.state = msgspec.structs.replace(self.state, **attributes)
-
-    # Events
-
-    def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
-        """Append an event. `decide`: the decider has not asked for it, so it must hear of it."""
-        if self.tasks is not None:
-            if self.tasks.holds_back(event):
-                return
-            event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
-        self.state = apply(self.state, event)
-        self.events.append(event)
-        if decide and self.tasks is None:
-            self.queue.append(event)
-        self.news |= decide
-
-    def close(self, event: ev.AnyEvent) -> None:
-        """Append the closing event; whatever is still open is stopped."""
-        if self.tasks is not None:
-            self.tasks.close()
-            event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
-        still_open = sorted(self.state.activities.values(), key=lambda a: a.scheduled_event_id)
-        for activity in still_open:
-            self.retire(activity, AttemptOutcome.STOPPED)
-        self.emit(event, decide=False)
-
-    def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:
-        """The attempt is over: nobody waits for its pod; a circuit breaker that has let it through has to hear of it."""
-        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
-        policy = activity.retry_policy
-        if not policy.circuit_breaker:
-            return
-        result = CircuitResult.RELEASED
-        if outcome is AttemptOutcome.COMPLETED:
-            result = CircuitResult.SUCCEEDED
-        elif failure is not None and outcome is not AttemptOutcome.LOST and _counts(activity, failure):
-            result = CircuitResult.FAILED
-        report = CircuitReport(policy=policy.name, result=result, time=self.now)
-        key = f"{activity.scheduled_event_id}/{activity.attempt}"
-        self.change(reports={**self.state.reports, key: report})
-
-    @property
-    def here(self) -> dict[str, Any]:
-        """Id and time of the next event."""
-        return {"event_id": self.state.next_event_id, "event_time": self.now}
-
     # Inputs
 
     def take(self, item: inp.RunInput) -> None:
@@ -345,6 +242,8 @@ class _Pass:
                 | inp.PauseRequested()
                 | inp.UnpauseRequested()
                 | inp.ActivityAnswered()
+                | inp.ActivityReset()
+                | inp.OptionsChanged()
             ):
                 self.take_request(item)
             case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
@@ -362,39 +261,19 @@ class _Pass:
             case _:
                 self.take_attempt(item)
 
-    def chore_done(self, chore: str, refused: str = "") -> None:
-        """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
-        kind, _, key = chore.partition("/")
-        before = self.state
-        match kind:
-            case "marker":
-                self.change(markers=_without(before.markers, key))
-            case "child" if before.closed:
-                self.change(children=_without(before.children, key))
-            case "external" if before.closed:
-                self.change(externals=_without(before.externals, key))
-            case "successor" if before.closed:
-                self.change(start_successor=False, successor_refused=refused)
-            case "report":
-                self.change(reports=_without(before.reports, key))
-                self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later
-            case _:
-                pass
-        self.durable |= before.closed and self.state != before
-
     # Requests
 
     def take_request(self, request: inp.Request) -> None:
         """Answer a request. One that was heeded is remembered, so that asking again changes nothing."""
         if request.request_id in self.state.requests:
-            self.answers[request.request_id] = _OK
+            self.answers[request.request_id] = OK
             return
         if self.open():
             answer = self.heed(request)
             if answer.ok:
                 self.change(requests=(*self.state.requests, request.request_id)[-MAX_REQUESTS:])
         elif isinstance(request, inp.CancelRequested):
-            answer = _OK  # it has ended, which is what was wanted
+            answer = OK  # it has ended, which is what was wanted
         else:
             message = f"the run has closed: {self.state.status}"
             answer = Answer(ok=False, reason="WorkflowExecutionCompleted", message=message)
@@ -439,9 +318,11 @@ class _Pass:
                 return self.pause(request)
             case inp.ActivityAnswered():
                 return self.activity_answered(request)
+            case inp.ActivityReset() | inp.OptionsChanged():
+                return self.activity_changed(request)
             case _:
                 raise TypeError(f"not a request: {request}")
-        return _OK
+        return OK
 
     def pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
         """Pause or unpause the run, which its history tells, or an activity, which it does not."""
@@ -450,353 +331,14 @@ class _Pass:
             if pause is (self.state.paused is None):
                 event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
                 self.emit(event(reason=request.reason, identity=request.identity, **self.here), decide=False)
-            return _OK
+            return OK
         activity = activity_named(self.state, request.activity_id)
         if activity is None:
-            return _no_activity(request.activity_id)
+            return no_activity(request.activity_id)
         if activity.paused is not pause:
             self.state = self.state.with_activity(msgspec.structs.replace(activity, paused=pause))
             self.durable = True
-        return _OK
-
-    def activity_answered(self, answered: inp.ActivityAnswered) -> Answer:
-        activity = activity_named(self.state, answered.activity_id)
-        if activity is None:
-            return _no_activity(answered.activity_id)
-        if answered.cancelled:
-            if not activity.cancel_requested:
-                message = (
-                    f"activity `{answered.activity_id}` was not asked to cancel itself; answer with a failure instead"
-                )
-                return Answer(ok=False, reason="CancelNotRequested", message=message)
-            self.ended(activity, ev.ActivityTaskCanceled, details=answered.result)
-        elif answered.failure is not None:
-            self.failed(activity, answered.failure)
-        else:
-            self.ended(activity, ev.ActivityTaskCompleted, result=answered.result)
-        return _OK
-
-    # Activities
-
-    def take_report(self, item: inp.ActivityInput) -> Answer:  # noqa: PLR0911 (one for each case)
-        """What a worker says of an attempt."""
-        activity = self.state.activity(item.scheduled_event_id)
-        ended = self.state.code.ended_activities() if self.state.code else ()
-        if not self.open() or activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
-            return Answer(ok=False, reason="ActivityNotFound", message="activity task not found, or it has ended")
-        if isinstance(item, inp.ActivityTaken):
-            if activity.started_time is not None or not self.state.may_start(activity, self.now):
-                return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")
-            once = activity.retry_policy.maximum_attempts == 1
-            started = msgspec.structs.replace(
-                activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
-            )
-            self.state = self.state.with_activity(started)
-            self.durable |= once
-            return _OK
-        if item.fence and item.fence != activity.fence and activity.started_time is not None:
-            return Answer(ok=False, reason="ActivityNotFound", message="the attempt was handed out to another worker")
-        if isinstance(item, inp.ActivityReturned):
-            returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
-            self.state = self.state.with_activity(returned)
-            self.durable |= activity.start_recorded
-            return _OK
-        if isinstance(item, inp.ActivityBeat):
-            beat = inp.HeartbeatRead(
-                scheduled_event_id=item.scheduled_event_id, attempt=item.attempt, time=self.now, details=item.details
-            )
-            self.heartbeat(self.started(activity, self.now), beat)
-            return _OK
-        return self.reported(self.started(activity, self.now), item)
-
-    def reported(self, activity: PendingActivity, report: inp.ActivityReported) -> Answer:
-        if report.heartbeat_details is not None:
-            activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
-        if report.cancelled and not activity.cancel_requested:
-            message = "the activity was not asked to cancel itself"
-            return Answer(ok=False, reason="CancelNotRequested", message=message)
-        if report.cancelled:
-            self.ended(activity, ev.ActivityTaskCanceled, details=report.result, identity=report.identity)
-        elif report.failure is not None:
-            self.failed(activity, report.failure, identity=report.identity)
-        else:
-            result = report.result if self.state.code is not None else plain(report.result)
-            self.ended(activity, ev.ActivityTaskCompleted, result=result, identity=report.identity)
-        return _OK
-
-    def take_attempt(self, item: inp.AttemptInput) -> None:
-        activity = self.state.activity(item.scheduled_event_id)
-        if activity is None or activity.attempt != item.attempt:
-            return  # stale: the fence
-        match item:
-            case inp.AttemptStarted():
-                self.started(activity, item.time)
-            case inp.AttemptWaiting():
-                # The first that is stuck is told in the run's condition, and so is that none is any more.
-                self.durable |= item.stuck and not any(self.state.stuck())
-                stuck = activity.stuck or item.stuck
-                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
-                self.state = self.state.with_activity(waiting)
-                self.durable |= item.worth_telling
-            case inp.HeartbeatRead():
-                self.heartbeat(activity, item)
-            case inp.AttemptCompleted():
-                activity = self.started(activity, item.started_time or self.now)
-                self.ended(activity, ev.ActivityTaskCompleted, result=item.result)
-            case inp.AttemptFailed():
-                self.failed(self.started(activity, item.started_time), item.failure)
-            case inp.AttemptLost():
-                self.lost(self.started(activity, item.started_time), item.failure)
-            case inp.AttemptCancelled():
-                self.cancelled(self.started(activity, item.started_time), item.details)
-            case _:
-                assert_never(item)
-
-    def started(self, activity: PendingActivity, time: datetime | None) -> PendingActivity:
-        """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
-        if activity.started_time is None and time is not None:
-            time = max(activity.scheduled_time, min(time, self.now))
-            was_stuck = activity.stuck
-            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
-            self.state = self.state.with_activity(activity)
-            self.durable |= was_stuck and not any(self.state.stuck())
-        return activity
-
-    def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
-        if read.time is None:
-            return
-        self.state = self.state.with_activity(
-            msgspec.structs.replace(
-                activity, last_heartbeat_time=min(read.time, self.now), heartbeat_details=read.details
-            )
-        )
-
-    def failed(self, activity: PendingActivity, failure: Failure, *, identity: str = "") -> None:
-        """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again."""
-        failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
-        if activity.cancel_requested:
-            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, identity=identity)
-            return
-        decision = decide_retry(
-            activity.retry_policy,
-            failure,
-            attempt=activity.attempt - activity.losses,
-            now=self.now,
-            expiration=activity.expiration,
-            since=activity.first_scheduled_time,
-        )
-        if decision.delay is not None:
-            self.again(activity, failure, decision.delay, losses=activity.losses)
-        elif failure.kind is FailureKind.TIMEOUT and decision.expired:
-            # As Temporal's server: the timeout of the attempt becomes the timeout of the whole.
-            late = msgspec.structs.replace(activity, last_failure=failure)
-            message = (
-                "not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
-            )
-            self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, message), RetryState.TIMEOUT)
-        else:
-            self.give_up(activity, failure, decision.state, identity=identity)
-
-    def lost(self, activity: PendingActivity, failure: Failure) -> None:
-        """The attempt's pod was lost: try again without counting it, within schedule-to-close."""
-        delay = activity.retry_policy.interval(activity.losses + 1)
-        if activity.cancel_requested:
-            self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
-        elif activity.expiration is not None and self.now + delay >= activity.expiration:
-            late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
-            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
-        else:
-            self.again(activity, failure, delay, losses=activity.losses + 1)
-
-    def cancelled(self, activity: PendingActivity, details: Any) -> None:
-        """The attempt says that it was cancelled. Where nobody has asked for that, it is a failure like others, but final."""
-        if activity.cancel_requested:
-            self.ended(activity, ev.ActivityTaskCanceled, details=details)
-        else:
-            message = "the activity has cancelled itself"
-            self.failed(activity, Failure(kind=FailureKind.CANCELLED, message=message, details=details))
-
-    def cancel_unstarted(self) -> None:
-        """End the activities that were asked to stop while they ran, in a history that this one was forked from."""
-        for activity in self.state.activities.values():
-            if activity.cancel_requested and activity.started_time is None:
-                self.ended(activity, ev.ActivityTaskCanceled)
-
-    def again(self, activity: PendingActivity, failure: Failure, delay: timedelta, *, losses: int) -> None:
-        outcome = (
-            AttemptOutcome.LOST
-            if losses > activity.losses
-            else AttemptOutcome.TIMED_OUT
-            if failure.kind is FailureKind.TIMEOUT
-            else AttemptOutcome.FAILED
-        )
-        self.retire(activity, outcome, failure)
-        self.state = self.state.with_activity(
-            msgspec.structs.replace(
-                activity,
-                attempt=activity.attempt + 1,
-                scheduled_time=self.now + delay,
-                losses=losses,
-                started_time=None,
-                last_heartbeat_time=None,
-                waiting_reason=None,
-                fence="",
-                identity="",
-                start_recorded=False,
-                stuck=False,
-                last_failure=msgspec.structs.replace(
-                    failure, cause=None, log=failure.log if len(self.state.activities) <= _LOGS_KEPT else None
-                ),
-            )
-        )
-        self.durable = True
-
-    def give_up(
-        self, activity: PendingActivity, failure: Failure, retry_state: RetryState, *, identity: str = ""
-    ) -> None:
-        """Close the activity with its failure."""
-        closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
-        self.ended(activity, closing, failure=failure, retry_state=retry_state, identity=identity)
-
-    def ended(
-        self,
-        activity: PendingActivity,
-        closing: type[
-            ev.ActivityTaskCompleted | ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled
-        ],
-        **attributes: Any,
-    ) -> None:
-        """Close the activity; that its last attempt had started is written just before."""
-        started_event_id = 0
-        if self.tasks is not None:
-            self.tasks.make_normal()
-        if activity.started_time is not None:
-            started_event_id = self.state.next_event_id
-            self.emit(
-                ev.ActivityTaskStarted(
-                    event_id=started_event_id,
-                    event_time=activity.started_time,
-                    scheduled_event_id=activity.scheduled_event_id,
-                    attempt=activity.attempt,
-                    last_failure=activity.last_failure,
-                    identity=activity.identity,
-                ),
-                decide=False,
-            )
-        self.emit(
-            closing(
-                scheduled_event_id=activity.scheduled_event_id,
-                started_event_id=started_event_id,
-                activity_id=activity.activity_id,
-                attempt=activity.attempt,
-                losses=activity.losses,
-                **attributes,
-                **self.here,
-            ),
-            decide=True,
-        )
-        self.retire(activity, _OUTCOMES[closing], attributes.get("failure"))
-
-    # Children and other runs
-
-    def take_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
-        child = self.state.children.get(str(item.initiated_event_id))
-        if child is None:
-            return  # stale
-        if not self.open():
-            self.child_left_behind(child, item)
-            return
-        if isinstance(item, inp.ChildStartFailed):
-            if child.start is not None:
-                self.emit(
-                    ev.StartChildWorkflowExecutionFailed(
-                        initiated_event_id=child.initiated_event_id,
-                        child_id=child.child_id,
-                        workflow_id=child.workflow_id,
-                        workflow_type=child.workflow_type,
-                        failure=item.failure,
-                        **self.here,
-                    ),
-                    decide=True,
-                )
-            return
-        if child.start is not None:
-            started = ev.ChildWorkflowExecutionStarted(
-                initiated_event_id=child.initiated_event_id,
-                child_id=child.child_id,
-                workflow_id=child.workflow_id,
-                workflow_type=child.workflow_type,
-                run_id=item.run_id,
-                **self.here,
-            )
-            self.emit(started, decide=True)
-            child = self.state.children[str(child.initiated_event_id)]
-        if isinstance(item, inp.ChildClosed):
-            self.child_closed(child, item)
-
-    def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
-        attributes: dict[str, Any] = {
-            "initiated_event_id": child.initiated_event_id,
-            "started_event_id": child.started_event_id,
-            "child_id": child.child_id,
-            "workflow_id": child.workflow_id,
-            "workflow_type": child.workflow_type,
-            "run_id": item.run_id,
-            **self.here,
-        }
-        closing: ev.AnyEvent
-        match item.outcome:
-            case inp.ChildOutcome.COMPLETED:
-                closing = ev.ChildWorkflowExecutionCompleted(result=item.result, **attributes)
-            case inp.ChildOutcome.FAILED:
-                failure = item.failure or Failure(kind=FailureKind.SERVER, message="the child failed")
-                closing = ev.ChildWorkflowExecutionFailed(failure=failure, **attributes)
-            case inp.ChildOutcome.CANCELLED:
-                closing = ev.ChildWorkflowExecutionCanceled(details=item.result, **attributes)
-            case inp.ChildOutcome.TIMED_OUT:
-                closing = ev.ChildWorkflowExecutionTimedOut(**attributes)
-            case inp.ChildOutcome.TERMINATED:
-                reason = item.failure.message if item.failure else ""
-                closing = ev.ChildWorkflowExecutionTerminated(reason=reason, **attributes)
-            case _:
-                assert_never(item.outcome)
-        self.emit(closing, decide=True)
-
-    def child_left_behind(
-        self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
-    ) -> None:
-        """The run has closed: a child needs nothing more once it has ended, or, abandoned, once it has started."""
-        abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
-        if not isinstance(item, inp.ChildStarted) or abandoned:
-            self.chore_done(f"child/{child.initiated_event_id}")
-
-    def external_done(self, item: inp.ExternalDone) -> None:
-        external = self.state.externals.get(str(item.initiated_event_id))
-        if external is None:
-            return  # stale
-        if not self.open():
-            self.chore_done(f"external/{item.initiated_event_id}")
-            return
-        attributes: dict[str, Any] = {
-            "initiated_event_id": external.initiated_event_id,
-            "workflow_id": external.workflow_id,
-            "run_id": external.run_id,
-            "control": external.control,
-            **self.here,
-        }
-        signal = external.signal_id is not None
-        done: ev.AnyEvent
-        if signal:
-            attributes["signal_id"] = external.signal_id
-        if item.failure is None:
-            event = ev.ExternalWorkflowExecutionSignaled if signal else ev.ExternalWorkflowExecutionCancelRequested
-            done = event(**attributes)
-        else:
-            failed = (
-                ev.SignalExternalWorkflowExecutionFailed if signal else ev.RequestCancelExternalWorkflowExecutionFailed
-            )
-            done = failed(failure=item.failure, **attributes)
-        self.emit(done, decide=True)
+        return OK
 
     # Deadlines
 
@@ -827,10 +369,6 @@ class _Pass:
         """Whether what leaves events, and need not be acknowledged, is taken now: not while a worker decides."""
         return self.state.code is None or not self.state.code.deciding
 
-    def record_start(self, activity: PendingActivity) -> None:
-        self.state = self.state.with_activity(msgspec.structs.replace(activity, start_recorded=True))
-        self.durable = True
-
     def run_timed_out(self) -> None:
         """Close the run. Another attempt may follow the end of a run, none the end of the whole chain's time."""
         timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
@@ -845,21 +383,6 @@ class _Pass:
                 ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.here),
                 decide=True,
             )
-
-    def activity_timed_out(self, seen: PendingActivity, kind: TimeoutType) -> None:
-        activity = self.state.activity(seen.scheduled_event_id)
-        if activity is None or activity.attempt != seen.attempt:
-            return  # an earlier deadline of the same pass has ended this attempt
-        failure = activity.timeout_failure(kind)
-        match kind:
-            case TimeoutType.SCHEDULE_TO_CLOSE:
-                self.give_up(activity, failure, RetryState.TIMEOUT)
-            case TimeoutType.SCHEDULE_TO_START:
-                self.give_up(activity, failure, RetryState.NON_RETRYABLE_FAILURE)
-            case TimeoutType.START_TO_CLOSE | TimeoutType.HEARTBEAT:
-                self.failed(activity, msgspec.structs.replace(failure, cause=None))
-            case _:
-                assert_never(kind)
 
     # Decisions
 
@@ -949,17 +472,3 @@ class _Pass:
                 "`continueAsNew` in time"
             )
             self.close(ev.WorkflowExecutionTerminated(reason=reason, **self.here))
-
-
-def is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
-    """Whether a worker has the attempt for so long that a commit is to say so."""
-    return (
-        activity.by_worker
-        and activity.started_time is not None
-        and not activity.start_recorded
-        and activity.started_time + RECORD_START_AFTER <= now
-    )
-
-
-def _without(entries: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: entry for name, entry in entries.items() if name != key}

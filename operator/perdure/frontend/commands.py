@@ -237,13 +237,15 @@ class Reader:
             said.workflow_type.name,
             "Required field WorkflowType is not set on StartChildWorkflowExecutionCommand.",
         )
+        if said.cron_schedule:
+            message = "CronSchedule is not offered for children: start the child from a schedule, or continue as new"
+            raise BadCommandError(cause, message)
         policy = from_enum(ProtoParentClosePolicy, said.parent_close_policy)
         reuse = from_enum(WorkflowIdReusePolicy, said.workflow_id_reuse_policy)
         extras = StartExtras(
             header=data.fields_to_json(said.header.fields),
             memo=data.fields_to_json(said.memo.fields),
             user_metadata=metadata,
-            cron_schedule=said.cron_schedule,
             priority=data.message_to_json(said.priority) if said.HasField("priority") else None,
         )
         return cmd.StartChildWorkflowExecution(

@@ -23,6 +23,8 @@ _TELL = Right("create", "operations")
 _READ = Right("get", "workflowruns")
 _LIST = Right("list", "workflowruns")
 _DELETE = Right("delete", "workflowruns")
+_SEE_SCHEDULES, _LIST_SCHEDULES = Right("get", "schedules"), Right("list", "schedules")
+_MAKE_SCHEDULE, _CHANGE_SCHEDULE = Right("create", "schedules"), Right("update", "schedules")
 _REGISTER = Right("update", "configmaps", group="")
 
 FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"})
@@ -35,6 +37,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "RequestCancelWorkflowExecution": (_TELL,),
     "TerminateWorkflowExecution": (_TELL,),
     "UpdateWorkflowExecution": (_TELL,),
+    "ResetWorkflowExecution": (_TELL,),
     "PollWorkflowExecutionUpdate": (_READ,),
     "PauseActivity": (_TELL,),
     "UnpauseActivity": (_TELL,),
@@ -53,6 +56,14 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "ListWorkflowExecutions": (_LIST,),
     "ScanWorkflowExecutions": (_LIST,),
     "CountWorkflowExecutions": (_LIST,),
+    "CreateSchedule": (_MAKE_SCHEDULE,),
+    "DescribeSchedule": (_SEE_SCHEDULES,),
+    "UpdateSchedule": (_CHANGE_SCHEDULE,),
+    "PatchSchedule": (_CHANGE_SCHEDULE, _TELL),
+    "DeleteSchedule": (Right("delete", "schedules"),),
+    "ListScheduleMatchingTimes": (_SEE_SCHEDULES,),
+    "ListSchedules": (_LIST_SCHEDULES,),
+    "CountSchedules": (_LIST_SCHEDULES,),
     "DescribeNamespace": (_READ,),
     "ListNamespaces": (Right("list", "namespaces", group=""),),
     "DescribeTaskQueue": (_READ,),

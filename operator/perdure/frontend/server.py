@@ -19,9 +19,13 @@ from perdure.frontend.errors import RpcError, unavailable
 from perdure.frontend.guard import Guard
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
+from perdure.frontend.service.batches import Batches
 from perdure.frontend.service.call import Call
+from perdure.frontend.service.changing import Changing
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
+from perdure.frontend.service.resets import Resets
+from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.tasks import WorkflowTasks
@@ -77,6 +81,10 @@ class Frontend(Core):
             Updating(self, starting),
             Histories(self),
             Listing(self),
+            Scheduling(self),
+            Resets(self),
+            Changing(self),
+            Batches(self),
             System(self),
         ):
             for name in dir(service):

@@ -1,6 +1,6 @@
 """Which runs there are, as clients list them: an index in memory, filled by what the controller sees and writes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Query
 from perdure.kube import client as api
 from perdure.kube.client import older
-from perdure.runtime.chains import continuation_of, extras_of, parent_of
+from perdure.runtime.chains import extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 _SYSTEM = {
@@ -91,12 +91,7 @@ class Record:
             case "FirstRunId":
                 return self.first_run_id
             case _:
-                value = self.search_attributes.get(name)
-                if data.attribute_type(value) == "Datetime":
-                    return data.attribute_moment(value)
-                if data.attribute_type(value) == "Double":
-                    return float(data.attribute_value(value))
-                return data.attribute_value(value)
+                return attribute_field(self.search_attributes, name)
 
     def info(self) -> WorkflowExecutionInfo:
         """As Temporal's API has it."""
@@ -127,10 +122,25 @@ class Record:
         return made
 
 
+def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
+    """The value of a search attribute that filters compare."""
+    value = attributes.get(name)
+    if data.attribute_type(value) == "Datetime":
+        return data.attribute_moment(value)
+    if data.attribute_type(value) == "Double":
+        return float(data.attribute_value(value))
+    return data.attribute_value(value)
+
+
+def status_named(phase: str) -> str:
+    """What Temporal calls a phase of a run."""
+    return _STATUS.get(phase, phase)
+
+
 def record_of(obj: api.Object) -> Record:
     """What clients see of a run."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    entry, parent, before, extras = entry_of(obj), parent_of(obj), continuation_of(obj), extras_of(obj)
+    entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
     state = status.get("state") or {}
     code = state.get("code") or {}
     reference = spec.get("workflow") or {}
@@ -144,7 +154,7 @@ def record_of(obj: api.Object) -> Record:
         run_id=entry.uid,
         workflow_id=entry.workflow_id,
         workflow_type=code.get("workflowType") or reference.get("type") or reference.get("name") or meta["name"],
-        status=_STATUS.get(phase, phase),
+        status=status_named(phase),
         start_time=started,
         execution_time=_time(state.get("firstDecisionTime")) or started,
         close_time=_time(state.get("closeTime")) or _time(status.get("completionTime")),
@@ -153,7 +163,7 @@ def record_of(obj: api.Object) -> Record:
         history_size=kept.get("sizeBytes", 0),
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
         root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
-        first_run_id=before.first_run_id if before else entry.uid,
+        first_run_id=entry.first_uid,
         search_attributes=code.get("searchAttributes", {}) if code else spec.get("searchAttributes") or {},
         memo=code.get("memo", {}) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),

@@ -236,7 +236,8 @@ def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
         name: Its name, which is a lock.
     """
     tie = continuation_of(run)
-    body = _run(run["metadata"]["namespace"], name, _same_spec(run), parent_of(run), tie, _same_labels(run))
+    namespace, own = run["metadata"]["namespace"], _same_labels(run)
+    body = _run(namespace, name, _same_spec(run), parent_of(run), tie, own, extras=extras_of(run))
     body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
     return _as_owned(body, run)
 

@@ -3,14 +3,18 @@
 Wall times are seconds since 1970-01-01T00:00:00 on the clock.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
 from perdure.api.calendars import Calendar
 from perdure.schedule import fields
+from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.fields import read_field
 
 DAY = 86_400
+MOST_WORK = 50_000
+"""What a search for one time may cost, see `Work`: about a tenth of a second."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _WEEK = 7
 
@@ -71,6 +75,13 @@ class Matcher:
             return 0
         return self.day_of_month & self.weekdays[first % _WEEK]
 
+    @property
+    def every_day(self) -> bool:
+        """Whether every day matches."""
+        fields_of_days = (fields.DAY_OF_MONTH, fields.MONTH, fields.DAY_OF_WEEK, fields.YEAR)
+        values = (self.day_of_month, self.month, self.day_of_week, self.year)
+        return all(value == kind.full for value, kind in zip(values, fields_of_days, strict=True))
+
     def times(self) -> int:
         """The seconds of a day that match, as a set."""
         hour = sum(self.second << 60 * minute for minute in range(60) if self.minute >> minute & 1)
@@ -102,21 +113,67 @@ class Matcher:
         return following - _EPOCH
 
 
+class Work:
+    """How much a search may look at: months, times the exclusions that are compared with each."""
+
+    def __init__(self) -> None:
+        self.left = MOST_WORK
+
+    def renew(self) -> None:
+        """A time was found: the next search begins."""
+        self.left = MOST_WORK
+
+    def spend(self, amount: int) -> None:
+        """Count what is looked at.
+
+        Raises:
+            InvalidTimesError: It is too much.
+        """
+        self.left -= amount
+        if self.left < 0:
+            raise InvalidTimesError(
+                "`exclude`: the search for the next time takes too long, as exclusions cover nearly all times only together; "
+                "write fewer, such as `0-59` instead of every minute"
+            )
+
+
+def by_days(excluded: Iterable[Matcher]) -> dict[Matcher, int]:
+    """What exclusions take of the days that they match, as sets of seconds; those that match the same days are put together."""
+    found: dict[tuple[int, int, int, int], tuple[Matcher, int]] = {}
+    for each in excluded:
+        days = (each.day_of_month, each.month, each.day_of_week, each.year)
+        first, times = found.get(days, (each, 0))
+        found[days] = (first, times | each.times())
+    return dict(found.values())
+
+
 class WallTimes:
     """The wall times that match a calendar and are not excluded."""
 
-    def __init__(self, matcher: Matcher, excluded: tuple[Matcher, ...] = ()) -> None:
+    def __init__(self, matcher: Matcher, others: dict[Matcher, int] | None = None, work: Work | None = None) -> None:
+        """Take exclusions as `by_days` puts them together, and the measure of all searches for the same time."""
         self._matcher = matcher
-        times = matcher.times() if excluded else 0
-        others = {each: each.times() for each in excluded}
+        self._work = work or Work()
+        others = others or {}
+        times = matcher.times() if others else 0
         self._whole = tuple(each for each, excluded_times in others.items() if not times & ~excluded_times)
         """These leave nothing of a day that they match."""
+        self._never = any(each.every_day for each in self._whole)
         self._parts = tuple(each for each in others if each not in self._whole and times & others[each])
-        self._left: dict[tuple[Matcher, ...], int] = {(): times}
+        self._left: dict[int, int] = {0: times}
+        """What some of the parts, a set of their numbers, leave together."""
+        self._free: dict[tuple[int, tuple[int, ...]], int] = {}
+        """By the days that match and those that each part matches: the days of which something is left."""
         self._times = others
 
     def next(self, wall: int) -> int | None:
-        """The first one from `wall` on; None if there is none until the end of 2100."""
+        """The first one from `wall` on; None if there is none until the end of 2100.
+
+        Raises:
+            InvalidTimesError: The search takes too long.
+        """
+        if self._never:
+            return None
         day, second = divmod(wall, DAY)
         while True:
             found = self._day(day)
@@ -140,10 +197,7 @@ class WallTimes:
                 if at != month:
                     low = 1
                 first = date(year, at, 1).toordinal()
-                days = matcher.days(year, at, first)
-                for each in self._whole:
-                    days &= ~each.days(year, at, first)
-                found = _from(days, low)
+                found = _from(self._days(year, at, first), low)
                 if found is not None and found <= _length(year, at):
                     return first - _EPOCH + found - 1
                 month, low = at + 1, 1
@@ -151,20 +205,43 @@ class WallTimes:
             year, month, low = _from(matcher.year, year + 1), 1, 1
         return None
 
+    def _days(self, year: int, month: int, first: int) -> int:
+        """The days of a month of which something is left, as a set."""
+        self._work.spend(1 + len(self._whole) + len(self._parts))
+        days = self._matcher.days(year, month, first)
+        for each in self._whole:
+            days &= ~each.days(year, month, first)
+        if not days or not self._parts:
+            return days
+        taken = tuple(each.days(year, month, first) for each in self._parts)
+        free = self._free.get((days, taken))
+        if free is None:
+            self._work.spend(len(self._parts) * 31)
+            free = sum(1 << day for day in range(1, 32) if days >> day & 1 and self._left_on(day, taken))
+            self._free[days, taken] = free
+        return free
+
     def _time(self, day: int, second: int) -> int | None:
         """The first time from `second` on of a day that matches."""
         if not self._parts:
             return self._matcher_time(second)
         today = date.fromordinal(day + _EPOCH)
         first = today.toordinal() - today.day + 1
-        key = tuple(each for each in self._parts if each.days(today.year, today.month, first) >> today.day & 1)
+        return _from(
+            self._left_on(today.day, tuple(each.days(today.year, today.month, first) for each in self._parts)), second
+        )
+
+    def _left_on(self, day: int, taken: tuple[int, ...]) -> int:
+        """The seconds that the parts leave of a day that matches; `taken` are the days of its month that each of them matches."""
+        key = sum(1 << number for number, days in enumerate(taken) if days >> day & 1)
         left = self._left.get(key)
         if left is None:
-            left = self._left[()]
-            for each in key:
-                left &= ~self._times[each]
+            left = self._left[0]
+            for number, each in enumerate(self._parts):
+                if key >> number & 1:
+                    left &= ~self._times[each]
             self._left[key] = left
-        return _from(left, second)
+        return left
 
     def _matcher_time(self, second: int) -> int | None:
         hours, minutes, seconds = self._matcher.hour, self._matcher.minute, self._matcher.second

@@ -55,6 +55,8 @@ class Triggered:
 
     request_id: str
     overlap_policy: OverlapPolicy | None = None
+    scheduled_time: datetime | None = None
+    """The time that the run is for; None: now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

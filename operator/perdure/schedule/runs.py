@@ -1,5 +1,6 @@
 """The WorkflowRuns of a schedule: built, and recognised."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,13 +9,22 @@ import msgspec
 from perdure.api import labels
 from perdure.api.fields import format_time
 from perdure.api.names import label_value
-from perdure.schedule.state import Running, State
+from perdure.engine.starts import StartExtras
+from perdure.schedule.state import NAME_FORM, Running, State
 
 KubeObject = dict[str, Any]
+
+MOST_ANNOTATIONS = 240 * 1024
+"""Bytes of all annotations of a run together: the API server takes 256 KiB (apimachinery: TotalAnnotationSizeLimitB); some is
+left for search attributes."""
 
 START_TIME_ATTRIBUTE = "TemporalScheduledStartTime"
 ID_ATTRIBUTE = "TemporalScheduledById"
 """Search attributes of runs that a schedule has started, as Temporal names them."""
+
+
+_NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?:-r\d+)?")
+"""What stands after the schedule's name in that of a run."""
 
 
 class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -64,20 +74,18 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
         last_failure=state.failure,
     )
     spec = dict(template["spec"])
-    attributes = {START_TIME_ATTRIBUTE: format_time(nominal), ID_ATTRIBUTE: meta["name"]}
+    attributes = {START_TIME_ATTRIBUTE: format_time(nominal), ID_ATTRIBUTE: id_of(schedule)}
     spec["searchAttributes"] = {**(spec.get("searchAttributes") or {}), **attributes}
-    first = run.start.run_name(meta["name"])
-    if spec.get("workflowId"):
-        ending = f"-{first.rpartition('-')[2]}" if run.start.request else ""
-        spec["workflowId"] = f"{spec['workflowId']}-{format_time(nominal)}{ending}"
-    elif run.attempt > 1:
-        spec["workflowId"] = first
+    workflow_id = workflow_id_of(run.name, meta["name"], spec.get("workflowId"))
+    if workflow_id != run.name:
+        spec["workflowId"] = workflow_id
     if run.attempt > 1 or run.start.request:
         # One of the same id may have run before; that somebody asks for another, or it failed, is reason enough.
         spec["workflowIdReusePolicy"] = "AllowDuplicate"
     own = template.get("metadata") or {}
     # What ties runs together is the operator's: whoever writes a Schedule must not write it by way of the operator.
     foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
+    said = _start_of(schedule)
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",
@@ -87,7 +95,8 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
             "labels": {**foreign["labels"], labels.SCHEDULE_LABEL: label_value(meta["name"])},
             "annotations": {
                 **foreign["annotations"],
-                labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
+                **said,
+                labels.SCHEDULED_BY_ANNOTATION: _fitting(tie, {**foreign["annotations"], **said}),
             },
             "ownerReferences": [
                 {
@@ -104,6 +113,60 @@ def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObjec
     }
 
 
+def id_of(schedule: KubeObject) -> str:
+    """What Temporal's clients call a schedule: its name, where they have not called it something that is no name."""
+    meta = schedule["metadata"]
+    return str((meta.get("annotations") or {}).get(labels.SCHEDULE_ID_ANNOTATION) or meta["name"])
+
+
+def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
+    """The workflow id of a run that a schedule has started.
+
+    Args:
+        run: Name of the WorkflowRun.
+        schedule: Name of the Schedule.
+        base: The `workflowId` of its template: the nominal time is added to it. Without, runs are called by their names.
+    """
+    said = _NAMED.fullmatch(run.removeprefix(f"{schedule}-"))
+    if said is None:
+        return run
+    asked = said["asked"] or ""
+    if not base:
+        return f"{schedule}-{said['time']}{asked}"
+    time = datetime.strptime(said["time"], NAME_FORM).replace(tzinfo=UTC)
+    return f"{base}-{format_time(time)}{asked}"
+
+
+def _start_of(schedule: KubeObject) -> dict[str, str]:
+    """What code is told beside the spec: what the Temporal client has said that made the schedule."""
+    if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
+        return {}
+    text = (schedule["metadata"].get("annotations") or {}).get(labels.START_ANNOTATION)
+    try:
+        said = msgspec.json.decode(text, type=StartExtras) if text else StartExtras()
+    except msgspec.MsgspecError:
+        said = StartExtras()
+    told = StartExtras(
+        identity=said.identity,
+        header=said.header,
+        memo=said.memo,
+        user_metadata=said.user_metadata,
+        priority=said.priority,
+    )
+    return {labels.START_ANNOTATION: msgspec.json.encode(told).decode()} if told != StartExtras() else {}
+
+
+def not_handed_on(obj: KubeObject, state: State) -> str:
+    """Tell what a run that was built is not given because it is too large; empty where it is given all."""
+    tie = scheduled_by(obj)
+    assert tie is not None
+    left_out = [
+        *(["the last completion result"] if state.result is not None and tie.last_completion_result is None else []),
+        *(["the last failure"] if state.failure is not None and tie.last_failure is None else []),
+    ]
+    return " and ".join(left_out)
+
+
 def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
     """Whether a WorkflowRun is the one that the schedule is about to make: a crash may have come in between."""
     tie = scheduled_by(obj)
@@ -113,6 +176,20 @@ def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
         and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
         and any(owner["uid"] == schedule["metadata"]["uid"] for owner in owners)
     )
+
+
+def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
+    """The annotation; the result is left out where it does not fit beside the other annotations, then the failure."""
+    free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in beside.items())
+    for smaller in (
+        tie,
+        msgspec.structs.replace(tie, last_completion_result=None),
+        msgspec.structs.replace(tie, last_failure=None),
+    ):
+        text = msgspec.json.encode(smaller)
+        if len(text) <= free:
+            return text.decode()
+    return msgspec.json.encode(msgspec.structs.replace(tie, last_completion_result=None, last_failure=None)).decode()
 
 
 def _without_ours(marks: dict[str, str]) -> dict[str, str]:

@@ -283,8 +283,8 @@ class _Pass:
             case inp.Triggered() | inp.BackfillRequested() if self._rules.times is None:
                 message = "nothing is started by a spec that cannot be followed; the condition Ready says what to mend"
                 self._answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
-            case inp.Triggered(request_id=request_id, overlap_policy=policy):
-                nominal = self._now.replace(microsecond=0)
+            case inp.Triggered(request_id=request_id, overlap_policy=policy, scheduled_time=time):
+                nominal = (time or self._now).replace(microsecond=0)
                 start = Start(nominal=nominal, actual=self._now, policy=policy, request=request_id, triggered=True)
                 self._set(buffer=(*self._state.buffer, start))
                 self._starts[request_id] = ""
@@ -320,7 +320,13 @@ class _Pass:
         filling = Backfilling(request=asked.request_id, after=after, end=end, policy=asked.overlap_policy)
         self._set(backfills=(*self._state.backfills, filling))
         times = takewhile(lambda time: time <= end, self._rules.times.nominal(after))
-        count = sum(1 for _ in islice(times, AT_ONCE + 1))
+        try:
+            count = sum(1 for _ in islice(times, AT_ONCE + 1))
+        except InvalidTimesError as error:  # the search does not end: `take_backfills` goes on as far as it does
+            self._answer(
+                asked.request_id, Answer(ok=True, message=f"the times are started as far as known: {error.message}")
+            )
+            return
         told = f"more than {AT_ONCE}" if count > AT_ONCE else str(count)
         message = f"{told} times from {_text(asked.start)} to {_text(end)} are started, by {asked.overlap_policy}"
         kept = self._spec.successful_runs_history_limit

@@ -24,7 +24,7 @@ from typing import Any
 from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
 from perdure.api.durations import format_duration
 from perdure.api.schedule import CanonicalSpec, ScheduleSpec
-from perdure.schedule.calendar import Matcher, WallTimes
+from perdure.schedule.calendar import Matcher, WallTimes, Work, by_days
 from perdure.schedule.cron import CronTimes, read_cron
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.zones import NEAR, Zone, embedded_zone, named_zone
@@ -139,6 +139,8 @@ class Times:
         self.intervals = [*spec.intervals, *(line.times for line in lines if isinstance(line.times, Interval))]
         self._spec = spec
         self._excluded = _Exclusions(tuple(_matchers("exclude", spec.exclude)))
+        self._excluded_by_days = by_days(self._excluded.matchers)
+        self._work = Work()
         matchers = [*_matchers("calendars", spec.calendars), *map(Matcher.of, self.calendars[len(spec.calendars) :])]
         self._rules: list[_ByCalendar | _Every] = [
             *map(self._by_calendar, matchers),
@@ -212,6 +214,7 @@ class Times:
         if self._first is not None:
             at = max(at, self._first)
         upcoming = [at - 1] * len(self._rules)
+        self._work.renew()
         passed_over = 0
         while True:
             last = min(self._last, at + FURTHEST // _SECOND)
@@ -224,6 +227,7 @@ class Times:
             at = self._after_exclusion(found)
             if at == found:
                 yield found
+                self._work.renew()
                 at, passed_over = found + 1, 0
                 continue
             passed_over += 1
@@ -246,7 +250,7 @@ class Times:
     def _by_calendar(self, matcher: Matcher) -> _ByCalendar:
         saving = self._spec.daylight_saving
         return _ByCalendar(
-            WallTimes(matcher, self._excluded.matchers),
+            WallTimes(matcher, self._excluded_by_days, self._work),
             self.zone,
             moves=saving.skipped is SkippedPolicy.RUN_AFTER and not matcher.follows_the_clock,
             once=saving.repeated is RepeatedPolicy.FIRST and not matcher.follows_the_clock,

@@ -27,8 +27,8 @@ def shown(found: dict[str, Any], *runs: dict[str, Any]) -> str:
 
 
 READY = condition("Ready", "True", "Accepted")
-PENDING = {
-    "metadata": {"name": "nightly-1", "uid": "u-1"},
+PENDING: dict[str, Any] = {
+    "metadata": {"name": "nightly-1", "namespace": "shop", "uid": "u-1"},
     "status": {"conditions": [condition("Succeeded", "Unknown", "WorkflowNotFound", "there is no Workflow `x`")]},
 }
 
@@ -52,9 +52,10 @@ def test_a_spec_that_cannot_be_read_is_shown_as_it_is_given() -> None:
         (PENDING, "Pending     nightly-1  WorkflowNotFound: there is no Workflow `x`"),
         ({**PENDING, "status": {"phase": "Paused"}}, "Paused      nightly-1"),
         ({**PENDING, "status": {"phase": "ContinuedAsNew"}}, "Running     nightly-1"),
-        ({**PENDING, "metadata": {"name": "nightly-1", "uid": "another"}}, "Running     nightly-1"),
+        ({**PENDING, "metadata": {**PENDING["metadata"], "uid": "another"}}, "Running     nightly-1"),
+        ({**PENDING, "metadata": {**PENDING["metadata"], "namespace": "another"}}, "Running     nightly-1"),
     ],
-    ids=["pending", "paused", "continued by another", "not to be seen"],
+    ids=["pending", "paused", "continued by another", "made again", "of another namespace"],
 )
 def test_an_open_run_says_itself_where_it_stands(run: dict[str, Any], want: str) -> None:
     action = {
@@ -69,7 +70,9 @@ def test_an_open_run_says_itself_where_it_stands(run: dict[str, Any], want: str)
 
 
 def test_the_list_says_that_a_run_cannot_start() -> None:
-    found = schedule({"cron": ["@daily"]}, conditions=[READY], active=1, runningWorkflows=[{"runId": "u-1"}])
+    found = schedule(
+        {"cron": ["@daily"]}, conditions=[READY], active=1, runningWorkflows=[{"workflowRun": "nightly-1"}]
+    )
     assert table([found], PAGE, [PENDING])[1].plain.endswith("  1 (Pending: WorkflowNotFound)")
     assert table([found], PAGE)[1].plain.endswith("  1")
 

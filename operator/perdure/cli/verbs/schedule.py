@@ -359,9 +359,10 @@ def create(
         try:
             await found.create("schedules", manifest)
         except ExistsError:
+            where = f"{name} -n {found.namespace}"
             raise CliError(
-                f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl -n "
-                f"{found.namespace} edit schedule {name}`, or delete it with `{program_of(context)} schedule delete {name}`"
+                f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl edit "
+                f"schedule {where}`, or delete it with `{program_of(context)} schedule delete {where}`"
             ) from None
         try:
             await found.read("Workflow", "workflows", workflow)

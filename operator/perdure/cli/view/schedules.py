@@ -47,9 +47,14 @@ def _local(time: datetime, zone: str) -> str:
 class _Phase:
     """Where a run stands, by what it says itself."""
 
+    uid: str
     phase: str
     reason: str
     message: str
+
+
+_Phases = Mapping[tuple[str, str], _Phase]
+"""By namespace and name."""
 
 
 def table(
@@ -76,12 +81,12 @@ def table(
     return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
 
 
-def _cells(schedule: Object, phases: Mapping[str, _Phase], page: Page) -> list[str]:
+def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
     status = schedule.get("status") or {}
     summary, zone = _when(schedule)
     upcoming = status.get("nextScheduledTimes") or [None]
-    running = [phases[uid] for each in status.get("runningWorkflows") or () if (uid := each.get("runId")) in phases]
-    stuck = next((run for run in running if run.phase == "Pending" and run.reason), None)
+    running = [_phase(phases, schedule, each) for each in status.get("runningWorkflows") or ()]
+    stuck = next((run for run in running if run is not None and run.phase == "Pending" and run.reason), None)
     cells = [
         schedule["metadata"]["name"],
         summary,
@@ -113,14 +118,20 @@ def state_of(schedule: Object) -> str:
     return "Running" if conditions else "Pending"
 
 
-def _phases(runs: Sequence[Object]) -> dict[str, _Phase]:
-    """Where each of some runs stands, by its id."""
+def _phase(phases: _Phases, schedule: Object, recorded: Object) -> _Phase | None:
+    """Where a run stands that a schedule has recorded; its id is recorded some time after its name."""
+    found = phases.get((schedule["metadata"]["namespace"], recorded["workflowRun"]))
+    return found if found is not None and recorded.get("runId", found.uid) == found.uid else None
+
+
+def _phases(runs: Sequence[Object]) -> _Phases:
+    """Where each of some runs stands."""
     found = {}
     for run in runs:
-        status = run.get("status") or {}
+        status, meta = run.get("status") or {}, run["metadata"]
         told: Object = next((each for each in status.get("conditions") or () if each["type"] == "Succeeded"), {})
-        phase = _Phase(status.get("phase") or "Pending", told.get("reason", ""), told.get("message", ""))
-        found[str(run["metadata"]["uid"])] = phase
+        phase = _Phase(meta["uid"], status.get("phase") or "Pending", told.get("reason", ""), told.get("message", ""))
+        found[meta["namespace"], meta["name"]] = phase
     return found
 
 
@@ -161,16 +172,16 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     if status.get("recentActions"):
         phases = _phases(runs)
         lines += ["", "Last"]
-        lines += [_action(action, phases) for action in reversed(status["recentActions"])]
+        lines += [_action(action, _phase(phases, schedule, action)) for action in reversed(status["recentActions"])]
     if status.get("lastFailure"):
         lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
     return [Text(line) for line in lines]
 
 
-def _action(action: Object, phases: Mapping[str, _Phase]) -> str:
+def _action(action: Object, run: _Phase | None) -> str:
     """One of the last actions. A run that is open says itself where it stands; one that others continue is Running."""
     time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
-    run, told = phases.get(action.get("runId", "")), ""
+    told = ""
     if status == "Running" and run is not None and run.phase != "ContinuedAsNew":
         status = run.phase
         if run.phase == "Pending":

@@ -28,8 +28,8 @@ from perdure.engine.recording import FROM_COMMANDS
 from perdure.engine.tasks.model import ACTIVITY_CLOSED, Code, Task
 
 if TYPE_CHECKING:
+    from perdure.engine.ledger import Retired
     from perdure.engine.state import State
-    from perdure.engine.step import Retired
 
 MAX_BUFFERED = 100
 """Events that may wait for a worker's decision; one more, and the task has failed."""

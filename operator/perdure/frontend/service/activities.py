@@ -115,7 +115,7 @@ class Activities:
             header=data.header(activity.header),
             input=data.payloads(activity.input),
             heartbeat_details=data.payloads(activity.heartbeat_details),
-            attempt=activity.attempt - activity.losses,
+            attempt=activity.tries,
             retry_policy=retry_policy(activity.retry_policy),
         )
         if activity.priority is not None:
@@ -158,7 +158,11 @@ class Activities:
         activity = state.activity(token.scheduled) if state is not None else None
         if state is None or activity is None:
             raise not_found("activity task not found, or it has ended")
-        return {"cancel_requested": activity.cancel_requested, "activity_paused": activity.paused}
+        return {
+            "cancel_requested": activity.cancel_requested,
+            "activity_paused": activity.paused,
+            "activity_reset": activity.reset,
+        }
 
     async def respond_activity_task_completed(
         self, request: RespondActivityTaskCompletedRequest, call: Call

@@ -27,19 +27,8 @@ class Listing:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def _find(self, namespace: str, text: str) -> tuple[list[Record], Query]:
-        types = self._core.attribute_types(namespace)
-
-        try:
-            query = parse(text)
-            query.test(lambda name: _check(name, types))
-            found = self._core.visibility.find(namespace, query)
-        except InvalidQueryError as error:
-            raise invalid(f"invalid query: {error}") from error
-        return found, query
-
     def _page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[list[Record], bytes]:
-        found, query = self._find(namespace, text)
+        found, query = find(self._core, namespace, text)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
         try:
@@ -70,13 +59,28 @@ class Listing:
     ) -> CountWorkflowExecutionsResponse:
         """How many workflows a filter takes."""
         del call
-        found, query = self._find(request.namespace, request.query)
+        found, query = find(self._core, request.namespace, request.query)
         response = CountWorkflowExecutionsResponse(count=len(found))
         if query.group_by:
             for status, count in sorted(Counter(record.status for record in found).items()):
                 group = response.groups.add(count=count)
                 group.group_values.append(data.attribute(status))
         return response
+
+
+def find(core: Core, namespace: str, text: str) -> tuple[list[Record], Query]:
+    """The runs that a filter takes, and the filter as it was understood.
+
+    Raises:
+        RpcError: it was not.
+    """
+    types = core.attribute_types(namespace)
+    try:
+        query = parse(text)
+        query.test(lambda name: _check(name, types))
+        return core.visibility.find(namespace, query), query
+    except InvalidQueryError as error:
+        raise invalid(f"invalid query: {error}") from error
 
 
 def _check(name: str, types: dict[str, str]) -> None:

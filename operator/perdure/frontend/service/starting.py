@@ -20,18 +20,15 @@ from perdure.api import labels
 from perdure.api.durations import format_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
-from perdure.engine.opaque import plain
-from perdure.engine.starts import StartExtras
-from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import retry_policy
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import RpcError, already_started, invalid, unavailable
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.starts import run_asked_for
 from perdure.kube import client as api
-from perdure.runtime.chains import extras_of, retry_policy_json
+from perdure.runtime.chains import extras_of
 
 MAX_ID = 1_000
 """Characters of a workflow id, and of names."""
@@ -198,50 +195,21 @@ class Starting:
         raise invalid(str(failure.get("message") or "the workflow was not started"))
 
     def _body(self, request: Any, name: str, reuse: str, conflict: str) -> api.Object:
-        spec: dict[str, Any] = {
-            "workflow": {"type": request.workflow_type.name, "taskQueue": request.task_queue.name},
-            "workflowId": request.workflow_id,
-            "workflowIdReusePolicy": reuse,
-            "workflowIdConflictPolicy": conflict,
-        }
-        given = data.to_json(request.input.payloads)
-        if request.task_queue.name == WORKFLOWS_QUEUE:
-            spec["workflow"], given = {"name": request.workflow_type.name}, plain(given)
-        if given is not None:
-            spec["input"] = given
-        for field, ours in (
-            ("workflow_execution_timeout", "executionTimeout"),
-            ("workflow_run_timeout", "runTimeout"),
-            ("workflow_task_timeout", "taskTimeout"),
-            ("workflow_start_delay", "startDelay"),
-        ):
-            length = getattr(request, field).ToTimedelta()
-            if length:
-                spec[ours] = format_duration(length)
-        if request.HasField("retry_policy"):
-            try:
-                spec["retryPolicy"] = retry_policy_json(retry_policy(request.retry_policy))
-            except ValueError as error:
-                raise invalid(str(error)) from error
-        found_by = data.attributes_to_json(
-            request.search_attributes.indexed_fields, self._core.attribute_types(request.namespace)
-        )
-        if found_by:
-            spec["searchAttributes"] = found_by
-        extras = StartExtras(
+        try:
+            spec, extras = run_asked_for(request, self._core.attribute_types(request.namespace))
+        except ValueError as error:
+            raise invalid(str(error)) from error
+        extras = msgspec.structs.replace(
+            extras,
             identity=request.identity,
-            header=data.fields_to_json(request.header.fields),
-            memo=data.fields_to_json(request.memo.fields),
-            user_metadata=data.user_metadata_to_json(request.user_metadata)
-            if request.HasField("user_metadata")
-            else None,
-            cron_schedule=request.cron_schedule,
             last_completion_result=data.to_json(request.last_completion_result.payloads)
             if isinstance(request, StartWorkflowExecutionRequest)
             else None,
-            priority=data.message_to_json(request.priority) if request.HasField("priority") else None,
             request_id=request.request_id,
         )
+        spec |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
+        if request.workflow_start_delay.ToTimedelta():
+            spec["startDelay"] = format_duration(request.workflow_start_delay.ToTimedelta())
         return {
             "apiVersion": labels.API_VERSION,
             "kind": "WorkflowRun",
@@ -273,6 +241,8 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
             raise invalid(f"Required field {what} is not set on request.")
         if len(value) > MAX_ID:
             raise invalid(f"{what} length exceeds limit.")
+    if request.cron_schedule:
+        raise invalid("cron_schedule: is not offered; make a schedule that starts the workflow")
     said = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
     reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
     if reuse == "TerminateIfRunning":

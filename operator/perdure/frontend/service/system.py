@@ -88,7 +88,7 @@ class System:
                 signal_and_query_header=True,
                 internal_error_differentiation=True,
                 activity_failure_include_heartbeat=True,
-                supports_schedules=False,
+                supports_schedules=True,
                 eager_workflow_start=True,
                 encoded_failure_attributes=True,
                 upsert_memo=True,

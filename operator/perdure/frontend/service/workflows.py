@@ -22,8 +22,6 @@ from temporalio.api.workflowservice.v1 import (
     DeleteWorkflowExecutionResponse,
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
-    PauseActivityRequest,
-    PauseActivityResponse,
     QueryWorkflowRequest,
     QueryWorkflowResponse,
     RequestCancelWorkflowExecutionRequest,
@@ -32,8 +30,6 @@ from temporalio.api.workflowservice.v1 import (
     SignalWorkflowExecutionResponse,
     TerminateWorkflowExecutionRequest,
     TerminateWorkflowExecutionResponse,
-    UnpauseActivityRequest,
-    UnpauseActivityResponse,
 )
 
 from perdure.controller.directory import Entry
@@ -44,7 +40,7 @@ from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
-from perdure.frontend.errors import busy, invalid, not_found, precondition, query_failed, too_late
+from perdure.frontend.errors import busy, invalid, precondition, query_failed, too_late
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import Call
@@ -159,49 +155,6 @@ class Workflows:
             query.answer.cancel()
             self._core.queries.drop(entry.uid, query.query_id)
 
-    # Pausing activities
-
-    async def pause_activity(self, request: PauseActivityRequest, call: Call) -> PauseActivityResponse:
-        """Let no further attempt of an activity begin."""
-        del call
-        entry = self._core.runs.entry(request.namespace, request.execution)
-        for activity_id in await self._activities(entry, request):
-            await self._core.runs.demand(
-                entry,
-                inputs.PauseRequested(
-                    request_id=uuid.uuid4().hex,
-                    activity_id=activity_id,
-                    reason=request.reason,
-                    identity=request.identity,
-                ),
-            )
-        return PauseActivityResponse()
-
-    async def unpause_activity(self, request: UnpauseActivityRequest, call: Call) -> UnpauseActivityResponse:
-        """Let an activity go on."""
-        del call
-        entry = self._core.runs.entry(request.namespace, request.execution)
-        for activity_id in await self._activities(entry, request):
-            await self._core.runs.demand(
-                entry,
-                inputs.UnpauseRequested(
-                    request_id=uuid.uuid4().hex, activity_id=activity_id, identity=request.identity
-                ),
-            )
-        return UnpauseActivityResponse()
-
-    async def _activities(self, entry: Entry, request: Any) -> list[str]:
-        """The ids of the open activities that are meant: one, or all of a type."""
-        view = await self._core.runs.view(entry)
-        open_ = list(view.state.activities.values()) if view.state is not None else []
-        if request.id:
-            found = [a.activity_id for a in open_ if a.activity_id == request.id]
-        else:
-            found = [a.activity_id for a in open_ if a.activity_type == request.type]
-        if not found:
-            raise not_found("activity not found")
-        return found
-
     # Describing
 
     async def describe_workflow_execution(
@@ -285,7 +238,7 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
         activity_type=ActivityType(name=activity.activity_type),
         state=to_enum(PendingActivityState, state),
         heartbeat_details=data.payloads(activity.heartbeat_details),
-        attempt=activity.attempt - activity.losses,
+        attempt=activity.tries,
         maximum_attempts=activity.retry_policy.maximum_attempts,
         last_worker_identity=activity.identity,
         paused=activity.paused,
@@ -297,7 +250,7 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
     _set_time(made, "expiration_time", activity.expiration)
     if activity.started_time is None and activity.scheduled_time > now():
         _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
-        made.current_retry_interval.FromTimedelta(activity.retry_policy.interval(max(activity.attempt - 1, 1)))
+        made.current_retry_interval.FromTimedelta(activity.retry_policy.interval(max(activity.tries - 1, 1)))
     return made
 
 

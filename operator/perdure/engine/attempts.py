@@ -1,0 +1,326 @@
+"""Open activities, in a pass: what workers, pods and clients say of their attempts, and what follows from it."""
+
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+import msgspec
+
+from perdure.engine import changing
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+from perdure.engine.inputs import Answer
+from perdure.engine.ledger import OK, AttemptOutcome, Ledger
+from perdure.engine.opaque import plain
+from perdure.engine.recording import activity_named
+from perdure.engine.retry import decide_retry
+from perdure.engine.state import RECORD_START_AFTER, PendingActivity
+
+_MAX_FAILURE_MESSAGE = 4_096
+_LOGS_KEPT = 32
+"""Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
+_OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
+    ev.ActivityTaskCompleted: AttemptOutcome.COMPLETED,
+    ev.ActivityTaskFailed: AttemptOutcome.FAILED,
+    ev.ActivityTaskTimedOut: AttemptOutcome.TIMED_OUT,
+    ev.ActivityTaskCanceled: AttemptOutcome.CANCELED,
+}
+
+
+def no_activity(activity_id: str) -> Answer:
+    """The answer to whoever names an activity that is not open."""
+    return Answer(ok=False, reason="ActivityNotFound", message=f"no activity `{activity_id}` is open")
+
+
+def is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
+    """Whether a worker has the attempt for so long that a commit is to say so."""
+    return (
+        activity.by_worker
+        and activity.started_time is not None
+        and not activity.start_recorded
+        and activity.started_time + RECORD_START_AFTER <= now
+    )
+
+
+class Attempts(Ledger):
+    """The part of a pass that deals with activities."""
+
+    def take_report(self, item: inp.ActivityInput) -> Answer:  # noqa: PLR0911 (one for each case)
+        """What a worker says of an attempt."""
+        activity = self.state.activity(item.scheduled_event_id)
+        ended = self.state.code.ended_activities() if self.state.code else ()
+        if not self.open() or activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
+            return Answer(ok=False, reason="ActivityNotFound", message="activity task not found, or it has ended")
+        if isinstance(item, inp.ActivityTaken):
+            if activity.started_time is not None or not self.state.may_start(activity, self.now):
+                return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")
+            once = activity.retry_policy.maximum_attempts == 1
+            started = msgspec.structs.replace(
+                activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
+            )
+            self.state = self.state.with_activity(started)
+            self.durable |= once
+            return OK
+        if item.fence and item.fence != activity.fence and activity.started_time is not None:
+            return Answer(ok=False, reason="ActivityNotFound", message="the attempt was handed out to another worker")
+        if isinstance(item, inp.ActivityReturned):
+            returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
+            self.state = self.state.with_activity(returned)
+            self.durable |= activity.start_recorded
+            return OK
+        if isinstance(item, inp.ActivityBeat):
+            beat = inp.HeartbeatRead(
+                scheduled_event_id=item.scheduled_event_id, attempt=item.attempt, time=self.now, details=item.details
+            )
+            self.heartbeat(self.started(activity, self.now), beat)
+            return OK
+        return self.reported(self.started(activity, self.now), item)
+
+    def reported(self, activity: PendingActivity, report: inp.ActivityReported) -> Answer:
+        """What a worker says that an attempt has come to."""
+        if report.heartbeat_details is not None:
+            activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
+        if report.cancelled and not activity.cancel_requested:
+            message = "the activity was not asked to cancel itself"
+            return Answer(ok=False, reason="CancelNotRequested", message=message)
+        if report.cancelled:
+            self.ended(activity, ev.ActivityTaskCanceled, details=report.result, identity=report.identity)
+        elif report.failure is not None:
+            self.failed(activity, report.failure, identity=report.identity)
+        else:
+            result = report.result if self.state.code is not None else plain(report.result)
+            self.ended(activity, ev.ActivityTaskCompleted, result=result, identity=report.identity)
+        return OK
+
+    def take_attempt(self, item: inp.AttemptInput) -> None:
+        """What a pod tells of an attempt."""
+        activity = self.state.activity(item.scheduled_event_id)
+        if activity is None or activity.attempt != item.attempt:
+            return  # stale: the fence
+        match item:
+            case inp.AttemptStarted():
+                self.started(activity, item.time)
+            case inp.AttemptWaiting():
+                # The first that is stuck is told in the run's condition, and so is that none is any more.
+                self.durable |= item.stuck and not any(self.state.stuck())
+                stuck = activity.stuck or item.stuck
+                waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
+                self.state = self.state.with_activity(waiting)
+                self.durable |= item.worth_telling
+            case inp.HeartbeatRead():
+                self.heartbeat(activity, item)
+            case inp.AttemptCompleted():
+                activity = self.started(activity, item.started_time or self.now)
+                self.ended(activity, ev.ActivityTaskCompleted, result=item.result)
+            case inp.AttemptFailed():
+                self.failed(self.started(activity, item.started_time), item.failure)
+            case inp.AttemptLost():
+                self.lost(self.started(activity, item.started_time), item.failure)
+            case inp.AttemptCancelled():
+                self.cancelled(self.started(activity, item.started_time), item.details)
+            case _:
+                assert_never(item)
+
+    def started(self, activity: PendingActivity, time: datetime | None) -> PendingActivity:
+        """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
+        if activity.started_time is None and time is not None:
+            time = max(activity.scheduled_time, min(time, self.now))
+            was_stuck = activity.stuck
+            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
+            self.state = self.state.with_activity(activity)
+            self.durable |= was_stuck and not any(self.state.stuck())
+        return activity
+
+    def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
+        """Note a heartbeat."""
+        if read.time is None:
+            return
+        self.state = self.state.with_activity(
+            msgspec.structs.replace(
+                activity, last_heartbeat_time=min(read.time, self.now), heartbeat_details=read.details
+            )
+        )
+
+    def failed(self, activity: PendingActivity, failure: Failure, *, identity: str = "") -> None:
+        """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again."""
+        failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
+        if activity.cancel_requested:
+            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, identity=identity)
+            return
+        decision = decide_retry(
+            activity.retry_policy,
+            failure,
+            attempt=activity.tries,
+            now=self.now,
+            expiration=activity.expiration,
+            since=activity.first_scheduled_time,
+        )
+        if decision.delay is not None:
+            self.again(activity, failure, decision.delay, losses=activity.losses)
+        elif failure.kind is FailureKind.TIMEOUT and decision.expired:
+            # As Temporal's server: the timeout of the attempt becomes the timeout of the whole.
+            late = msgspec.structs.replace(activity, last_failure=failure)
+            message = (
+                "not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
+            )
+            self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, message), RetryState.TIMEOUT)
+        else:
+            self.give_up(activity, failure, decision.state, identity=identity)
+
+    def lost(self, activity: PendingActivity, failure: Failure) -> None:
+        """The attempt's pod was lost: try again without counting it, within schedule-to-close."""
+        delay = activity.retry_policy.interval(activity.losses + 1)
+        if activity.cancel_requested:
+            self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
+        elif activity.expiration is not None and self.now + delay >= activity.expiration:
+            late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
+            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
+        else:
+            self.again(activity, failure, delay, losses=activity.losses + 1)
+
+    def cancelled(self, activity: PendingActivity, details: Any) -> None:
+        """The attempt says that it was cancelled. Where nobody has asked for that, it is a failure like others, but final."""
+        if activity.cancel_requested:
+            self.ended(activity, ev.ActivityTaskCanceled, details=details)
+        else:
+            message = "the activity has cancelled itself"
+            self.failed(activity, Failure(kind=FailureKind.CANCELLED, message=message, details=details))
+
+    def cancel_unstarted(self) -> None:
+        """End the activities that were asked to stop while they ran, in a history that this one was forked from."""
+        for activity in self.state.activities.values():
+            if activity.cancel_requested and activity.started_time is None:
+                self.ended(activity, ev.ActivityTaskCanceled)
+
+    def again(self, activity: PendingActivity, failure: Failure, delay: timedelta, *, losses: int) -> None:
+        """Let another attempt begin after a while."""
+        outcome = (
+            AttemptOutcome.LOST
+            if losses > activity.losses
+            else AttemptOutcome.TIMED_OUT
+            if failure.kind is FailureKind.TIMEOUT
+            else AttemptOutcome.FAILED
+        )
+        self.retire(activity, outcome, failure)
+        activity = msgspec.structs.replace(activity, losses=losses)
+        if activity.reset:
+            activity = changing.counted_anew(activity, activity.attempt + 1)
+        self.state = self.state.with_activity(
+            msgspec.structs.replace(
+                activity,
+                attempt=activity.attempt + 1,
+                scheduled_time=self.now + delay,
+                started_time=None,
+                last_heartbeat_time=None,
+                waiting_reason=None,
+                fence="",
+                identity="",
+                start_recorded=False,
+                stuck=False,
+                last_failure=msgspec.structs.replace(
+                    failure, cause=None, log=failure.log if len(self.state.activities) <= _LOGS_KEPT else None
+                ),
+            )
+        )
+        self.durable = True
+
+    def give_up(
+        self, activity: PendingActivity, failure: Failure, retry_state: RetryState, *, identity: str = ""
+    ) -> None:
+        """Close the activity with its failure."""
+        closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
+        self.ended(activity, closing, failure=failure, retry_state=retry_state, identity=identity)
+
+    def ended(
+        self,
+        activity: PendingActivity,
+        closing: type[
+            ev.ActivityTaskCompleted | ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled
+        ],
+        **attributes: Any,
+    ) -> None:
+        """Close the activity; that its last attempt had started is written just before."""
+        started_event_id = 0
+        if self.tasks is not None:
+            self.tasks.make_normal()
+        if activity.started_time is not None:
+            started_event_id = self.state.next_event_id
+            self.emit(
+                ev.ActivityTaskStarted(
+                    event_id=started_event_id,
+                    event_time=activity.started_time,
+                    scheduled_event_id=activity.scheduled_event_id,
+                    attempt=activity.attempt,
+                    last_failure=activity.last_failure,
+                    identity=activity.identity,
+                ),
+                decide=False,
+            )
+        self.emit(
+            closing(
+                scheduled_event_id=activity.scheduled_event_id,
+                started_event_id=started_event_id,
+                activity_id=activity.activity_id,
+                attempt=activity.attempt,
+                losses=activity.losses,
+                **attributes,
+                **self.here,
+            ),
+            decide=True,
+        )
+        self.retire(activity, _OUTCOMES[closing], attributes.get("failure"))
+
+    def record_start(self, activity: PendingActivity) -> None:
+        """Have a commit say that a worker has the attempt."""
+        self.state = self.state.with_activity(msgspec.structs.replace(activity, start_recorded=True))
+        self.durable = True
+
+    def activity_timed_out(self, seen: PendingActivity, kind: TimeoutType) -> None:
+        """A deadline of an activity has come."""
+        activity = self.state.activity(seen.scheduled_event_id)
+        if activity is None or activity.attempt != seen.attempt:
+            return  # an earlier deadline of the same pass has ended this attempt
+        failure = activity.timeout_failure(kind)
+        match kind:
+            case TimeoutType.SCHEDULE_TO_CLOSE:
+                self.give_up(activity, failure, RetryState.TIMEOUT)
+            case TimeoutType.SCHEDULE_TO_START:
+                self.give_up(activity, failure, RetryState.NON_RETRYABLE_FAILURE)
+            case TimeoutType.START_TO_CLOSE | TimeoutType.HEARTBEAT:
+                self.failed(activity, msgspec.structs.replace(failure, cause=None))
+            case _:
+                assert_never(kind)
+
+    def activity_changed(self, request: inp.ActivityReset | inp.OptionsChanged) -> Answer:
+        """Change an open activity, which the history does not tell."""
+        activity = activity_named(self.state, request.activity_id)
+        if activity is None:
+            return no_activity(request.activity_id)
+        if isinstance(request, inp.ActivityReset):
+            changed = changing.reset(activity, request, self.now)
+        elif not activity.by_worker:
+            message = f"activity `{request.activity_id}` is done by pods: its options stand in the Workflow"
+            return Answer(ok=False, reason="NotSupported", message=message)
+        else:
+            changed = changing.with_options(activity, request.options)
+        self.state = self.state.with_activity(changed)
+        self.durable = True
+        return OK
+
+    def activity_answered(self, answered: inp.ActivityAnswered) -> Answer:
+        """Somebody answers in place of whoever does the activity."""
+        activity = activity_named(self.state, answered.activity_id)
+        if activity is None:
+            return no_activity(answered.activity_id)
+        if answered.cancelled:
+            if not activity.cancel_requested:
+                message = (
+                    f"activity `{answered.activity_id}` was not asked to cancel itself; answer with a failure instead"
+                )
+                return Answer(ok=False, reason="CancelNotRequested", message=message)
+            self.ended(activity, ev.ActivityTaskCanceled, details=answered.result)
+        elif answered.failure is not None:
+            self.failed(activity, answered.failure)
+        else:
+            self.ended(activity, ev.ActivityTaskCompleted, result=answered.result)
+        return OK

@@ -1,0 +1,49 @@
+"""What clients change of open activities: their options, and how their attempts are counted. Pure.
+
+Temporal's server keeps both beside the history (service/history/workflow/activity.go), and so does this engine.
+"""
+
+from datetime import datetime
+
+from msgspec.structs import asdict, replace
+
+from perdure.engine import inputs as inp
+from perdure.engine.options import Options
+from perdure.engine.state import PendingActivity
+
+
+def options_of(activity: PendingActivity) -> Options:
+    """The options that an activity has now."""
+    return Options(**{name: getattr(activity, name) for name in Options.__struct_fields__})
+
+
+def with_options(activity: PendingActivity, options: Options | None) -> PendingActivity:
+    """An activity with other options; None: with those that its ActivityTaskScheduled says."""
+    said = activity.original or options_of(activity)
+    if options is None or options == said:
+        return replace(activity, **asdict(said), original=None)
+    return replace(activity, **asdict(options), original=said)
+
+
+def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) -> PendingActivity:
+    """An activity whose attempts are counted anew: from the one that waits or, where one runs, from the one after it."""
+    if asked.restore:
+        activity = with_options(activity, None)
+    if not asked.keep_paused:
+        activity = replace(activity, paused=False)
+    if activity.started_time is not None:
+        return replace(activity, reset=True, forgets_heartbeat=asked.heartbeat)
+    counted = counted_anew(replace(activity, forgets_heartbeat=asked.heartbeat), activity.attempt)
+    return replace(counted, scheduled_time=min(activity.scheduled_time, now))
+
+
+def counted_anew(activity: PendingActivity, first: int) -> PendingActivity:
+    """An activity of which the attempt `first` counts as the first one."""
+    return replace(
+        activity,
+        reset=False,
+        forgets_heartbeat=False,
+        uncounted=first - 1,
+        losses=0,
+        heartbeat_details=None if activity.forgets_heartbeat else activity.heartbeat_details,
+    )

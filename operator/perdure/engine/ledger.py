@@ -1,0 +1,116 @@
+"""What a pass writes: events, the state that they lead to, and the attempts that are over by them."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine.failures import Failure, TimeoutType
+from perdure.engine.inputs import Answer
+from perdure.engine.retry import is_retryable
+from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, State, apply
+
+if TYPE_CHECKING:
+    from perdure.engine.tasks import machine
+
+OK = Answer(ok=True)
+"""It was done."""
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt has ended."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    LOST = "Lost"
+    CANCELED = "Canceled"
+    STOPPED = "Stopped"
+    """Its run has closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
+
+    scheduled_event_id: int
+    attempt: int
+    outcome: AttemptOutcome
+
+
+class Ledger:
+    """The book that a pass is kept in; the parts of a pass write in it."""
+
+    def __init__(self, state: State, now: datetime) -> None:
+        self.state = state
+        self.now = now
+        self.events: list[ev.AnyEvent] = []
+        self.queue = deque(state.undecided)
+        self.retired: list[Retired] = []
+        self.durable = False
+        """Whether the pass must be committed, also without events."""
+        self.news = False
+        """Whether something has happened that has to be decided about."""
+        self.tasks: machine.Tasks | None = None
+        """The workflow task, of code that workers run."""
+
+    def open(self) -> bool:
+        """Whether the run is open."""
+        return not self.state.closed
+
+    def change(self, **attributes: Any) -> None:
+        """Change the state."""
+        self.state = msgspec.structs.replace(self.state, **attributes)
+
+    def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
+        """Append an event. `decide`: the decider has not asked for it, so it must hear of it."""
+        if self.tasks is not None:
+            if self.tasks.holds_back(event):
+                return
+            event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
+        self.state = apply(self.state, event)
+        self.events.append(event)
+        if decide and self.tasks is None:
+            self.queue.append(event)
+        self.news |= decide
+
+    def close(self, event: ev.AnyEvent) -> None:
+        """Append the closing event; whatever is still open is stopped."""
+        if self.tasks is not None:
+            self.tasks.close()
+            event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
+        still_open = sorted(self.state.activities.values(), key=lambda a: a.scheduled_event_id)
+        for activity in still_open:
+            self.retire(activity, AttemptOutcome.STOPPED)
+        self.emit(event, decide=False)
+
+    def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:
+        """The attempt is over: nobody waits for its pod; a circuit breaker that has let it through has to hear of it."""
+        self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
+        policy = activity.retry_policy
+        if not policy.circuit_breaker:
+            return
+        result = CircuitResult.RELEASED
+        if outcome is AttemptOutcome.COMPLETED:
+            result = CircuitResult.SUCCEEDED
+        elif failure is not None and outcome is not AttemptOutcome.LOST and _counts(activity, failure):
+            result = CircuitResult.FAILED
+        report = CircuitReport(policy=policy.name, result=result, time=self.now)
+        key = f"{activity.scheduled_event_id}/{activity.attempt}"
+        self.change(reports={**self.state.reports, key: report})
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """Id and time of the next event."""
+        return {"event_id": self.state.next_event_id, "event_time": self.now}
+
+
+def _counts(activity: PendingActivity, failure: Failure) -> bool:
+    """Whether a circuit breaker counts a failure: one that might be retried, or that an attempt which ran took too long."""
+    if failure.timeout_type is TimeoutType.SCHEDULE_TO_CLOSE and activity.started_time is not None:
+        return failure.type_names().isdisjoint(activity.retry_policy.non_retryable_error_types)
+    return is_retryable(failure, activity.retry_policy)

@@ -1,0 +1,140 @@
+"""Other runs, in a pass: children, and runs that were asked for something."""
+
+from typing import Any, assert_never
+
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.ledger import Ledger
+from perdure.engine.starts import ParentClosePolicy
+from perdure.engine.state import PendingChild
+
+
+class Others(Ledger):
+    """The part of a pass that deals with other runs."""
+
+    def take_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
+        """What has become of a child."""
+        child = self.state.children.get(str(item.initiated_event_id))
+        if child is None:
+            return  # stale
+        if not self.open():
+            self.child_left_behind(child, item)
+            return
+        if isinstance(item, inp.ChildStartFailed):
+            if child.start is not None:
+                self.emit(
+                    ev.StartChildWorkflowExecutionFailed(
+                        initiated_event_id=child.initiated_event_id,
+                        child_id=child.child_id,
+                        workflow_id=child.workflow_id,
+                        workflow_type=child.workflow_type,
+                        failure=item.failure,
+                        **self.here,
+                    ),
+                    decide=True,
+                )
+            return
+        if child.start is not None:
+            started = ev.ChildWorkflowExecutionStarted(
+                initiated_event_id=child.initiated_event_id,
+                child_id=child.child_id,
+                workflow_id=child.workflow_id,
+                workflow_type=child.workflow_type,
+                run_id=item.run_id,
+                **self.here,
+            )
+            self.emit(started, decide=True)
+            child = self.state.children[str(child.initiated_event_id)]
+        if isinstance(item, inp.ChildClosed):
+            self.child_closed(child, item)
+
+    def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
+        """A child has closed."""
+        attributes: dict[str, Any] = {
+            "initiated_event_id": child.initiated_event_id,
+            "started_event_id": child.started_event_id,
+            "child_id": child.child_id,
+            "workflow_id": child.workflow_id,
+            "workflow_type": child.workflow_type,
+            "run_id": item.run_id,
+            **self.here,
+        }
+        closing: ev.AnyEvent
+        match item.outcome:
+            case inp.ChildOutcome.COMPLETED:
+                closing = ev.ChildWorkflowExecutionCompleted(result=item.result, **attributes)
+            case inp.ChildOutcome.FAILED:
+                failure = item.failure or Failure(kind=FailureKind.SERVER, message="the child failed")
+                closing = ev.ChildWorkflowExecutionFailed(failure=failure, **attributes)
+            case inp.ChildOutcome.CANCELLED:
+                closing = ev.ChildWorkflowExecutionCanceled(details=item.result, **attributes)
+            case inp.ChildOutcome.TIMED_OUT:
+                closing = ev.ChildWorkflowExecutionTimedOut(**attributes)
+            case inp.ChildOutcome.TERMINATED:
+                reason = item.failure.message if item.failure else ""
+                closing = ev.ChildWorkflowExecutionTerminated(reason=reason, **attributes)
+            case _:
+                assert_never(item.outcome)
+        self.emit(closing, decide=True)
+
+    def child_left_behind(
+        self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
+    ) -> None:
+        """The run has closed: a child needs nothing more once it has ended, or, abandoned, once it has started."""
+        abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
+        if not isinstance(item, inp.ChildStarted) or abandoned:
+            self.chore_done(f"child/{child.initiated_event_id}")
+
+    def external_done(self, item: inp.ExternalDone) -> None:
+        """What has become of what another run was asked."""
+        external = self.state.externals.get(str(item.initiated_event_id))
+        if external is None:
+            return  # stale
+        if not self.open():
+            self.chore_done(f"external/{item.initiated_event_id}")
+            return
+        attributes: dict[str, Any] = {
+            "initiated_event_id": external.initiated_event_id,
+            "workflow_id": external.workflow_id,
+            "run_id": external.run_id,
+            "control": external.control,
+            **self.here,
+        }
+        signal = external.signal_id is not None
+        done: ev.AnyEvent
+        if signal:
+            attributes["signal_id"] = external.signal_id
+        if item.failure is None:
+            event = ev.ExternalWorkflowExecutionSignaled if signal else ev.ExternalWorkflowExecutionCancelRequested
+            done = event(**attributes)
+        else:
+            failed = (
+                ev.SignalExternalWorkflowExecutionFailed if signal else ev.RequestCancelExternalWorkflowExecutionFailed
+            )
+            done = failed(failure=item.failure, **attributes)
+        self.emit(done, decide=True)
+
+    def chore_done(self, chore: str, refused: str = "") -> None:
+        """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
+        kind, _, key = chore.partition("/")
+        before = self.state
+        match kind:
+            case "marker":
+                self.change(markers=_without(before.markers, key))
+            case "child" if before.closed:
+                self.change(children=_without(before.children, key))
+            case "external" if before.closed:
+                self.change(externals=_without(before.externals, key))
+            case "successor" if before.closed:
+                self.change(start_successor=False, successor_refused=refused)
+            case "report":
+                self.change(reports=_without(before.reports, key))
+                self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later
+            case _:
+                pass
+        self.durable |= before.closed and self.state != before
+
+
+def _without(entries: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: entry for name, entry in entries.items() if name != key}

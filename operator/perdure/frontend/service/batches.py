@@ -1,0 +1,278 @@
+"""RPCs about batches: one request to many workflows. A batch is made of Operations, one for each run.
+
+So it goes on whoever is killed, each run is asked once, and kubectl sees it. What the whole batch is stands on each of them.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from temporalio.api.batch.v1 import BatchOperationInfo, BatchOperationReset
+from temporalio.api.common.v1 import Execution, WorkflowExecution
+from temporalio.api.enums.v1 import BatchOperationState, BatchOperationType, ResetReapplyType, ResetType
+from temporalio.api.workflowservice.v1 import (
+    DescribeBatchOperationRequest,
+    DescribeBatchOperationResponse,
+    ListBatchOperationsRequest,
+    ListBatchOperationsResponse,
+    StartBatchOperationRequest,
+    StartBatchOperationResponse,
+    StopBatchOperationRequest,
+    StopBatchOperationResponse,
+)
+
+from perdure.api import labels
+from perdure.api.names import batch_operation_name, label_value
+from perdure.controller.directory import Entry
+from perdure.frontend import payloads as data
+from perdure.frontend.core import Core
+from perdure.frontend.enums import to_enum
+from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.service.call import Call
+from perdure.frontend.service.listing import find
+from perdure.frontend.service.starting import MAX_ID
+from perdure.kube import client as api
+from perdure.kube.clock import now
+from perdure.runtime.chains import read_annotation
+
+MAX_RUNS = 1_000
+"""Runs of one batch."""
+PAGE = 100
+_AT_ONCE = 16
+_TYPES = {
+    "termination_operation": "Terminate",
+    "cancellation_operation": "Cancel",
+    "signal_operation": "Signal",
+    "reset_operation": "Reset",
+}
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What the client has said of a batch."""
+
+    job_id: str
+    type: str
+    started: datetime
+    total: int
+    identity: str = ""
+    reason: str = ""
+    query: str = ""
+
+
+class Batches:
+    """Makes Operations of batches, and tells how they stand."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def start_batch_operation(
+        self, request: StartBatchOperationRequest, call: Call
+    ) -> StartBatchOperationResponse:
+        """Ask many workflows for the same; asked again, it asks those that were not asked yet."""
+        del call
+        kind = request.WhichOneof("operation") or ""
+        if not request.job_id or len(request.job_id) > MAX_ID:
+            raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
+        if kind not in _TYPES:
+            raise invalid(f"operation: `{kind}` is not offered in a batch; it must be one of {', '.join(_TYPES)}")
+        asked = _request(request, kind)
+        entries = self._entries(request)
+        if len(entries) > MAX_RUNS:
+            raise invalid(f"a batch can be of {MAX_RUNS:,} workflows, and this is of {len(entries):,}: narrow it")
+        batch = Batch(
+            job_id=request.job_id,
+            type=_TYPES[kind],
+            started=now(),
+            total=len(entries),
+            identity=getattr(request, kind).identity,
+            reason=request.reason,
+            query=request.visibility_query,
+        )
+        at_once = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._make(entry, batch, asked, at_once) for entry in entries))
+        return StartBatchOperationResponse()
+
+    def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
+        runs, directory = self._core.runs, self._core.runs.manager.directory
+        named = [
+            *request.executions,
+            *(
+                WorkflowExecution(workflow_id=each.business_id, run_id=each.run_id)
+                for each in request.target_executions
+            ),
+        ]
+        if named and request.visibility_query:
+            raise invalid("visibility_query: cannot be used together with executions")
+        if named:
+            return [runs.entry(request.namespace, each) for each in named]
+        if not request.visibility_query:
+            raise invalid("visibility_query: must be set, or executions")
+        found, query = find(self._core, request.namespace, request.visibility_query)
+        if query.group_by:
+            raise invalid("visibility_query: 'group by' clause is only supported for counting")
+        entries = (directory.get(record.run_id) for record in found)
+        return [entry for entry in entries if entry is not None]
+
+    async def _make(self, entry: Entry, batch: Batch, asked: dict[str, Any], at_once: asyncio.Semaphore) -> None:
+        body = {
+            "apiVersion": labels.API_VERSION,
+            "kind": "Operation",
+            "metadata": {
+                "name": batch_operation_name(batch.job_id, entry.uid),
+                "namespace": entry.namespace,
+                "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
+                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode()},
+            },
+            "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **asked},
+        }
+        async with at_once:
+            try:
+                await self._core.runs.manager.client.create(api.path(api.PERDURE, entry.namespace, "operations"), body)
+            except api.AlreadyExistsError:
+                return
+            except (api.InvalidError, api.TooLargeError) as error:
+                raise invalid(error.message) from error
+
+    async def stop_batch_operation(self, request: StopBatchOperationRequest, call: Call) -> StopBatchOperationResponse:
+        """Ask no more workflows; what was done stays done."""
+        del call
+        for obj in await self._operations(request.namespace, request.job_id):
+            if not _phase(obj):
+                url = api.path(api.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
+                await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"])
+        return StopBatchOperationResponse()
+
+    async def describe_batch_operation(
+        self, request: DescribeBatchOperationRequest, call: Call
+    ) -> DescribeBatchOperationResponse:
+        """How a batch stands."""
+        del call
+        found = await self._operations(request.namespace, request.job_id)
+        batch, info = _told(found[0]), _info(found)
+        response = DescribeBatchOperationResponse(
+            operation_type=info.operation_type,
+            job_id=batch.job_id,
+            state=info.state,
+            total_operation_count=batch.total,
+            complete_operation_count=sum(_phase(obj) == "Complete" for obj in found),
+            failure_operation_count=sum(_phase(obj) == "Failed" for obj in found),
+            identity=batch.identity,
+            reason=batch.reason,
+            query=batch.query,
+        )
+        response.start_time.CopyFrom(info.start_time)
+        if info.HasField("close_time"):
+            response.close_time.CopyFrom(info.close_time)
+        if not batch.query:
+            response.executions.extend(
+                Execution(business_id=entry.workflow_id, run_id=entry.uid) for entry in self._asked(found)
+            )
+        return response
+
+    def _asked(self, found: list[api.Object]) -> list[Entry]:
+        directory = self._core.runs.manager.directory
+        entries = (
+            directory.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
+        )
+        return [entry for entry in entries if entry is not None]
+
+    async def list_batch_operations(
+        self, request: ListBatchOperationsRequest, call: Call
+    ) -> ListBatchOperationsResponse:
+        """The batches that there are, the newest first; they are kept as long as their Operations."""
+        del call
+        url = api.path(api.PERDURE, request.namespace, "operations")
+        batches: dict[str, list[api.Object]] = {}
+        for obj in await self._core.runs.manager.client.list_all(url, labelSelector=labels.BATCH_LABEL):
+            batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
+            if batch is not None:
+                batches.setdefault(batch.job_id, []).append(obj)
+        infos = sorted(map(_info, batches.values()), key=lambda info: info.start_time.ToDatetime(), reverse=True)
+        try:
+            start = int(request.next_page_token or b"0")
+        except ValueError:
+            raise invalid("invalid next_page_token") from None
+        end = start + min(request.page_size or PAGE, PAGE)
+        token = str(end).encode() if end < len(infos) else b""
+        return ListBatchOperationsResponse(operation_info=infos[start:end], next_page_token=token)
+
+    async def _operations(self, namespace: str, job_id: str) -> list[api.Object]:
+        """The Operations of a batch; at least one."""
+        url = api.path(api.PERDURE, namespace, "operations")
+        selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
+        found = await self._core.runs.manager.client.list_all(url, labelSelector=selector) if job_id else []
+        own = [obj for obj in found if _told(obj).job_id == job_id]
+        if not own:
+            raise not_found(f"batch operation not found: {job_id}")
+        return own
+
+
+def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
+    """What each run is asked, as an Operation has it.
+
+    Raises:
+        RpcError: it cannot be asked in a batch.
+    """
+    reason = {"reason": request.reason} if request.reason else {}
+    match kind:
+        case "termination_operation":
+            details = data.to_json(request.termination_operation.details.payloads)
+            return {"terminate": {**reason, **({} if details is None else {"details": details})}}
+        case "cancellation_operation":
+            return {"cancel": reason}
+        case "signal_operation":
+            signal = request.signal_operation
+            if not signal.signal:
+                raise invalid("signal_operation.signal: must be set")
+            if signal.header.fields:
+                raise invalid("signal_operation.header: is not offered in a batch")
+            given = data.to_json(signal.input.payloads)
+            return {"signal": {"name": signal.signal, **({} if given is None else {"input": given})}}
+        case _:
+            return {"reset": {**_reset(request.reset_operation), **reason}}
+
+
+def _reset(asked: BatchOperationReset) -> dict[str, Any]:
+    target = asked.options.WhichOneof("target") or ResetType.Name(asked.reset_type).removeprefix("RESET_TYPE_").lower()
+    reapply = asked.options.reset_reapply_type or asked.reset_reapply_type
+    said: dict[str, Any] = {"reapplySignals": reapply != ResetReapplyType.RESET_REAPPLY_TYPE_NONE}
+    if asked.post_reset_operations:
+        raise invalid("reset_operation.post_reset_operations: is not offered")
+    match target:
+        case "first_workflow_task":
+            return {**said, "to": "FirstWorkflowTask"}
+        case "last_workflow_task":
+            return {**said, "to": "LastWorkflowTask"}
+        case "workflow_task_id" if asked.options.workflow_task_id > 1:
+            return {**said, "eventId": asked.options.workflow_task_id - 1}
+        case _:
+            raise invalid(
+                "reset_operation.options: must be first_workflow_task, last_workflow_task or workflow_task_id"
+            )
+
+
+def _told(obj: api.Object) -> Batch:
+    told = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
+    return told or Batch(job_id="", type="", started=datetime(1970, 1, 1, tzinfo=UTC), total=0)
+
+
+def _phase(obj: api.Object) -> str:
+    """How an Operation has ended; empty while it has not."""
+    phase = (obj.get("status") or {}).get("phase", "")
+    return phase if phase in {"Complete", "Failed"} else ""
+
+
+def _info(found: list[api.Object]) -> BatchOperationInfo:
+    first = min((_told(obj) for obj in found), key=lambda batch: batch.started)
+    done = all(map(_phase, found))
+    info = BatchOperationInfo(
+        job_id=first.job_id,
+        state=to_enum(BatchOperationState, "Completed" if done else "Running"),
+        operation_type=to_enum(BatchOperationType, first.type),
+    )
+    info.start_time.FromDatetime(first.started)
+    if done:
+        closed = max(datetime.fromisoformat(obj["status"]["completionTime"]) for obj in found)
+        info.close_time.FromDatetime(closed)
+    return info

@@ -1,0 +1,188 @@
+"""RPCs that change open activities: pause, unpause, reset, other options."""
+
+import re
+import uuid
+from typing import Any
+
+import msgspec
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.workflowservice.v1 import (
+    PauseActivityRequest,
+    PauseActivityResponse,
+    ResetActivityRequest,
+    ResetActivityResponse,
+    UnpauseActivityRequest,
+    UnpauseActivityResponse,
+    UpdateActivityOptionsRequest,
+    UpdateActivityOptionsResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import changing, inputs
+from perdure.engine.options import Options
+from perdure.engine.state import PODS_QUEUE, PendingActivity
+from perdure.frontend import history
+from perdure.frontend import payloads as data
+from perdure.frontend.commands import retry_policy
+from perdure.frontend.core import Core
+from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.service.call import Call
+
+_TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
+_POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
+_WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
+
+
+class Changing:
+    """Changes open activities."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def pause_activity(self, request: PauseActivityRequest, call: Call) -> PauseActivityResponse:
+        """Let no further attempt of an activity begin."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        for activity in await self._activities(entry, request, every=False):
+            pause = inputs.PauseRequested(
+                request_id=uuid.uuid4().hex,
+                activity_id=activity.activity_id,
+                reason=request.reason,
+                identity=request.identity,
+            )
+            await self._core.runs.demand(entry, pause)
+        return PauseActivityResponse()
+
+    async def unpause_activity(self, request: UnpauseActivityRequest, call: Call) -> UnpauseActivityResponse:
+        """Let an activity go on; where that is wanted, with its attempts counted anew."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        for activity in await self._activities(entry, request, every=request.unpause_all):
+            name, request_id = activity.activity_id, uuid.uuid4().hex
+            going: inputs.Request = inputs.UnpauseRequested(
+                request_id=request_id, activity_id=name, identity=request.identity
+            )
+            if request.reset_attempts:
+                going = inputs.ActivityReset(request_id=request_id, activity_id=name, heartbeat=request.reset_heartbeat)
+            await self._core.runs.demand(entry, going)
+        return UnpauseActivityResponse()
+
+    async def reset_activity(self, request: ResetActivityRequest, call: Call) -> ResetActivityResponse:
+        """Count the attempts of an activity anew. One that runs is told so by its next heartbeat."""
+        del call
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        for activity in await self._activities(entry, request, every=request.match_all):
+            reset = inputs.ActivityReset(
+                request_id=uuid.uuid4().hex,
+                activity_id=activity.activity_id,
+                heartbeat=request.reset_heartbeat,
+                keep_paused=request.keep_paused,
+                restore=request.restore_original_options,
+            )
+            await self._core.runs.demand(entry, reset)
+        return ResetActivityResponse()
+
+    async def update_activity_options(
+        self, request: UpdateActivityOptionsRequest, call: Call
+    ) -> UpdateActivityOptionsResponse:
+        """Give an activity other options, or again those that the workflow has said."""
+        del call
+        if request.restore_original and request.update_mask.paths:
+            raise invalid("restore_original: cannot be used with update_mask")
+        entry = self._core.runs.entry(request.namespace, request.execution)
+        response = UpdateActivityOptionsResponse()
+        for activity in await self._activities(entry, request, every=request.match_all):
+            options = None
+            if not request.restore_original:
+                paths = [_snake(path) for path in request.update_mask.paths]
+                options = changed_options(changing.options_of(activity), request.activity_options, paths)
+            change = inputs.OptionsChanged(
+                request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
+            )
+            await self._core.runs.demand(entry, change)
+            told = options or activity.original or changing.options_of(activity)
+            response.activity_options.CopyFrom(_message(told))
+        return response
+
+    async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
+        """The open activities that are meant: one by its id, all of a type, or all."""
+        view = await self._core.runs.view(entry)
+        open_ = list(view.state.activities.values()) if view.state is not None else []
+        if request.id:
+            found = [a for a in open_ if a.activity_id == request.id]
+        else:
+            found = [a for a in open_ if every or a.activity_type == request.type]
+        if not found:
+            raise not_found("activity not found")
+        return found
+
+
+def changed_options(now: Options, asked: ActivityOptions, paths: list[str]) -> Options:  # noqa: C901 (one case for each option)
+    """The options of an activity, with those that a client names.
+
+    Args:
+        now: As they are.
+        asked: What the client wants.
+        paths: Which of it: a field mask, in snake_case.
+
+    Raises:
+        RpcError: one cannot be changed so.
+    """
+    changes: dict[str, Any] = {}
+    policy = history.retry_policy(now.retry_policy)
+    for path in paths:
+        field = path.removeprefix(f"{_WHOLE_POLICY}.")
+        if path in _WHOLE_QUEUE:
+            changes["task_queue"] = asked.task_queue.name
+        elif path in _TIMEOUTS:
+            changes[path] = getattr(asked, path).ToTimedelta() or None
+        elif path == "priority":
+            changes["priority"] = data.message_to_json(asked.priority)
+        elif path == _WHOLE_POLICY:
+            policy = ProtoRetryPolicy()
+            policy.CopyFrom(asked.retry_policy)
+        elif path != field and field in _POLICY:
+            policy.ClearField(field)  # type: ignore[arg-type]
+            policy.MergeFrom(_only(asked.retry_policy, field))
+        else:
+            raise invalid(f"update_mask: `{path}` cannot be changed")
+    if any(path.startswith(_WHOLE_POLICY) for path in paths):
+        try:
+            changes[_WHOLE_POLICY] = retry_policy(policy)
+        except ValueError as error:
+            raise invalid(f"activity_options.retry_policy: {error}") from error
+    queue = changes.get("task_queue")
+    if queue is not None and (not queue or queue.startswith(PODS_QUEUE)):
+        raise invalid("activity_options.task_queue: must be one that workers poll")
+    changed = msgspec.structs.replace(now, **changes)
+    if changed.schedule_to_close_timeout is None and changed.start_to_close_timeout is None:
+        raise invalid("activity_options: schedule_to_close_timeout or start_to_close_timeout must be set")
+    return changed
+
+
+def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
+    """A retry policy of which only one field is set."""
+    made = ProtoRetryPolicy()
+    value = getattr(policy, field)
+    if hasattr(value, "CopyFrom"):
+        getattr(made, field).CopyFrom(value)
+    else:
+        setattr(made, field, value)
+    return made
+
+
+def _message(options: Options) -> ActivityOptions:
+    made = ActivityOptions(retry_policy=history.retry_policy(options.retry_policy))
+    made.task_queue.name = options.task_queue
+    for name in _TIMEOUTS:
+        length = getattr(options, name)
+        if length is not None:
+            getattr(made, name).FromTimedelta(length)
+    if options.priority is not None:
+        made.priority.CopyFrom(data.message_from_json(options.priority, type(made.priority)))
+    return made
+
+
+def _snake(path: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", path)

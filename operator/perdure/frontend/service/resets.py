@@ -1,0 +1,67 @@
+"""The RPC that resets a workflow."""
+
+import uuid
+
+from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
+
+from perdure.api.operation import Reset
+from perdure.controller.errors import RefusedError
+from perdure.controller.resetting import reset
+from perdure.frontend.core import Core
+from perdure.frontend.errors import invalid, unavailable
+from perdure.frontend.service.call import Call
+from perdure.kube import client as api
+
+_BEGIN_SECONDS = 20.0
+_NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
+
+
+class Resets:
+    """Has runs reset."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def reset_workflow_execution(
+        self, request: ResetWorkflowExecutionRequest, call: Call
+    ) -> ResetWorkflowExecutionResponse:
+        """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
+        del call
+        if request.workflow_task_finish_event_id <= 1:
+            raise invalid("WorkflowTaskFinishEventId must be > 1.")
+        if request.post_reset_operations:
+            raise invalid("post_reset_operations: is not offered")
+        entry = self._core.runs.entry(request.namespace, request.workflow_execution)
+        wanted = Reset(
+            event_id=request.workflow_task_finish_event_id - 1,
+            reapply_signals=request.reset_reapply_type != ResetReapplyType.RESET_REAPPLY_TYPE_NONE
+            and _NO_SIGNALS not in request.reset_reapply_exclude_types,
+            reason=request.reason,
+        )
+        manager, view = self._core.runs.manager, await self._core.runs.view(entry)
+        try:
+            made = await reset(
+                manager.client,
+                manager.definitions,
+                view.object,
+                wanted,
+                request_id=request.request_id or uuid.uuid4().hex,
+                identity=request.identity,
+            )
+        except RefusedError as error:
+            raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
+        manager.made(await manager.client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", made.name)))
+        await self._begun(made.run_id)
+        return ResetWorkflowExecutionResponse(run_id=made.run_id)
+
+    async def _begun(self, run_id: str) -> None:
+        """Wait until the new run has begun; then the old one has closed."""
+        runs = self._core.runs
+
+        def begun() -> bool:
+            run = runs.manager.running(run_id)
+            return (run is not None and run.state is not None) or runs.is_closed(run_id)
+
+        if not await runs.wait_until(run_id, begun, _BEGIN_SECONDS):
+            raise unavailable("the new run has not begun yet; it will as soon as it can")

@@ -1,0 +1,345 @@
+"""RPCs about schedules."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+import pydantic
+from temporalio.api.enums.v1 import ScheduleOverlapPolicy
+from temporalio.api.schedule.v1 import SchedulePatch
+from temporalio.api.workflowservice.v1 import (
+    CountSchedulesRequest,
+    CountSchedulesResponse,
+    CreateScheduleRequest,
+    CreateScheduleResponse,
+    DeleteScheduleRequest,
+    DeleteScheduleResponse,
+    DescribeScheduleRequest,
+    DescribeScheduleResponse,
+    ListScheduleMatchingTimesRequest,
+    ListScheduleMatchingTimesResponse,
+    ListSchedulesRequest,
+    ListSchedulesResponse,
+    PatchScheduleRequest,
+    PatchScheduleResponse,
+    UpdateScheduleRequest,
+    UpdateScheduleResponse,
+)
+
+from perdure.api.common import mistakes
+from perdure.api.names import schedule_name
+from perdure.api.reasons import ConditionReason
+from perdure.api.schedule import MAX_SCHEDULE_NAME, OverlapPolicy
+from perdure.frontend import payloads as data
+from perdure.frontend import schedules
+from perdure.frontend.core import Core
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import RpcError, already_started, invalid, not_found, precondition
+from perdure.frontend.querylang import InvalidQueryError, parse
+from perdure.frontend.schedules import Told
+from perdure.frontend.service.call import Call
+from perdure.frontend.service.starting import MAX_ID
+from perdure.frontend.visibility import is_known
+from perdure.kube import client as api
+from perdure.kube.clock import now
+from perdure.schedule import inputs as inp
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.runs import id_of
+from perdure.schedule.times import Times
+
+MAX_TIMES = 1_000
+"""Times that are told at once (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
+PAGE = 1_000
+_TRIES = 20
+_FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
+
+
+class Scheduling:
+    """Makes, changes and tells of Schedules."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def create_schedule(self, request: CreateScheduleRequest, call: Call) -> CreateScheduleResponse:
+        """Make a schedule; asked again, it finds the one that it has made."""
+        del call
+        _check_id(request.schedule_id)
+        types = self._core.attribute_types(request.namespace)
+        told = Told(
+            request_id=request.request_id,
+            memo=data.fields_to_json(request.memo.fields),
+            search_attributes=data.attributes_to_json(request.search_attributes.indexed_fields, types) or None,
+        )
+        try:
+            body = schedules.new_schedule(
+                request.schedule,
+                types,
+                namespace=request.namespace,
+                name=_name(request.schedule_id),
+                schedule_id=request.schedule_id,
+                told=told,
+                identity=request.identity,
+            )
+            _check(body)
+        except ValueError as error:
+            raise _refused(error) from error
+        client = self._core.runs.manager.client
+        try:
+            made = await client.create(api.path(api.PERDURE, request.namespace, "schedules"), body)
+        except api.AlreadyExistsError:
+            made = await self._read(request.namespace, request.schedule_id)
+            if not request.request_id or schedules.told_of(made).request_id != request.request_id:
+                message = f"schedule already exists. ScheduleId: {request.schedule_id}"
+                raise already_started(message, made["metadata"]["uid"], made["metadata"]["uid"]) from None
+        except (api.InvalidError, api.TooLargeError) as error:
+            raise invalid(error.message) from error
+        self._core.runs.manager.see_schedule(made)
+        await self._ask(made, request.initial_patch, request.request_id)
+        return CreateScheduleResponse(conflict_token=_token(made))
+
+    async def describe_schedule(self, request: DescribeScheduleRequest, call: Call) -> DescribeScheduleResponse:
+        """What a schedule is to do, has done, and will do."""
+        del call
+        obj = await self._read(request.namespace, request.schedule_id)
+        try:
+            return DescribeScheduleResponse(
+                schedule=schedules.described(obj),
+                info=schedules.info(obj, now()),
+                memo=schedules.memo(obj),
+                search_attributes=schedules.search_attributes(obj),
+                conflict_token=_token(obj),
+            )
+        except ValueError as error:
+            raise _refused(error) from error
+
+    async def update_schedule(self, request: UpdateScheduleRequest, call: Call) -> UpdateScheduleResponse:
+        """Change a schedule; what it has started goes on."""
+        del call
+        types = self._core.attribute_types(request.namespace)
+
+        def change(obj: api.Object) -> api.Object:
+            if request.conflict_token and request.conflict_token != _token(obj):
+                raise precondition("mismatched conflict token: the schedule has changed since it was described")
+            told = msgspec.structs.replace(schedules.told_of(obj), updated=now())
+            if request.HasField("search_attributes"):
+                found = data.attributes_to_json(request.search_attributes.indexed_fields, types)
+                told = msgspec.structs.replace(told, search_attributes=found or None)
+            if request.HasField("memo"):
+                changes = data.upserted(request.memo.fields)
+                kept = {name: value for name, value in {**(told.memo or {}), **changes}.items() if value is not None}
+                told = msgspec.structs.replace(told, memo=kept or None)
+            changed = schedules.changed_schedule(obj, request.schedule, types, told)
+            _check(changed)
+            return changed
+
+        obj = await self._change(request.namespace, request.schedule_id, change)
+        if not request.schedule.state.paused:
+            await self._unpause(obj, request.request_id, request.schedule.state.notes)
+        return UpdateScheduleResponse()
+
+    async def patch_schedule(self, request: PatchScheduleRequest, call: Call) -> PatchScheduleResponse:
+        """Trigger, backfill, pause or unpause a schedule."""
+        del call
+        patch = request.patch
+        obj = await self._read(request.namespace, request.schedule_id)
+        await self._ask(obj, patch, request.request_id)
+        for paused, notes in ((True, patch.pause), (False, patch.unpause)):
+            if notes:
+
+                def change(found: api.Object, paused: bool = paused, notes: str = notes) -> api.Object:
+                    return schedules.paused_schedule(found, paused, notes)
+
+                obj = await self._change(request.namespace, request.schedule_id, change)
+        if patch.unpause:
+            await self._unpause(obj, request.request_id, patch.unpause)
+        return PatchScheduleResponse()
+
+    async def delete_schedule(self, request: DeleteScheduleRequest, call: Call) -> DeleteScheduleResponse:
+        """Remove a schedule. Its runs stay, and open ones go on, as with Temporal's server."""
+        del call
+        obj = await self._read(request.namespace, request.schedule_id)
+        url = api.path(api.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
+        await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
+        return DeleteScheduleResponse()
+
+    async def list_schedule_matching_times(
+        self, request: ListScheduleMatchingTimesRequest, call: Call
+    ) -> ListScheduleMatchingTimesResponse:
+        """The times between two instants."""
+        del call
+        obj = await self._read(request.namespace, request.schedule_id)
+        after, end = (schedules.moment(request, field) for field in ("start_time", "end_time"))
+        if after is None or end is None:
+            raise invalid("start_time and end_time must be set")
+        response = ListScheduleMatchingTimesResponse()
+        try:
+            times = schedules.between(obj, schedules.spec_of(obj), after)
+            for time in takewhile(lambda time: time <= end, times):
+                response.start_time.add().FromDatetime(time)
+                if len(response.start_time) == MAX_TIMES:
+                    break
+        except (ValueError, InvalidTimesError) as error:
+            raise _refused(error) from error
+        return response
+
+    # Lists
+
+    async def list_schedules(self, request: ListSchedulesRequest, call: Call) -> ListSchedulesResponse:
+        """The schedules that a filter takes, the newest first."""
+        del call
+        found = await self._find(request.namespace, request.query)
+        try:
+            start = int(request.next_page_token or b"0")
+        except ValueError:
+            raise invalid("invalid next_page_token") from None
+        end = start + min(request.maximum_page_size or PAGE, PAGE)
+        response = ListSchedulesResponse(next_page_token=str(end).encode() if end < len(found) else b"")
+        for obj in found[start:end]:
+            try:
+                response.schedules.append(schedules.entry(obj, now()))
+            except pydantic.ValidationError:  # its condition Ready tells why
+                response.schedules.add(schedule_id=id_of(obj))
+        return response
+
+    async def count_schedules(self, request: CountSchedulesRequest, call: Call) -> CountSchedulesResponse:
+        """How many schedules a filter takes."""
+        del call
+        return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
+
+    async def _find(self, namespace: str, text: str) -> list[api.Object]:
+        found = await self._core.runs.manager.client.list_all(api.path(api.PERDURE, namespace, "schedules"))
+        types = self._core.attribute_types(namespace)
+        for obj in found:
+            attributes = schedules.told_of(obj).search_attributes or {}
+            types |= {name: data.attribute_type(value) for name, value in attributes.items()}
+        try:
+            query = parse(text)
+            if query.group_by:
+                raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
+            query.test(lambda name: _known(name, types))
+            taken = [obj for obj in found if query.test(schedules.lookup(obj))]
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
+        return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
+
+    # One schedule
+
+    async def _read(self, namespace: str, schedule_id: str) -> api.Object:
+        _check_id(schedule_id)
+        url = api.path(api.PERDURE, namespace, "schedules", _name(schedule_id))
+        try:
+            obj = await self._core.runs.manager.client.get(url)
+        except api.NotFoundError:
+            raise not_found(f"schedule not found: {schedule_id}") from None
+        if id_of(obj) != schedule_id or obj["metadata"].get("deletionTimestamp"):
+            raise not_found(f"schedule not found: {schedule_id}")
+        return obj
+
+    async def _change(self, namespace: str, schedule_id: str, change: Callable[[api.Object], api.Object]) -> api.Object:
+        """Write a schedule anew; whenever somebody else has written meanwhile, it is read again."""
+        url = api.path(api.PERDURE, namespace, "schedules", _name(schedule_id))
+        for _ in range(_TRIES):
+            obj = await self._read(namespace, schedule_id)
+            try:
+                obj = await self._core.runs.manager.client.replace(url, change(obj))
+            except api.ConflictError:
+                continue
+            except api.NotFoundError:
+                raise not_found(f"schedule not found: {schedule_id}") from None
+            except (api.InvalidError, api.TooLargeError) as error:
+                raise invalid(error.message) from error
+            except ValueError as error:
+                raise _refused(error) from error
+            self._core.runs.manager.see_schedule(obj)
+            return obj
+        raise precondition("the schedule is changed by others all the time")
+
+    async def _ask(self, obj: api.Object, patch: SchedulePatch, request_id: str) -> None:
+        """Have the operator do what a patch asks for now."""
+        request_id = request_id or uuid.uuid4().hex
+        asked: list[inp.Request] = []
+        if patch.HasField("trigger_immediately"):
+            trigger = patch.trigger_immediately
+            asked.append(
+                inp.Triggered(
+                    request_id=f"{request_id}/trigger",
+                    overlap_policy=_overlap(trigger.overlap_policy),
+                    scheduled_time=schedules.moment(trigger, "scheduled_time"),
+                )
+            )
+        for index, backfill in enumerate(patch.backfill_request):
+            start, end = (schedules.moment(backfill, field) for field in ("start_time", "end_time"))
+            if start is None or end is None or end < start:
+                raise invalid(f"patch.backfill_request[{index}]: start_time must be set, and not be after end_time")
+            own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
+            asked.append(
+                inp.BackfillRequested(
+                    request_id=f"{request_id}/backfill/{index}",
+                    start=start,
+                    end=end,
+                    overlap_policy=_overlap(backfill.overlap_policy) or own,
+                )
+            )
+        for request in asked:
+            await self._demand(obj, request)
+
+    async def _unpause(self, obj: api.Object, request_id: str, notes: str) -> None:
+        """End a pause that stands in the status: an Operation's, or one after a failure."""
+        if (obj.get("status") or {}).get("paused"):
+            request_id = request_id or uuid.uuid4().hex
+            await self._demand(obj, inp.UnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
+
+    async def _demand(self, obj: api.Object, request: inp.Request) -> None:
+        meta = obj["metadata"]
+        answer = await self._core.runs.manager.ask_schedule(meta["namespace"], meta["name"], request)
+        if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
+            return
+        if answer.reason == ConditionReason.TARGET_NOT_FOUND:
+            raise not_found(answer.message)
+        raise invalid(answer.message)
+
+
+def _check_id(schedule_id: str) -> None:
+    if not schedule_id:
+        raise invalid("ScheduleId is not set on request.")
+    if len(schedule_id) > MAX_ID:
+        raise invalid("ScheduleId length exceeds limit.")
+
+
+def _name(schedule_id: str) -> str:
+    return schedule_name(schedule_id, MAX_SCHEDULE_NAME)
+
+
+def _check(obj: api.Object) -> None:
+    """See that a schedule can be followed.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        Times(schedules.spec_of(obj))
+    except InvalidTimesError as error:
+        raise ValueError(error.message) from error
+
+
+def _refused(error: Exception) -> RpcError:
+    told = "; ".join(mistakes(error)) if isinstance(error, pydantic.ValidationError) else str(error)
+    return invalid(f"invalid schedule: {told}")
+
+
+def _token(obj: api.Object) -> bytes:
+    meta = obj["metadata"]
+    return f"{meta['uid']}/{meta.get('generation', 1)}".encode()
+
+
+def _overlap(policy: int) -> OverlapPolicy | None:
+    name = from_enum(ScheduleOverlapPolicy, policy)
+    return OverlapPolicy(name) if name in set(OverlapPolicy) else None
+
+
+def _known(name: str, types: Mapping[str, str]) -> Any:
+    if name not in _FIELDS and not is_known(name, dict(types)):
+        raise InvalidQueryError(f"{name} is not a valid search attribute")
+    return None

@@ -1,0 +1,107 @@
+"""Open activities that clients change: attempts that count anew, other options."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from engine.coded import Coded, Nobody, activity
+from engine.script import application, seconds
+from perdure.engine import changing
+from perdure.engine import inputs as inp
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import PendingActivity
+from perdure.engine.step import step
+
+THRICE = RetryPolicy(initial_interval=seconds(10), maximum_attempts=3)
+
+
+class Changed(Coded):
+    """A run with one open activity."""
+
+    @property
+    def open(self) -> PendingActivity:
+        [found] = self.state.activities.values()
+        return found
+
+    def attempt(self, seconds: float, **said: Any) -> None:
+        """A worker takes the attempt, and it fails."""
+        at = {"scheduled_event_id": self.open.scheduled_event_id, "attempt": self.open.attempt, "fence": "f"}
+        assert self.ask(inp.ActivityTaken, seconds, identity="w", **at).ok
+        if said:
+            assert self.ask(inp.ActivityReported, seconds, identity="w", **at, **said).ok
+
+    def reset(self, seconds: float, **said: Any) -> None:
+        assert self.ask(inp.ActivityReset, seconds, activity_id="a", **said).ok
+
+
+def begin(policy: RetryPolicy = THRICE) -> Changed:
+    coded = Changed.begin()
+    assert isinstance(coded, Changed)
+    coded.decide(activity("a", retry_policy=policy))
+    return coded
+
+
+def test_a_waiting_activity_that_is_reset_begins_at_once_with_the_first_attempt() -> None:
+    coded = begin()
+    coded.attempt(1, failure=application("no"), heartbeat_details="half")
+    assert (coded.open.tries, coded.open.scheduled_time) == (2, coded.now + seconds(10))
+    coded.reset(2)
+    assert (coded.open.tries, coded.open.scheduled_time, coded.open.heartbeat_details) == (1, coded.now, "half")
+    for number in range(2):
+        coded.attempt(100 + 100 * number, failure=application("no"))
+    assert coded.open.tries == 3
+    coded.attempt(400, failure=application("no"))
+    assert "ActivityTaskFailed" in coded.names
+
+
+def test_one_that_runs_is_told_and_its_next_attempt_counts_as_the_first() -> None:
+    coded = begin()
+    coded.attempt(1)
+    coded.reset(2, heartbeat=True)
+    assert (coded.open.reset, coded.open.tries) == (True, 1)
+    at = {"scheduled_event_id": coded.open.scheduled_event_id, "attempt": 1, "fence": "f"}
+    coded.ask(inp.ActivityReported, 3, identity="w", failure=application("no"), heartbeat_details="half", **at)
+    assert (coded.open.reset, coded.open.tries, coded.open.heartbeat_details) == (False, 1, None)
+
+
+def test_a_running_last_attempt_is_not_followed_by_another_because_it_was_reset() -> None:
+    coded = begin(RetryPolicy(maximum_attempts=1))
+    coded.attempt(1)
+    coded.reset(2)
+    at = {"scheduled_event_id": coded.open.scheduled_event_id, "attempt": 1, "fence": "f"}
+    coded.ask(inp.ActivityReported, 3, identity="w", failure=application("no"), **at)
+    assert not coded.state.activities
+
+
+def test_a_pause_ends_with_a_reset_unless_it_is_to_be_kept() -> None:
+    coded = begin()
+    for keep in (True, False):
+        assert coded.ask(inp.PauseRequested, activity_id="a").ok
+        coded.reset(1, keep_paused=keep)
+        assert coded.open.paused is keep
+
+
+def test_options_are_changed_and_restored_without_a_trace_in_the_history() -> None:
+    coded = begin()
+    before, events = coded.open, len(coded.events)
+    wanted = changing.with_options(before, None)
+    assert wanted == before
+    options = changing.options_of(before)
+    other = type(options)(task_queue="other", start_to_close_timeout=seconds(7))
+    assert coded.ask(inp.OptionsChanged, activity_id="a", options=other).ok
+    assert (coded.open.task_queue, coded.open.start_to_close_timeout) == ("other", seconds(7))
+    assert coded.open.original == options
+    coded.restart("two")
+    assert coded.ask(inp.OptionsChanged, activity_id="a", options=None).ok
+    assert coded.open == before
+    assert len(coded.events) == events
+
+
+def test_an_activity_that_is_not_open_and_one_of_pods_are_refused() -> None:
+    coded = Changed.begin()
+    coded.decide(activity("a"), activity("p"))
+    assert coded.ask(inp.ActivityReset, activity_id="none").reason == "ActivityNotFound"
+    [first, second] = coded.state.activities.values()
+    coded.state = coded.state.with_activity(replace(second, task_queue="pods/tool"))
+    asked = inp.OptionsChanged(request_id="x", activity_id="p", options=changing.options_of(first))
+    assert step(coded.state, [asked], coded.now, Nobody()).answers["x"].reason == "NotSupported"

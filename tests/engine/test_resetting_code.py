@@ -1,0 +1,85 @@
+"""Code that begins with another run's history: a worker decides anew what follows."""
+
+from typing import Any
+
+import pytest
+
+from engine.coded import Coded, activity, timer
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.step import step
+
+
+def reset(coded: Coded, point: int, *, signals: bool = True) -> Coded:
+    """A run that begins with the first events of another one."""
+    first: Any = coded.events[0]
+    task: Any = coded.events[point - 1]
+    state = history.fork_of_code(coded.events, point)
+    told = reset_event(
+        first, point + 1, coded.now, base_run_id="run-1", new_run_id="run-2", successor="next", task=task
+    )
+    again = list(since(state, coded.events[point:], "run-1", signals=signals))
+    begun = begin(state, told, again, _Nobody(), ())
+    other = Coded(begun.state, [*coded.events[:point], *begun.events], now=coded.now)
+    other.check()
+    return other
+
+
+class _Nobody:
+    def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Any:  # noqa: ARG002
+        raise AssertionError("a run that workers decide asks nobody in this process")
+
+
+def test_the_history_up_to_the_task_is_kept_and_a_task_follows_the_reset() -> None:
+    coded = Coded.begin()
+    coded.decide(activity())
+    coded.signal("late", seconds=5)
+    coded.decide(cmd.CompleteWorkflowExecution(result=1))
+    other = reset(coded, 3)
+    assert other.names == [
+        "WorkflowExecutionStarted",
+        "WorkflowTaskScheduled",
+        "WorkflowTaskStarted",
+        "WorkflowTaskFailed",
+        "WorkflowTaskScheduled",
+        "WorkflowExecutionSignaled",
+    ]
+    told: Any = other.events[3]
+    assert (told.cause, told.scheduled_event_id, told.started_event_id) == ("ResetWorkflow", 2, 3)
+    assert (told.base_run_id, told.new_run_id) == ("run-1", "run-2")
+    assert not other.state.activities
+    other.decide(activity("b"))
+    assert other.since("WorkflowTaskCompleted") == ["ActivityTaskScheduled"]
+
+
+def test_signals_are_left_out_where_nobody_wants_them() -> None:
+    coded = Coded.begin()
+    coded.decide(timer("t", 60))
+    coded.signal("late", seconds=5)
+    assert "WorkflowExecutionSignaled" not in reset(coded, 3, signals=False).names
+
+
+def test_what_was_open_at_the_point_is_open_again() -> None:
+    coded = Coded.begin()
+    coded.decide(activity(), timer("t", 60))
+    coded.signal(seconds=5)
+    coded.take()
+    coded.complete(cmd.CompleteWorkflowExecution())
+    point = max(history.task_starts(coded.events))
+    other = reset(coded, point)
+    assert [a.activity_id for a in other.state.activities.values()] == ["a"]
+    assert [t.timer_id for t in other.state.timers.values()] == ["t"]
+    assert other.code.previous_started_event_id == 3
+    other.state = step(other.state, [], other.now, _Nobody()).state
+    assert other.task.scheduled_event_id == other.state.next_event_id - 1
+
+
+def test_points_are_where_workers_have_begun_to_decide() -> None:
+    coded = Coded.begin()
+    coded.decide(timer("t", 60))
+    assert history.task_starts(coded.events) == [3]
+    assert isinstance(coded.events[2], ev.WorkflowTaskStarted)
+    with pytest.raises(ValueError, match="nothing is decided at event 4; choose event 3"):
+        history.fork_of_code(coded.events, 4)

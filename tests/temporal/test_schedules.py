@@ -1,0 +1,221 @@
+"""Schedules, as the SDK's own client makes and asks them; they are Perdure's Schedules."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.workflowservice.v1 import ListScheduleMatchingTimesRequest, UpdateScheduleRequest
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleBackfill,
+    ScheduleCalendarSpec,
+    ScheduleHandle,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleState,
+    ScheduleUpdate,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from temporal import flows
+from temporal.conftest import Temporal, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+
+class Maker:
+    """Makes schedules, and removes them at the end."""
+
+    def __init__(self, temporal: Temporal) -> None:
+        self.temporal = temporal
+        self.made: list[ScheduleHandle] = []
+
+    @property
+    def client(self) -> Client:
+        return self.temporal.client
+
+    async def __call__(
+        self, workflow: Any, *arguments: Any, spec: ScheduleSpec | None = None, name: str = "", **said: Any
+    ) -> ScheduleHandle:
+        name = name or f"s-{uuid.uuid4().hex[:8]}"
+        options = {key: said.pop(key) for key in ("trigger_immediately", "backfill", "memo") if key in said}
+        action = ScheduleActionStartWorkflow(
+            workflow, args=list(arguments), id=f"of-{name}", task_queue=self.temporal.task_queue
+        )
+        handle = await self.client.create_schedule(
+            name, Schedule(action=action, spec=spec or ScheduleSpec(), **said), **options
+        )
+        self.made.append(handle)
+        return handle
+
+    async def results(self, handle: ScheduleHandle, number: int) -> list[Any]:
+        """The results of the first actions."""
+
+        async def enough() -> Any:
+            actions = (await handle.describe()).info.recent_actions
+            return actions if len(actions) >= number and all(a.action.first_execution_run_id for a in actions) else None
+
+        found = []
+        for action in await until(f"{number} actions", enough):
+            started = action.action
+            run = self.client.get_workflow_handle(started.workflow_id, run_id=started.first_execution_run_id)
+            found.append(await run.result())
+        return found
+
+
+@pytest.fixture
+async def make(temporal: Temporal) -> AsyncIterator[Maker]:
+    maker = Maker(temporal)
+    yield maker
+    for handle in maker.made:
+        with suppress(RPCError):  # the test may have deleted it
+            await handle.delete()
+
+
+async def test_a_schedule_starts_workflows_and_kubectl_sees_it(make: Maker) -> None:
+    async with make.temporal.worker():
+        handle = await make(
+            flows.Greet.run, "you", spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(timedelta(seconds=1))])
+        )
+        assert set(await make.results(handle, 2)) == {"Hello, you"}
+        found = make.temporal.operator.cluster.get("schedule", handle.id)
+        assert found["spec"]["workflowRunTemplate"]["spec"]["workflow"]["type"] == "Greet"
+        await handle.pause()
+
+
+async def test_triggering_a_paused_schedule_and_backfilling(make: Maker) -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    async with make.temporal.worker():
+        handle = await make(
+            flows.Greet.run,
+            "you",
+            spec=ScheduleSpec(calendars=[ScheduleCalendarSpec()]),
+            state=ScheduleState(paused=True),
+            trigger_immediately=True,
+        )
+        assert (await handle.describe()).info.num_actions == 1
+        await handle.backfill(
+            ScheduleBackfill(start_at=begin, end_at=begin + timedelta(days=2), overlap=ScheduleOverlapPolicy.ALLOW_ALL)
+        )
+        assert await make.results(handle, 4) == ["Hello, you"] * 4
+        scheduled = {action.scheduled_at for action in (await handle.describe()).info.recent_actions}
+        assert {begin + timedelta(days=day) for day in range(3)} <= scheduled
+
+
+async def test_a_failure_pauses_and_unpausing_goes_on(make: Maker) -> None:
+    async with make.temporal.worker():
+        handle = await make(flows.Fails.run, 2, policy=SchedulePolicy(pause_on_failure=True))
+        await handle.trigger()
+
+        async def paused() -> bool:
+            state = (await handle.describe()).schedule.state
+            return state.paused and "Failed" in (state.note or "")
+
+        await until("the pause", paused)
+        await handle.unpause(note="looked at it")
+        state = (await handle.describe()).schedule.state
+        assert not state.paused
+        assert state.note == "looked at it"
+
+
+async def test_overlap_policies_of_temporal_hold(make: Maker) -> None:
+    handle = await make(flows.Sleeper.run, 600)
+    await handle.trigger()
+    await handle.trigger()  # skipped, without a word, as by Temporal's server
+    info = (await handle.describe()).info
+    assert (info.num_actions, info.num_actions_skipped_overlap, len(info.running_actions)) == (1, 1, 1)
+    await handle.trigger(overlap=ScheduleOverlapPolicy.TERMINATE_OTHER)
+    assert (await handle.describe()).info.num_actions == 2
+
+
+async def test_updating_changes_what_the_next_action_does(make: Maker) -> None:
+    handle = await make(flows.Greet.run, "one", state=ScheduleState(limited_actions=True, remaining_actions=3))
+    described = await handle.describe()
+    assert described.schedule.state.remaining_actions == 3
+
+    def change(found: Any) -> ScheduleUpdate:
+        found.description.schedule.action.args = ["two"]
+        return ScheduleUpdate(found.description.schedule)
+
+    await handle.update(change)
+    async with make.temporal.worker():
+        await handle.trigger()
+        assert await make.results(handle, 1) == ["Hello, two"]
+    assert (await handle.describe()).info.last_updated_at is not None
+
+
+async def test_an_old_conflict_token_is_refused(make: Maker) -> None:
+    handle = await make(flows.Greet.run, "you")
+    raw = (await handle.describe()).raw_description
+    await handle.pause()
+    with pytest.raises(RPCError, match="conflict token") as caught:
+        await make.client.workflow_service.update_schedule(
+            UpdateScheduleRequest(
+                namespace=make.client.namespace,
+                schedule_id=handle.id,
+                schedule=raw.schedule,
+                conflict_token=raw.conflict_token,
+            )
+        )
+    assert caught.value.status is RPCStatusCode.FAILED_PRECONDITION
+
+
+async def test_an_id_can_be_any_text_and_is_taken_once(make: Maker) -> None:
+    name = f"Nightly/{uuid.uuid4().hex[:6]}"
+    handle = await make(flows.Greet.run, "you", name=name, memo={"why": "because"})
+    with pytest.raises(ScheduleAlreadyRunningError):
+        await make(flows.Greet.run, "you", name=name)
+    listed = {found.id: found async for found in await make.client.list_schedules(f"ScheduleId = '{name}'")}
+    assert set(listed) == {name}
+    assert await listed[name].memo_value("why") == "because"
+    await handle.delete()
+    with pytest.raises(RPCError) as caught:
+        await handle.describe()
+    assert caught.value.status is RPCStatusCode.NOT_FOUND
+
+
+async def test_deleting_a_schedule_leaves_its_workflows(make: Maker) -> None:
+    handle = await make(flows.Sleeper.run, 600, trigger_immediately=True)
+    [action] = (await handle.describe()).info.recent_actions
+    started: Any = action.action
+    await handle.delete()
+    run = make.client.get_workflow_handle(started.workflow_id)
+
+    async def orphaned() -> bool:
+        found = json.loads(make.temporal.operator.cluster("get", "wfr", "-o", "json"))["items"]
+        [obj] = [obj for obj in found if obj["spec"].get("workflowId") == started.workflow_id]
+        return not obj["metadata"].get("ownerReferences")
+
+    await until("the run is nobody's", orphaned)
+    assert (await run.describe()).status is not None
+    await run.terminate()
+
+
+async def test_matching_times_are_told(make: Maker) -> None:
+    handle = await make(flows.Greet.run, "x", spec=ScheduleSpec(cron_expressions=["0 12 * * *"]))
+    request = ListScheduleMatchingTimesRequest(namespace=make.client.namespace, schedule_id=handle.id)
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    request.start_time.FromDatetime(begin)
+    request.end_time.FromDatetime(begin + timedelta(days=2))
+    found = await make.client.workflow_service.list_schedule_matching_times(request)
+    noons = [begin + timedelta(hours=12), begin + timedelta(hours=36)]
+    assert [time.ToDatetime(tzinfo=UTC) for time in found.start_time] == noons
+
+
+async def test_what_cannot_be_followed_is_refused_by_its_name(make: Maker) -> None:
+    for spec, field in (
+        (ScheduleSpec(cron_expressions=["not cron"]), "cron"),
+        (ScheduleSpec(time_zone_name="Nowhere/Land"), "time zone"),
+    ):
+        with pytest.raises(RPCError, match=field) as caught:
+            await make(flows.Greet.run, "you", spec=spec)
+        assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT

@@ -1,0 +1,72 @@
+"""What clients cannot ask for is refused by the name of the field."""
+
+from typing import Any
+
+import pytest
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.batch.v1 import BatchOperationReset
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import ResetOptions
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.workflowservice.v1 import StartBatchOperationRequest, StartWorkflowExecutionRequest
+
+from perdure.engine.options import Options
+from perdure.engine.retry import RetryPolicy
+from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.errors import RpcError
+from perdure.frontend.service.batches import _request
+from perdure.frontend.service.changing import changed_options
+from perdure.frontend.service.starting import _policies
+
+NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
+
+
+def test_a_cron_schedule_of_a_start_is_refused() -> None:
+    request = StartWorkflowExecutionRequest(workflow_id="a", cron_schedule="@daily")
+    request.workflow_type.name = request.task_queue.name = "a"
+    with pytest.raises(RpcError, match="cron_schedule"):
+        _policies(request, "Fail")
+
+
+def test_a_cron_schedule_of_a_child_fails_the_workflow_task() -> None:
+    command = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
+    said = command.start_child_workflow_execution_command_attributes
+    said.workflow_id = said.workflow_type.name = "a"
+    said.cron_schedule = "@daily"
+    with pytest.raises(BadCommandError, match="CronSchedule") as caught:
+        Reader(3, {}).read([command], [])
+    assert caught.value.cause == "BadStartChildExecutionAttributes"
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("start_delay", {}),
+        ("task_queue.name", {"task_queue": {"name": "pods/tool"}}),
+        ("retry_policy", {"retry_policy": {"maximum_attempts": -1}}),
+        ("start_to_close_timeout", {}),
+    ],
+)
+def test_options_that_an_activity_cannot_have(path: str, options: dict[str, Any]) -> None:
+    with pytest.raises(RpcError, match=path.partition(".")[0]):
+        changed_options(NOW, ActivityOptions(**options), [path])
+
+
+def test_only_what_the_mask_names_is_changed() -> None:
+    asked = ActivityOptions(task_queue={"name": "other"}, retry_policy={"maximum_attempts": 2})
+    asked.start_to_close_timeout.FromSeconds(5)
+    asked.retry_policy.initial_interval.FromSeconds(9)
+    changed = changed_options(NOW, asked, ["start_to_close_timeout", "retry_policy.initial_interval"])
+    assert changed.task_queue == "orders"
+    assert changed.start_to_close_timeout is not None
+    assert (changed.retry_policy.maximum_attempts, changed.retry_policy.initial_interval.seconds) == (7, 9)
+
+
+def test_a_reset_in_a_batch_says_where_to() -> None:
+    request = StartBatchOperationRequest(
+        reset_operation=BatchOperationReset(options=ResetOptions(workflow_task_id=8)), reason="mended"
+    )
+    said = {"reapplySignals": True, "eventId": 7, "reason": "mended"}
+    assert _request(request, "reset_operation") == {"reset": said}
+    with pytest.raises(RpcError, match="reset_operation"):
+        _request(StartBatchOperationRequest(reset_operation=BatchOperationReset()), "reset_operation")

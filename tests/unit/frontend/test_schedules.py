@@ -1,0 +1,266 @@
+"""Schedules: what a Temporal client says comes back as Temporal's server would describe it."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload, RetryPolicy
+from temporalio.api.schedule.v1 import (
+    CalendarSpec,
+    IntervalSpec,
+    Range,
+    Schedule,
+    ScheduleSpec,
+    StructuredCalendarSpec,
+)
+
+from perdure.api import labels
+from perdure.api.names import schedule_name
+from perdure.frontend import schedules
+from perdure.frontend.calendars import from_times, to_times
+from perdure.frontend.schedules import Told
+from perdure.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
+from perdure.schedule.runs import id_of, scheduled_run, workflow_id_of
+from perdure.schedule.state import Running, Start, State
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+FIELDS: dict[str, Field] = {
+    "second": SECOND,
+    "minute": MINUTE,
+    "hour": HOUR,
+    "day_of_month": DAY_OF_MONTH,
+    "month": MONTH,
+    "day_of_week": DAY_OF_WEEK,
+    "year": YEAR,
+}
+
+
+def seconds(number: int) -> Duration:
+    return Duration(seconds=number)
+
+
+def asked(**spec: Any) -> Schedule:
+    made = Schedule(spec=ScheduleSpec(**spec))
+    start = made.action.start_workflow
+    start.workflow_id, start.workflow_type.name, start.task_queue.name = "report", "Report", "reports"
+    return made
+
+
+def made_of(said: Schedule, schedule_id: str = "nightly", **told: Any) -> dict[str, Any]:
+    """The object as the API server would have stored it."""
+    name = schedule_name(schedule_id, 220)
+    obj = schedules.new_schedule(
+        said, {}, namespace="shop", name=name, schedule_id=schedule_id, told=Told(**told), identity="me"
+    )
+    obj["metadata"] |= {"uid": "u-1", "generation": 1, "creationTimestamp": "2026-11-21T13:00:00Z"}
+    return obj
+
+
+@st.composite
+def ranges(draw: st.DrawFn, field: Field) -> list[Range]:
+    found = []
+    for _ in range(draw(st.integers(1, 2))):
+        start, end = sorted(draw(st.tuples(*2 * [st.integers(field.low, field.high)])))
+        found.append(Range(start=start, end=end, step=draw(st.integers(1, 9))))
+    return found
+
+
+calendars = st.builds(
+    StructuredCalendarSpec,
+    **{name: ranges(field) for name, field in FIELDS.items()},
+    comment=st.sampled_from(["", "because"]),
+)
+
+
+@given(st.lists(calendars, max_size=1), st.lists(calendars, max_size=1))
+def test_structured_calendars_come_back_as_they_were_sent(given_: list[Any], excluded: list[Any]) -> None:
+    sent = ScheduleSpec(structured_calendar=given_, exclude_structured_calendar=excluded)
+    obj = made_of(Schedule(spec=sent, action=asked().action))
+    assert from_times(schedules.spec_of(obj)) == sent
+
+
+def test_all_that_a_client_says_comes_back() -> None:
+    said = asked(interval=[IntervalSpec(interval=seconds(3600), phase=seconds(60))], timezone_name="Europe/Berlin")
+    said.spec.start_time.FromDatetime(NOW)
+    said.spec.end_time.FromDatetime(NOW + timedelta(days=9))
+    said.spec.jitter.CopyFrom(seconds(80))
+    start = said.action.start_workflow
+    start.input.payloads.append(Payload(metadata={"encoding": b"binary/plain"}, data=b"\x00"))
+    start.workflow_run_timeout.CopyFrom(seconds(7200))
+    start.workflow_task_timeout.CopyFrom(seconds(30))
+    start.memo.fields["note"].CopyFrom(Payload(metadata={"encoding": b"json/plain"}, data=b'"why"'))
+    start.header.fields["trace"].CopyFrom(Payload(data=b"bar"))
+    start.search_attributes.indexed_fields["Key"].CopyFrom(
+        Payload(metadata={"encoding": b"json/plain", "type": b"Keyword"}, data=b'"k"')
+    )
+    start.retry_policy.CopyFrom(
+        RetryPolicy(
+            initial_interval=seconds(1), backoff_coefficient=2, maximum_interval=seconds(100), maximum_attempts=3
+        )
+    )
+    said.policies.overlap_policy = 2
+    said.policies.catchup_window.CopyFrom(seconds(300))
+    said.policies.pause_on_failure = True
+    said.state.notes, said.state.paused, said.state.limited_actions, said.state.remaining_actions = "why", True, True, 5
+    assert schedules.described(made_of(said)) == said
+
+
+def test_cron_lines_are_described_as_the_calendars_that_they_mean_and_kept_as_they_are() -> None:
+    obj = made_of(asked(cron_string=["0 12 * * MON-WED", "@every 90m/5m"]))
+    described = schedules.described(obj)
+    [calendar] = described.spec.structured_calendar
+    assert [(r.start, r.end, r.step) for r in calendar.day_of_week] == [(1, 3, 1)]
+    assert [(r.start, r.end, r.step) for r in calendar.day_of_month] == [(1, 31, 1)]
+    assert not calendar.year
+    assert described.spec.interval == [IntervalSpec(interval=seconds(5400), phase=seconds(300))]
+    described.policies.pause_on_failure = True
+    changed = schedules.changed_schedule(obj, described, {}, Told())
+    assert changed["spec"]["cron"] == ["0 12 * * MON-WED", "@every 90m/5m"]
+    assert changed["spec"]["pauseOnFailure"] is True
+
+
+def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
+    obj = made_of(asked(cron_string=["@daily"]))
+    obj["spec"] |= {"successfulRunsHistoryLimit": 7, "retryPolicy": {"name": "patient"}}
+    obj["spec"]["workflowRunTemplate"] = {
+        "metadata": {"labels": {"team": "accounts"}},
+        "spec": {**obj["spec"]["workflowRunTemplate"]["spec"], "ttlSecondsAfterFinished": 60},
+    }
+    wanted = schedules.described(obj)
+    wanted.action.start_workflow.workflow_type.name = "Other"
+    changed = schedules.changed_schedule(obj, wanted, {}, Told())["spec"]
+    assert (changed["successfulRunsHistoryLimit"], changed["retryPolicy"]) == (7, {"name": "patient"})
+    template = changed["workflowRunTemplate"]
+    assert template["metadata"] == {"labels": {"team": "accounts"}}
+    assert template["spec"]["ttlSecondsAfterFinished"] == 60
+    assert template["spec"]["workflow"] == {"type": "Other", "taskQueue": "reports"}
+
+
+def test_calendars_in_words_mean_what_temporal_means() -> None:
+    times = to_times(ScheduleSpec(calendar=[CalendarSpec(hour="3,5-7/2", day_of_week="Fri-Mon")]))
+    [written] = times["calendars"]
+    assert written["minute"] == "0"
+    described = from_times(schedules.spec_of(made_of(asked(calendar=[CalendarSpec(day_of_week="Fri-Mon")]))))
+    days = {day for r in described.structured_calendar[0].day_of_week for day in range(r.start, r.end + 1, r.step)}
+    assert days == {5, 6, 0, 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda s: s.spec.interval.add(), "spec.interval[0].interval"),
+        (lambda s: s.spec.interval.add(interval=seconds(5), phase=seconds(5)), "spec.interval[0].phase"),
+        (lambda s: s.spec.structured_calendar.add(hour=[Range(start=5)]), "spec.structured_calendar[0].second"),
+        (lambda s: setattr(s.policies, "keep_original_workflow_id", True), "policies.keep_original_workflow_id"),
+        (lambda s: setattr(s.action.start_workflow, "cron_schedule", "@daily"), "start_workflow.cron_schedule"),
+        (lambda s: setattr(s.action.start_workflow, "workflow_id", ""), "start_workflow.workflow_id"),
+        (lambda s: s.action.ClearField("start_workflow"), "action.start_workflow"),
+        (lambda s: s.action.start_workflow.retry_policy.MergeFrom(RetryPolicy(maximum_attempts=-1)), "MaximumAttempts"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_by_its_name(change: Any, field: str) -> None:
+    said = asked()
+    change(said)
+    with pytest.raises(ValueError, match=field.replace("[", r"\[").replace("]", r"\]")):
+        made_of(said)
+
+
+def test_the_window_has_temporals_default_and_least() -> None:
+    assert made_of(asked())["spec"]["catchupWindow"] == "365d"
+    short = asked()
+    short.policies.catchup_window.CopyFrom(seconds(0))
+    assert made_of(short)["spec"]["catchupWindow"] == "10s"
+
+
+def test_a_pause_in_the_status_is_a_pause_and_its_reason_is_the_note() -> None:
+    obj = made_of(asked())
+    obj["status"] = {"paused": {"by": "Failure", "reason": "run `x` is Failed", "time": "2026-11-21T13:30:00Z"}}
+    assert schedules.described(obj).state.paused
+    assert schedules.described(obj).state.notes == "run `x` is Failed"
+
+
+def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> None:
+    said = asked(interval=[IntervalSpec(interval=seconds(60))])
+    said.state.limited_actions, said.state.remaining_actions = True, 5
+    obj = made_of(said)
+    obj["status"] = {"observedGeneration": 1, "remainingActions": 2}
+    assert schedules.described(obj).state.remaining_actions == 2
+    assert len(schedules.info(obj, NOW).future_action_times) == 2
+    obj["metadata"]["generation"] = 2
+    assert schedules.described(obj).state.remaining_actions == 5
+
+
+def test_recent_actions_tell_workflow_ids() -> None:
+    obj = made_of(asked())
+    obj["status"] = {
+        "counts": {"actions": 1},
+        "recentActions": [
+            {
+                "actualTime": "2026-11-21T13:30:01Z",
+                "scheduledTime": "2026-11-21T13:30:00Z",
+                "workflowRun": "nightly-20261121t133000z",
+                "runId": "r-1",
+                "status": "Completed",
+            }
+        ],
+    }
+    [action] = schedules.info(obj, NOW).recent_actions
+    assert action.start_workflow_result.workflow_id == "report-2026-11-21T13:30:00Z"
+    assert action.start_workflow_status == 2
+    assert schedules.entry(obj, NOW).info.workflow_type.name == "Report"
+
+
+@pytest.mark.parametrize("request_id", ["", "asked"])
+@pytest.mark.parametrize("attempt", [1, 3])
+@pytest.mark.parametrize("base", ["report", None])
+def test_the_workflow_id_of_a_run_follows_from_its_name(request_id: str, attempt: int, base: str | None) -> None:
+    obj = made_of(asked())
+    if base is None:
+        del obj["spec"]["workflowRunTemplate"]["spec"]["workflowId"]
+    start = Start(nominal=NOW, actual=NOW, request=request_id)
+    run = Running(name=start.run_name("nightly", attempt), start=start, started=NOW, attempt=attempt)
+    made = scheduled_run(obj, run, State(cursor=NOW, handled_after=NOW))
+    found = made["spec"].get("workflowId", made["metadata"]["name"])
+    assert found == workflow_id_of(run.name, "nightly", base)
+
+
+def test_a_run_of_code_is_told_what_the_client_said() -> None:
+    said = asked()
+    said.action.start_workflow.memo.fields["note"].CopyFrom(
+        Payload(metadata={"encoding": b"json/plain"}, data=b'"why"')
+    )
+    start = Start(nominal=NOW, actual=NOW)
+    run = Running(name=start.run_name("nightly"), start=start, started=NOW)
+    made = scheduled_run(made_of(said), run, State(cursor=NOW, handled_after=NOW, result={"n": 1}))
+    told = made["metadata"]["annotations"][labels.START_ANNOTATION]
+    assert told == '{"identity":"me","memo":{"note":"why"}}'
+
+
+@pytest.mark.parametrize("schedule_id", ["Nightly", "a/b", "ünïcode", "x" * 300, "nightly"])
+def test_any_text_is_an_id(schedule_id: str) -> None:
+    obj = made_of(asked(), schedule_id)
+    assert id_of(obj) == schedule_id
+    assert len(obj["metadata"]["name"]) <= 220
+    assert (obj["metadata"]["name"] == schedule_id) == (schedule_id == "nightly")
+
+
+def test_filters_know_the_id_the_pause_and_search_attributes() -> None:
+    find = schedules.lookup(made_of(asked(), search_attributes={"Team": "accounts"}))
+    assert [find(name) for name in ("ScheduleId", "TemporalSchedulePaused", "Team", "Other")] == [
+        "nightly",
+        False,
+        "accounts",
+        None,
+    ]
+
+
+def test_times_are_told_with_jitter_and_never_before_they_are_due() -> None:
+    obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))], jitter=seconds(30)))
+    times = list(islice(schedules.between(obj, schedules.spec_of(obj), NOW), 20))
+    assert times == sorted(times)
+    assert all(NOW < time <= NOW + timedelta(minutes=21) for time in times)
+    assert len({time.second for time in times}) > 1

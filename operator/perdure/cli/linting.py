@@ -15,7 +15,7 @@ from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableError, read
 from perdure.kube import clock
-from perdure.language.checks import Checked, Documents, between, check
+from perdure.language.checks import Checked, Documents, between, check, options
 from perdure.language.checks.between import policies_of, run_input
 from perdure.language.program import Finding, Severity
 from perdure.schedule.errors import InvalidTimesError
@@ -167,6 +167,7 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
     if run is None:
         return
     path, spec = run
+    yield from options(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
     if each.checked is not None:

@@ -205,3 +205,14 @@ def test_a_schedule_is_judged_as_its_condition_ready_does(
     ]
     assert [each[:2] for each in found] == [each[:2] for each in want]
     assert all(part in told for (_, _, told), (_, _, part) in zip(found, want, strict=True)), found
+
+
+def test_search_attributes_of_runs_and_schedules_are_checked() -> None:
+    spec = "{inline: {steps: [{name: a, sleep: {duration: 1s}}]}, searchAttributes: {bad name!: 1}}"
+    head = "apiVersion: perdure.dev/v1alpha1\nmetadata: {name: a}\n"
+    run = f"{head}kind: WorkflowRun\nspec: {spec}\n"
+    schedule = f"{head}kind: Schedule\nspec: {{cron: ['@daily'], workflowRunTemplate: {{spec: {spec}}}}}\n"
+    for manifest, path in ((run, "spec"), (schedule, "spec.workflowRunTemplate.spec")):
+        done = call("-f", "-", given=manifest)
+        assert done.exit_code == 1
+        assert f"{path}.searchAttributes.bad name!: must be 1 to 63 letters" in done.stdout.replace("\n", " ")

@@ -54,7 +54,7 @@ def test_a_workflow_says_whether_it_can_be_run_each_time_it_is_changed(namespace
     namespace.apply(workflow({"name": "only", "activity": {"name": "wrok"}}))
     wrong = told(namespace)
     assert (wrong["status"], wrong["reason"]) == ("False", "InvalidSpec")
-    sentence = "spec.steps[0].activity.name: there is no activity `wrok` in `spec.activities`; there are: work"
+    sentence = "spec.steps[0].activity.name: there is no activity `wrok` among the `activities`; there are: work"
     assert sentence in wrong["message"]
     assert sentence in warned(namespace, "InvalidSpec")
 

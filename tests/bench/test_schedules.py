@@ -112,7 +112,7 @@ def cron_jobs(namespace: Cluster, count: int) -> list[float]:
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
     job = {"spec": {"suspend": True, "template": {"spec": pod}}}
     due = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1 + count // 500)  # noqa: TID251 (as above)
-    spec = {"schedule": f"{due.minute} {due.hour} {due.day} {due.month} *", "timeZone": "Etc/UTC", "jobTemplate": job}
+    spec = {"schedule": f"{due.minute} {due.hour} {due.day} {due.month} *", "timeZone": "UTC", "jobTemplate": job}
     manifests = [
         {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": f"c-{n:05}"}, "spec": spec}
         for n in range(count)

@@ -112,6 +112,12 @@ def redrive_name(letter: str, number: int) -> str:
     return _numbered(letter, f"-redrive-{number}")
 
 
+def _readable(text: str, otherwise: str, hashed: str) -> str:
+    """What a label can hold of a text, or the other one where that is nothing, and the hash of what makes it unique."""
+    ending = f"-{_digest(hashed)}"
+    return (_NOT_DNS.sub("-", text.lower())[: NAME_LIMIT - len(ending)].strip("-") or otherwise) + ending
+
+
 def started_name(workflow_id: str, operation_uid: str) -> str:
     """Name the run that an Operation starts: ``<what a name can hold of the workflow id>-<hash>``.
 
@@ -122,9 +128,7 @@ def started_name(workflow_id: str, operation_uid: str) -> str:
     Returns:
         A DNS-1123 label of at most 63 characters.
     """
-    ending = f"-{_digest(operation_uid)}"
-    readable = _NOT_DNS.sub("-", workflow_id.lower())[: NAME_LIMIT - len(ending)].strip("-")
-    return f"{readable or 'run'}{ending}"
+    return _readable(workflow_id, "run", operation_uid)
 
 
 _SCHEDULE_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
@@ -139,9 +143,7 @@ def schedule_name(schedule_id: str, longest: int) -> str:
     """
     if len(schedule_id) <= longest and _SCHEDULE_NAME.fullmatch(schedule_id):
         return schedule_id
-    ending = f"-{_digest(schedule_id)}"
-    readable = _NOT_DNS.sub("-", schedule_id.lower())[: NAME_LIMIT - len(ending)].strip("-")
-    return f"{readable or 'schedule'}{ending}"
+    return _readable(schedule_id, "schedule", schedule_id)
 
 
 def batch_operation_name(job_id: str, run_id: str) -> str:

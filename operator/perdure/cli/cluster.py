@@ -63,8 +63,7 @@ class Cluster:
         Raises:
             CliError: there is none, or it cannot be read.
         """
-        found: Object = await self._ask(self._client.get(self._path("workflowruns", name)), name)
-        return found
+        return await self.read("WorkflowRun", "workflowruns", name)
 
     async def schedule(self, name: str) -> Object:
         """Read a Schedule.
@@ -72,30 +71,7 @@ class Cluster:
         Raises:
             CliError: there is none, or it cannot be read.
         """
-        found: Object = await self._ask(self._client.get(self._path("schedules", name)), name, "Schedule")
-        return found
-
-    async def schedules(self, *, everywhere: bool = False) -> list[Object]:
-        """Read all Schedules, of the namespace or of all namespaces.
-
-        Raises:
-            CliError: they cannot be read.
-        """
-        url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, "schedules")
-        items: list[Object] = await self._ask(self._client.list_all(url))
-        return items
-
-    async def delete_schedule(self, name: str, *, orphan: bool) -> None:
-        """Delete a Schedule, with its runs unless they are to stay.
-
-        Raises:
-            CliError: there is none, or it may not be deleted.
-        """
-        found = await self.schedule(name)
-        how = "Orphan" if orphan else "Background"
-        await self._ask(
-            self._client.delete(self._path("schedules", name), uid=found["metadata"]["uid"], propagation=how), name
-        )
+        return await self.read("Schedule", "schedules", name)
 
     async def runs(self, *, everywhere: bool = False, phase: str | None = None) -> list[Object]:
         """Read all WorkflowRuns, of the namespace or of all namespaces, or those of one phase.
@@ -103,11 +79,8 @@ class Cluster:
         Raises:
             CliError: they cannot be read.
         """
-        namespace = None if everywhere else self.namespace
-        url = self._api.path(self._api.PERDURE, namespace, "workflowruns")
         asked = {"fieldSelector": f"status.phase={phase}"} if phase else {}
-        items: list[Object] = await self._ask(self._client.list_all(url, **asked))
-        return items
+        return await self.every("workflowruns", everywhere=everywhere, **asked)
 
     async def runs_of_schedules(self, *, of: str | None = None, everywhere: bool = False) -> list[Object]:
         """Read the runs of one Schedule, or of all; none where the user may not.
@@ -128,14 +101,6 @@ class Cluster:
             raise _unreachable(self._client.access, error) from error
         return items
 
-    async def operations(self, *, everywhere: bool = False) -> list[Object]:
-        """Read all Operations, of the namespace or of all namespaces.
-
-        Raises:
-            CliError: they cannot be read.
-        """
-        return await self.every("operations", everywhere=everywhere)
-
     async def operation(self, name: str) -> Object:
         """Read an Operation.
 
@@ -153,24 +118,26 @@ class Cluster:
         found: Object = await self._ask(self._client.get(self._path(plural, name)), name, kind)
         return found
 
-    async def every(self, plural: str, *, everywhere: bool = False) -> list[Object]:
-        """Read all objects of a kind of ours, of the namespace or of all namespaces.
+    async def every(self, plural: str, *, everywhere: bool = False, **asked: str) -> list[Object]:
+        """Read all objects of a kind of ours, of the namespace or of all namespaces; `asked`: those that a selector takes.
 
         Raises:
             CliError: they cannot be read.
         """
         url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, plural)
-        items: list[Object] = await self._ask(self._client.list_all(url))
+        items: list[Object] = await self._ask(self._client.list_all(url, **asked))
         return items
 
-    async def delete(self, kind: str, plural: str, name: str) -> None:
-        """Delete an object of ours, and what belongs to it.
+    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False) -> None:
+        """Delete an object of ours, and what belongs to it unless that is to stay.
 
         Raises:
             CliError: there is none, or it must not be deleted.
         """
         found = await self.read(kind, plural, name)
-        await self._ask(self._client.delete(self._path(plural, name), uid=found["metadata"]["uid"]), name, kind)
+        how = "Orphan" if orphan else "Background"
+        deleted = self._client.delete(self._path(plural, name), uid=found["metadata"]["uid"], propagation=how)
+        await self._ask(deleted, name, kind)
 
     async def create(self, plural: str, body: Object) -> Object:
         """Create an object in the namespace; as the API server has it then.

@@ -244,7 +244,7 @@ class Attempts:
         return self.activities[definition_key(activity)]
 
     def refuse(self, activity: PendingActivity, failure: Failure) -> None:
-        """There is no definition for an activity: it fails."""
+        """An attempt can never have a pod, or there is no definition for its activity: it fails."""
         key = _key(activity)
         self._impossible.append(
             inputs.AttemptFailed(scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, failure=failure)
@@ -299,11 +299,7 @@ class Attempts:
         except AttemptBlockedError as error:
             self._block(activity, str(error), now)
         except (AttemptRefusedError, AttemptImpossibleError) as error:
-            self._impossible.append(
-                inputs.AttemptFailed(
-                    scheduled_event_id=key.scheduled_event_id, attempt=key.attempt, failure=error.failure
-                )
-            )
+            self.refuse(activity, error.failure)
         else:
             self._made.add(key)
             if self._pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":

@@ -304,16 +304,18 @@ class Manager:
 
     def withdraw_from_schedule(self, namespace: str, name: str, request_id: str) -> None:
         """Take a request to a Schedule back; what is recorded stays done."""
-        for schedule in self._schedules.values():
-            if (schedule.namespace, schedule.name) == (namespace, name):
-                schedule.withdraw(request_id)
+        for schedule in self._schedules_named(namespace, name):
+            schedule.withdraw(request_id)
+
+    def _schedules_named(self, namespace: str, name: str) -> list[Schedule]:
+        """The Schedules of a name that are known: the one that there is, and those before it that are being forgotten."""
+        return [each for each in self._schedules.values() if (each.namespace, each.name) == (namespace, name)]
 
     async def _schedule(self, namespace: str, name: str) -> Schedule | None:
         """A Schedule by its name, also one that no watch has shown yet."""
 
         def known() -> Schedule | None:
-            of_name = (s for s in self._schedules.values() if (s.namespace, s.name) == (namespace, name))
-            return next((schedule for schedule in of_name if not schedule.gone), None)
+            return next((each for each in self._schedules_named(namespace, name) if not each.gone), None)
 
         if known() is None:
             try:

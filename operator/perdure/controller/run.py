@@ -257,8 +257,7 @@ class Run:
         if more:
             return now
         self._workers.follow(self)
-        await self._know_pods(state)
-        pods = self._with_definitions(_of_pods(state))
+        pods = await self._done_by_pods(state)
         self._attempts.sort_out(pods)
         await self._attempts.finish_leaving()
         await self._attempts.pass_on_cancellations(pods)
@@ -284,8 +283,7 @@ class Run:
         if self._decide_again:
             observed.append(inputs.DecideAgain())
         if not state.closed:
-            await self._know_pods(state)
-            observed += await self._attempts.gather(self._with_definitions(_of_pods(state)), now)
+            observed += await self._attempts.gather(await self._done_by_pods(state), now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
@@ -369,8 +367,7 @@ class Run:
             return False
         state = reclaim(state, self._workers.epoch)
         if _of_pods(state).activities:
-            await self._know_pods(state)
-            await self._attempts.recover(self._with_definitions(_of_pods(state)))
+            await self._attempts.recover(await self._done_by_pods(state))
         self._relations.look_again()
         if run_status.is_damaged(self._record.status):
             await self._record.write(run_status.compose(self._record.status, self._facts(state), state, (), now))
@@ -614,18 +611,16 @@ class Run:
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
 
-    def _with_definitions(self, state: State) -> State:
-        """The state without those activities of code that have no definition: they are about to fail."""
-        known = self._attempts.activities
-        kept = {key: a for key, a in state.activities.items() if state.code is None or definition_key(a) in known}
-        return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
+    async def _done_by_pods(self, state: State) -> State:
+        """The state with those activities only that pods do.
 
-    async def _know_pods(self, state: State) -> None:
-        """Find the definitions of the activities that code has scheduled to be done by pods."""
+        The definitions of those that code has scheduled are found; what has none is about to fail, and is left out.
+        """
+        state = _of_pods(state)
         if state.code is None:
-            return
+            return state
         known = dict(self._attempts.activities)
-        for activity in _of_pods(state).activities.values():
+        for activity in state.activities.values():
             if definition_key(activity) in known:
                 continue
             workflow = activity.task_queue.removeprefix(PODS_QUEUE)
@@ -635,6 +630,8 @@ class Run:
             else:
                 known[definition_key(activity)] = found
         self._attempts.activities = known
+        kept = {key: each for key, each in state.activities.items() if definition_key(each) in known}
+        return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
 
     async def _terminate(
         self, before: run_status.Status, transition: Transition, reason: str, now: datetime, origin: _Origin | None

@@ -24,26 +24,12 @@ class Others(Ledger):
         if isinstance(item, inp.ChildStartFailed):
             if child.start is not None:
                 self.emit(
-                    ev.StartChildWorkflowExecutionFailed(
-                        initiated_event_id=child.initiated_event_id,
-                        child_id=child.child_id,
-                        workflow_id=child.workflow_id,
-                        workflow_type=child.workflow_type,
-                        failure=item.failure,
-                        **self.here,
-                    ),
+                    ev.StartChildWorkflowExecutionFailed(failure=item.failure, **_which(child), **self.here),
                     decide=True,
                 )
             return
         if child.start is not None:
-            started = ev.ChildWorkflowExecutionStarted(
-                initiated_event_id=child.initiated_event_id,
-                child_id=child.child_id,
-                workflow_id=child.workflow_id,
-                workflow_type=child.workflow_type,
-                run_id=item.run_id,
-                **self.here,
-            )
+            started = ev.ChildWorkflowExecutionStarted(run_id=item.run_id, **_which(child), **self.here)
             self.emit(started, decide=True)
             child = self.state.children[str(child.initiated_event_id)]
         if isinstance(item, inp.ChildClosed):
@@ -52,12 +38,9 @@ class Others(Ledger):
     def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
         """A child has closed."""
         attributes: dict[str, Any] = {
-            "initiated_event_id": child.initiated_event_id,
             "started_event_id": child.started_event_id,
-            "child_id": child.child_id,
-            "workflow_id": child.workflow_id,
-            "workflow_type": child.workflow_type,
             "run_id": item.run_id,
+            **_which(child),
             **self.here,
         }
         closing: ev.AnyEvent
@@ -134,6 +117,16 @@ class Others(Ledger):
             case _:
                 pass
         self.durable |= before.closed and self.state != before
+
+
+def _which(child: PendingChild) -> dict[str, Any]:
+    """What every event about a child says of it."""
+    return {
+        "initiated_event_id": child.initiated_event_id,
+        "child_id": child.child_id,
+        "workflow_id": child.workflow_id,
+        "workflow_type": child.workflow_type,
+    }
 
 
 def _without(entries: dict[str, Any], key: str) -> dict[str, Any]:

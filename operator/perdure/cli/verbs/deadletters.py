@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from perdure.api.durations import parse_duration
+from perdure.api.labels import API_VERSION
+from perdure.cli.asking import Output
 from perdure.cli.cluster import Cluster, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption
@@ -62,14 +64,6 @@ Examples:
 """
 
 KIND, PLURAL = "DeadLetter", "deadletters"
-
-
-class Output(StrEnum):
-    """How DeadLetters are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    NAME = "name"
 
 
 ActivityOption = Annotated[
@@ -161,7 +155,7 @@ def redrive(
 async def _ask(cluster: Cluster, name: str) -> str:
     await cluster.read(KIND, PLURAL, name)
     body = {
-        "apiVersion": "perdure.dev/v1alpha1",
+        "apiVersion": API_VERSION,
         "kind": "Operation",
         "metadata": {"generateName": "redrive-", "namespace": cluster.namespace},
         "spec": {"target": {"kind": KIND, "name": name}, "redrive": {}},
@@ -217,8 +211,6 @@ COMMANDS = {
 
 
 def _age(text: str | None) -> timedelta | None:
-    from perdure.api.durations import parse_duration  # noqa: PLC0415 - slow to import, and not for `--help`
-
     try:
         return None if text is None else parse_duration(text)
     except ValueError as error:

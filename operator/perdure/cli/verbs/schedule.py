@@ -231,7 +231,7 @@ def list_schedules(
     from perdure.cli.view.schedules import table  # noqa: PLC0415 - slow to import, and not for `--help`
 
     async def read(found: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        schedules = await found.schedules(everywhere=everywhere)
+        schedules = await found.every("schedules", everywhere=everywhere)
         return schedules, await found.runs_of_schedules(everywhere=everywhere) if schedules else []
 
     screen = Screen()
@@ -438,7 +438,7 @@ def delete(
     """Delete a schedule."""
 
     async def remove(found: Cluster) -> None:
-        await found.delete_schedule(name, orphan=cascade is Cascade.ORPHAN)
+        await found.delete("Schedule", "schedules", name, orphan=cascade is Cascade.ORPHAN)
 
     _with_cluster(context, cluster, namespace, remove)
     typer.echo(f"schedule.perdure.dev/{name} deleted")

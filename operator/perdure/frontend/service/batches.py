@@ -29,6 +29,7 @@ from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import to_enum
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.paging import page_of
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.listing import find
 from perdure.frontend.service.starting import MAX_ID
@@ -189,13 +190,8 @@ class Batches:
             if batch is not None:
                 batches.setdefault(batch.job_id, []).append(obj)
         infos = sorted(map(_info, batches.values()), key=lambda info: info.start_time.ToDatetime(), reverse=True)
-        try:
-            start = int(request.next_page_token or b"0")
-        except ValueError:
-            raise invalid("invalid next_page_token") from None
-        end = start + min(request.page_size or PAGE, PAGE)
-        token = str(end).encode() if end < len(infos) else b""
-        return ListBatchOperationsResponse(operation_info=infos[start:end], next_page_token=token)
+        page, token = page_of(infos, request.next_page_token, request.page_size, PAGE)
+        return ListBatchOperationsResponse(operation_info=page, next_page_token=token)
 
     async def _operations(self, namespace: str, job_id: str) -> list[api.Object]:
         """The Operations of a batch; at least one."""

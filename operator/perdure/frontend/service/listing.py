@@ -1,6 +1,7 @@
 """RPCs that list and count workflows."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
@@ -14,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
+from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, Query, parse
 from perdure.frontend.service.call import Call
 from perdure.frontend.visibility import Record, is_known
@@ -27,16 +29,11 @@ class Listing:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def _page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[list[Record], bytes]:
+    def _page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[Sequence[Record], bytes]:
         found, query = find(self._core, namespace, text)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
-        try:
-            start = int(token or b"0")
-        except ValueError:
-            raise invalid("invalid next_page_token") from None
-        end = start + min(size or PAGE, PAGE)
-        return found[start:end], str(end).encode() if end < len(found) else b""
+        return page_of(found, token, size, PAGE)
 
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: Call

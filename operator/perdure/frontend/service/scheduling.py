@@ -37,6 +37,7 @@ from perdure.frontend import schedules
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import RpcError, already_started, invalid, not_found, precondition
+from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.schedules import Told
 from perdure.frontend.service.call import Call
@@ -190,13 +191,9 @@ class Scheduling:
         """The schedules that a filter takes, the newest first."""
         del call
         found = await self._find(request.namespace, request.query)
-        try:
-            start = int(request.next_page_token or b"0")
-        except ValueError:
-            raise invalid("invalid next_page_token") from None
-        end = start + min(request.maximum_page_size or PAGE, PAGE)
-        response = ListSchedulesResponse(next_page_token=str(end).encode() if end < len(found) else b"")
-        for obj in found[start:end]:
+        page, token = page_of(found, request.next_page_token, request.maximum_page_size, PAGE)
+        response = ListSchedulesResponse(next_page_token=token)
+        for obj in page:
             try:
                 response.schedules.append(schedules.entry(obj, now()))
             except pydantic.ValidationError:  # its condition Ready tells why

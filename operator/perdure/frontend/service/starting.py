@@ -34,7 +34,7 @@ MAX_ID = 1_000
 """Characters of a workflow id, and of names."""
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 _BEGIN_SECONDS = 20.0
-_CONFLICT = {"Fail": "Fail", "UseExisting": "UseExisting", "TerminateExisting": "TerminateExisting"}
+_CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
 
@@ -253,4 +253,4 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
         raise invalid(
             "WorkflowIdConflictPolicy TerminateExisting cannot be used with WorkflowIdReusePolicy RejectDuplicate."
         )
-    return reuse if reuse in _REUSE else "AllowDuplicate", _CONFLICT.get(said, conflict)
+    return reuse if reuse in _REUSE else "AllowDuplicate", said if said in _CONFLICT else conflict

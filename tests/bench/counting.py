@@ -1,0 +1,54 @@
+"""A client of the operator that remembers what it has asked of the API server."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from perdure.kube.client import Client, Object
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request that was answered."""
+
+    moment: float
+    """By `time.monotonic`."""
+    verb: str
+    """In small letters."""
+    kind: str
+    """In the plural, such as ``pods``."""
+    size: int
+    """Bytes of the body."""
+
+
+@dataclass
+class Tally:
+    """All of them."""
+
+    requests: list[Asked] = field(default_factory=list)
+
+
+TALLY = Tally()
+
+
+class CountingClient(Client):
+    """The client of the operator, with a tally."""
+
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Object:
+        answer = await super()._request(method, url, query=query, body=body, headers=headers)
+        parts = url.split("?", maxsplit=1)[0].split("/")
+        kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
+        size = 0 if body is None else len(orjson.dumps(body))
+        TALLY.requests.append(Asked(time.monotonic(), method.lower(), kind, size))
+        return answer

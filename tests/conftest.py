@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from kube import Cluster, find_cluster
+pytest.register_assert_rewrite("kube")  # before it is imported: its assertions tell what they have compared
+
+from kube import Cluster, find_cluster  # noqa: E402
 
 # Timing never decides a test.
 settings.register_profile("perdure", deadline=None)

@@ -1,6 +1,5 @@
 """A namespace of a real cluster, for tests: apply, look, wait."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -28,6 +27,7 @@ from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
 from perdure.schedule.runs import scheduled_by
+from reading import reader
 
 Json = dict[str, Any]
 
@@ -69,8 +69,8 @@ class Cluster:
         self("create", "-f", "-", stdin=yaml.safe_dump(run_manifest(name, spec)))
 
     def get(self, kind: str, name: str) -> Json | None:
-        found = self("get", kind, name, "--ignore-not-found", "-o", "json")
-        return json.loads(found) if found else None
+        """An object; None if there is none."""
+        return reader(self.kubeconfig).get(kind, self.namespace, name)
 
     def whole(self, name: str) -> Json:
         """A WorkflowRun with its whole history in its status: nothing of it may be missing, or other than it was sealed."""
@@ -87,8 +87,8 @@ class Cluster:
         return sorted(found, key=lambda segment: segment["spec"]["index"])
 
     def list(self, kind: str, *selectors: str) -> list[Json]:
-        items: list[Json] = json.loads(self("get", kind, *selectors, "-o", "json"))["items"]
-        return items
+        """The objects that selectors pick, which are written as for kubectl."""
+        return reader(self.kubeconfig).list(kind, self.namespace, *selectors)
 
     def wait(self, what: str, found: Callable[[], Any], *, seconds: float = 120.0) -> Any:
         """Wait until `found` gives something; it is asked again and again, and the time only ends a test that has failed."""

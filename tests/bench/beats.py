@@ -12,9 +12,7 @@ import sys
 import time
 from typing import Any
 
-import aiohttp
-
-from bench.kubelet import watch
+from bench.kubelet import watching
 from perdure.kube import clock
 from perdure.kube.access import find_access
 from perdure.kube.client import COORDINATION, CORE, TRANSIENT, ApiError, Client, path
@@ -97,19 +95,15 @@ class Nodes:
 
 async def main(namespace: str, period: float) -> None:
     access = find_access()
-    connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)
-    bearer = access.bearer()
-    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
-    unlimited = aiohttp.ClientTimeout(total=None)
     async with (
         Client.open(access, user_agent="perdure-bench-nodes", connections=32) as client,
-        aiohttp.ClientSession(connector=connector, headers=headers, timeout=unlimited) as session,
+        watching(access, namespace) as pods,
         asyncio.TaskGroup() as group,
     ):
         nodes, seen = Nodes(client, period), set[str]()
         group.create_task(nodes.listen())
         say(ready=True)
-        async for pod in watch(client, session, namespace):
+        async for pod in pods:
             uid = pod["metadata"]["uid"]
             if pod["metadata"].get("deletionTimestamp"):
                 nodes.deleted(pod)

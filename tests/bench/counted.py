@@ -9,41 +9,20 @@ import json
 import resource
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import perdure.handlers.main as operator
+from bench.counting import TALLY, CountingClient
 from perdure.kube.access import find_access
-from perdure.kube.client import Client, Object
 from perdure.observe import logs
-
-REQUESTS: Counter[str] = Counter()
-
-
-class CountingClient(Client):
-    """The client of the operator, with a tally."""
-
-    async def _request(
-        self,
-        method: str,
-        url: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Object:
-        parts = url.split("?", maxsplit=1)[0].split("/")
-        kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
-        REQUESTS[f"{method.lower()} {kind}"] += 1
-        return await super()._request(method, url, query=query, body=body, headers=headers)
 
 
 def figures() -> str:
     used = resource.getrusage(resource.RUSAGE_SELF)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     memory = pages * resource.getpagesize()
-    return json.dumps({"cpu": used.ru_utime + used.ru_stime, "memory": memory, "requests": REQUESTS})
+    requests = Counter(f"{asked.verb} {asked.kind}" for asked in TALLY.requests)
+    return json.dumps({"cpu": used.ru_utime + used.ru_stime, "memory": memory, "requests": requests})
 
 
 async def main(namespace: str, port: int) -> None:

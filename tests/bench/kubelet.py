@@ -7,12 +7,13 @@ real: they are made, watched, finalized and deleted by the API server.
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import orjson
 
-from perdure.kube.access import find_access
+from perdure.kube.access import Access, find_access
 from perdure.kube.client import CORE, ApiError, Client, path
 
 Json = dict[str, Any]
@@ -22,9 +23,18 @@ SCHEDULER = "simulated"
 """Name of the scheduler in the pods."""
 
 
-async def watch(client: Client, session: aiohttp.ClientSession, namespace: str) -> AsyncIterator[Json]:
+@asynccontextmanager
+async def watching(access: Access, namespace: str) -> AsyncIterator[AsyncIterator[Json]]:
     """Pods as they are made and changed, for ever."""
-    url = f"{client.access.server}{path(CORE, namespace, 'pods')}"
+    connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)
+    bearer = access.bearer()
+    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    unlimited = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=unlimited) as session:
+        yield _watch(session, f"{access.server}{path(CORE, namespace, 'pods')}")
+
+
+async def _watch(session: aiohttp.ClientSession, url: str) -> AsyncIterator[Json]:
     while True:
         query = {"watch": "true", "labelSelector": "perdure.dev/run-id", "timeoutSeconds": "240"}
         async with session.get(url, params=query) as answer:
@@ -72,18 +82,14 @@ async def finish(client: Client, pod: Json) -> None:
 
 async def main(namespace: str) -> None:
     access = find_access()
-    connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)
-    bearer = access.bearer()
-    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
-    unlimited = aiohttp.ClientTimeout(total=None)
     async with (
         Client.open(access, user_agent="perdure-bench") as client,
-        aiohttp.ClientSession(connector=connector, headers=headers, timeout=unlimited) as session,
+        watching(access, namespace) as pods,
         asyncio.TaskGroup() as group,
     ):
         seen: set[str] = set()
         print("ready", flush=True)
-        async for pod in watch(client, session, namespace):
+        async for pod in pods:
             uid = pod["metadata"]["uid"]
             if uid not in seen:
                 seen.add(uid)

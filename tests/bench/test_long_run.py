@@ -10,15 +10,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import pytest
 
 import perdure.handlers.main as operator
+from bench.counting import TALLY, Asked, CountingClient
 from kube import REPOSITORY, Cluster, check_history
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, Object, path
@@ -30,43 +30,15 @@ AT_ONCE = int(os.environ.get("PERDURE_AT_ONCE", "50"))
 PORT = 18282
 LARGEST = 256 * 1024
 """Bytes that no object of ours may reach."""
-KINDS = ("workflowruns", "historysegments", "pods", "leases", "events")
-
-
-@dataclass
-class Sent:
-    """What the operator has sent to the API server."""
-
-    writes: list[tuple[float, str, int]] = field(default_factory=list)
-    """When, what, and how many bytes."""
-
-
-SENT = Sent()
-
-
-class CountingClient(Client):
-    """The client of the operator, with a scale."""
-
-    async def _request(
-        self,
-        method: str,
-        url: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Object:
-        answer = await super()._request(method, url, query=query, body=body, headers=headers)
-        if method != "GET":
-            kind = next((kind for kind in KINDS if f"/{kind}" in url), "others")
-            size = 0 if body is None else len(orjson.dumps(body))
-            SENT.writes.append((time.monotonic(), f"{method.lower()} {kind}", size))
-        return answer
 
 
 @contextmanager
 def kubelet(namespace: Cluster) -> Any:
-    environment = {**os.environ, "KUBECONFIG": str(namespace.kubeconfig)}
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(namespace.kubeconfig),
+        "PYTHONPATH": f"{REPOSITORY / 'operator'}:{REPOSITORY / 'tests'}",
+    }
     program = [sys.executable, str(REPOSITORY / "tests" / "bench" / "kubelet.py"), namespace.namespace]
     process = subprocess.Popen(program, env=environment, stdout=subprocess.PIPE)
     try:
@@ -118,7 +90,7 @@ async def test_an_activity_costs_the_same_at_the_end_of_a_long_run(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     monkeypatch.setattr(operator, "Client", CountingClient)
-    SENT.writes.clear()
+    TALLY.requests.clear()
     with namespace.operator_down(), kubelet(namespace):
         async with operating(namespace), Client.open(find_access(), user_agent="perdure-bench") as client:
             namespace.start("long", manifest())
@@ -129,37 +101,42 @@ async def test_an_activity_costs_the_same_at_the_end_of_a_long_run(
     report(namespace, largest, spent)
 
 
+def what(asked: Asked) -> str:
+    return f"{asked.verb} {asked.kind}"
+
+
 def report(namespace: Cluster, largest_run: int, spent: float) -> None:
     run = namespace.whole("long")
     check_history(run)
     events = run["status"]["history"]["events"]
     segments = namespace.segments(run)
     largest = max(largest_run, *(len(orjson.dumps(segment)) for segment in segments))
-    created = [moment for moment, what, _ in SENT.writes if what == "post pods"]
+    writes = [asked for asked in TALLY.requests if asked.verb != "get"]
+    created = [asked.moment for asked in writes if what(asked) == "post pods"]
     assert len(created) == ACTIVITIES
     made = created[AT_ONCE:]  # the first are made at once; from then on one ends for each that begins
     tenth = len(made) // 10
     parts = {"first decile": (made[0], made[tenth]), "last decile": (made[-tenth - 1], made[-1])}
     print(
         f"\n{ACTIVITIES:,} activities, {AT_ONCE} at once, in {spent:,.0f} s: {len(events):,} events, {len(segments)} segments, "
-        f"{sum(size for _, _, size in SENT.writes) / 2**20:,.1f} MiB sent; largest object {largest / 1024:,.0f} KiB "
+        f"{sum(asked.size for asked in writes) / 2**20:,.1f} MiB sent; largest object {largest / 1024:,.0f} KiB "
         f"(run {largest_run / 1024:,.0f} KiB)"
     )
     cost: dict[str, float] = {}
-    for name, (start, end) in parts.items():
+    for part, (start, end) in parts.items():
         sent: Counter[str] = Counter()
         times: Counter[str] = Counter()
-        for moment, what, size in SENT.writes:
-            if start <= moment < end:
-                sent[what] += size
-                times[what] += 1
-        cost[name] = sum(sent.values()) / tenth
+        for asked in writes:
+            if start <= asked.moment < end:
+                sent[what(asked)] += asked.size
+                times[what(asked)] += 1
+        cost[part] = sum(sent.values()) / tenth
         print(
-            f"  {name}: {1000 * (end - start) / tenth:,.1f} ms, {cost[name]:,.0f} bytes and "
+            f"  {part}: {1000 * (end - start) / tenth:,.1f} ms, {cost[part]:,.0f} bytes and "
             f"{sum(times.values()) / tenth:.2f} writes for each activity"
         )
-        for what, size in sent.most_common():
-            print(f"    {times[what] / tenth:5.2f} x {what:24} {size / tenth:8,.0f} bytes")
+        for name, size in sent.most_common():
+            print(f"    {times[name] / tenth:5.2f} x {name:24} {size / tenth:8,.0f} bytes")
     assert largest < LARGEST
     # Bytes, not time: these do not depend on what else the machine does, but for how much goes into one commit.
     assert cost["last decile"] < 1.5 * cost["first decile"]

@@ -12,46 +12,64 @@ pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"state": None}, "`status.state` cannot be read"),
-        ({"state": {"startTime": "yesterday"}}, "`status.state` cannot be read"),
-        ({"state": {"runDeadline": "2030-01-01T00:00:00"}}, "`status.state` cannot be read"),
-        ({"state": {"memory": {"frames": "done"}}}, "`status.state` cannot be read"),
-        ({"state": {"nextEventId": 9}}, "`status.state` is of event 9"),
-        ({"definition": None}, "status.definition: is missing"),
-        ({"definition": {"steps": [{"name": "nap", "sleep": {"duration": "${nobody}"}}]}}, "nobody"),
-    ],
-    ids=[
-        "without a state",
-        "a state that is none",
-        "a time without a zone",
-        "a memory that is none",
-        "of another event",
-        "without its definition",
-        "with a definition that cannot be run",
-    ],
-)
+DAMAGE: dict[str, tuple[Json, str]] = {
+    "without a state": ({"state": None}, "`status.state` cannot be read"),
+    "a state that is none": ({"state": {"startTime": "yesterday"}}, "`status.state` cannot be read"),
+    "a time without a zone": ({"state": {"runDeadline": "2030-01-01T00:00:00"}}, "`status.state` cannot be read"),
+    "a memory that is none": ({"state": {"memory": {"frames": "done"}}}, "`status.state` cannot be read"),
+    "of another event": ({"state": {"nextEventId": 9}}, "`status.state` is of event 9"),
+    "without its definition": ({"definition": None}, "status.definition: is missing"),
+    "with a definition that cannot be run": (
+        {"definition": {"steps": [{"name": "nap", "sleep": {"duration": "${nobody}"}}]}},
+        "nobody",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_told_once_and_hurts_no_more_than_it_has_to(namespace: Cluster, change: Json, message: str) -> None:
-    steps = [{"name": "nap", "sleep": {"duration": "5s"}}, {"name": "end", "return": {"output": "rested"}}]
+    good = begun(namespace, "resting", "5s")
+    edit(namespace, "resting", {"status": change})
+    check_told_once_and_restored(namespace, "resting", change, message, good)
+
+
+@pytest.mark.alone
+def test_an_operator_that_comes_up_among_damaged_runs_works_for_the_others(namespace: Cluster) -> None:
+    runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}
+    good = {name: begun(namespace, name, "30s") for name in (*runs, "whole")}
+    with namespace.operator_down():
+        for name, (change, _) in runs.items():
+            edit(namespace, name, {"status": change})
+    assert namespace.closed("whole")["output"] == "rested"
+    for name, (change, message) in runs.items():
+        check_told_once_and_restored(namespace, name, change, message, good[name])
+
+
+def begun(namespace: Cluster, name: str, nap: str) -> Json:
+    """The status of a run that rests."""
+    steps = [{"name": "nap", "sleep": {"duration": "${input}"}}, {"name": "end", "return": {"output": "rested"}}]
     manifest = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "rest"}}
     namespace.apply({**manifest, "spec": {"steps": steps}})
-    namespace.start("resting", {"workflow": {"name": "rest"}, "runTimeout": "1h"})
-    namespace.condition("workflowrun", "resting", "Running")
-    good = (namespace.get("workflowrun", "resting") or {})["status"]
-    edit(namespace, {"status": change})
-    condition = namespace.condition("workflowrun", "resting", "StateDamaged")
+    namespace.start(name, {"workflow": {"name": "rest"}, "runTimeout": "1h", "input": nap})
+    namespace.condition("workflowrun", name, "Running")
+    run = namespace.get("workflowrun", name)
+    assert run is not None
+    status: Json = run["status"]
+    return status
+
+
+def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, message: str, good: Json) -> None:
+    condition = namespace.condition("workflowrun", name, "StateDamaged")
     assert condition["status"] == "Unknown"
     assert message in condition["message"]
-    edit(namespace, {"status": {key: good[key] for key in change}})
-    assert namespace.closed("resting")["output"] == "rested"
-    run = namespace.get("workflowrun", "resting")
+    edit(namespace, name, {"status": {key: good[key] for key in change}})
+    assert namespace.closed(name)["output"] == "rested"
+    run = namespace.get("workflowrun", name)
     assert run is not None
     check_history(run)
     events = namespace.list("events.v1.events.k8s.io")
-    assert [e["reason"] for e in events if e["regarding"]["name"] == "resting"].count("StateDamaged") == 1
+    assert [e["reason"] for e in events if e["regarding"]["name"] == name].count("StateDamaged") == 1
 
 
-def edit(namespace: Cluster, change: Json) -> None:
-    namespace("patch", "wfr", "resting", "--subresource=status", "--type=merge", "-p", json.dumps(change))
+def edit(namespace: Cluster, name: str, change: Json) -> None:
+    namespace("patch", "wfr", name, "--subresource=status", "--type=merge", "-p", json.dumps(change))

@@ -105,6 +105,7 @@ def test_the_waits_are_those_that_were_computed(namespace: Cluster, spec: Json, 
         assert observed >= wait - 1
 
 
+@pytest.mark.alone
 def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(namespace: Cluster) -> None:
     breaker = {"failureThreshold": 3, "openDuration": "20s", "successThreshold": 2}
     namespace.apply(

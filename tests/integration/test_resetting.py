@@ -190,6 +190,7 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     assert namespace.get("workflowrun", early["name"]) is not None
 
 
+@pytest.mark.alone
 async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker) -> None:
     slow = python("import time; time.sleep(3); activity.complete('worked')")
     steps = [nap("first", "1s"), {"name": "work", "activity": {"name": "work"}}]

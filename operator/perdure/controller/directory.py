@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from perdure.api.lenient import mapping, text
 from perdure.api.reasons import ConditionReason
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
@@ -219,7 +220,7 @@ def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
 def entry_of(obj: api.Object) -> Entry:
     """What matters of a run."""
     meta, status = obj["metadata"], obj.get("status") or {}
-    state = status.get("state") or {}
+    state = mapping(status.get("state"))
     parent, before = parent_of(obj), continuation_of(obj)
     closed = status.get("completionTime") or ""
     return Entry(
@@ -233,7 +234,7 @@ def entry_of(obj: api.Object) -> Entry:
         phase=status.get("phase", ""),
         closed=closed,
         refused=(status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
-        successor=state.get("successor", "") if closed and state.get("startSuccessor") else "",
+        successor=text(state.get("successor")) if closed and state.get("startSuccessor") else "",
         first_uid=first_run_id(obj),
         parent_uid=parent.run_id if parent else "",
         initiated_event_id=parent.initiated_event_id if parent else 0,

@@ -356,19 +356,35 @@ class Manager:
             try:
                 for namespace in self._namespaces:
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
-                        self.directory.put(obj)
-                        self._tools.workers.seen(obj, deleted=False)
+                        self._take_in(obj, self._note)
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
-                        self.on_policy(obj, deleted=False)
+                        self._take_in(obj, self.on_policy)
                     # Their closed runs are theirs to remove.
                     for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "schedules")):
-                        self._take_schedule(obj)
+                        self._take_in(obj, self._take_schedule)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:
                 self._learned.set()
                 return
+
+    def _note(self, obj: api.Object, *, deleted: bool) -> None:
+        self._tools.workers.seen(obj, deleted=deleted)
+        self.directory.put(obj)
+
+    def _take_in(self, obj: api.Object, take: Callable[..., None]) -> None:
+        """Take in one of many: whatever is wrong with it, it does not keep the others from being taken in."""
+        try:
+            take(obj, deleted=False)
+        except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
+            meta = obj["metadata"]
+            self._log.exception(
+                "Could not take in an object",
+                kind=obj.get("kind"),
+                namespace=meta.get("namespace"),
+                name=meta.get("name"),
+            )
 
     async def _work(self, key: Key) -> None:
         await self.learned()
@@ -494,7 +510,7 @@ class Manager:
             selector = labels.RUN_ID_LABEL
             pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
             for obj in await client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
-                self.on_policy(obj, deleted=False)
+                self._take_in(obj, self.on_policy)
             schedules = await client.list_all(api.path(api.PERDURE, namespace, "schedules"))
             there.update(obj["metadata"]["uid"] for obj in (*runs, *pods, *schedules))
             self._compare("workflowruns", runs, before, self._take_run)
@@ -512,7 +528,7 @@ class Manager:
         self._lagging.update(map(_mark, late))
         missed = [obj for obj in late if _mark(obj) in before]
         for obj in missed:
-            take(obj, deleted=False)
+            self._take_in(obj, take)
         if missed:
             self._missed[kind] += 1
             metrics.WATCH_LAG.inc(len(missed))

@@ -12,9 +12,11 @@ is kept as it is, in base64::
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
 from temporalio.api.sdk.v1 import UserMetadata
@@ -75,13 +77,29 @@ def _one_to_json(payload: Payload) -> Any:
     return wrapped
 
 
+class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """One payload as it is kept; its bytes are base64."""
+
+    metadata: dict[str, str] = {}
+    binary_metadata: dict[str, bytes] = {}
+    data: bytes = b""
+
+
 def _one_from_json(wrapped: Any) -> Payload:
-    if not isinstance(wrapped, Mapping) or "json" in wrapped:
-        value = wrapped["json"] if isinstance(wrapped, Mapping) else wrapped
-        return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
-    metadata = {name: str(text).encode() for name, text in (wrapped.get("metadata") or {}).items()}
-    metadata |= {name: base64.b64decode(text) for name, text in (wrapped.get("binaryMetadata") or {}).items()}
-    return Payload(metadata=metadata, data=base64.b64decode(wrapped.get("data") or ""))
+    """One payload.
+
+    Raises:
+        msgspec.ValidationError: nobody here has written that.
+    """
+    if isinstance(wrapped, Mapping) and "json" in wrapped:
+        return _plain(wrapped["json"])
+    found = msgspec.convert(wrapped, _Wrapped)
+    metadata = {name: content.encode() for name, content in found.metadata.items()}
+    return Payload(metadata=metadata | found.binary_metadata, data=found.data)
+
+
+def _plain(value: Any) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
 
 
 def to_json(payloads: Iterable[Payload]) -> Any:
@@ -101,8 +119,9 @@ def from_json(value: Any) -> list[Payload]:
     if value is None:
         return []
     if _is_wrapped(value):
-        return [_one_from_json(wrapped) for wrapped in value["payloads"]]
-    return [_one_from_json({"json": value})]
+        with suppress(msgspec.ValidationError):
+            return [_one_from_json(wrapped) for wrapped in value["payloads"]]
+    return [_plain(value)]
 
 
 def _is_wrapped(value: Any) -> bool:
@@ -117,7 +136,7 @@ def payloads(value: Any) -> Payloads | None:
 def one_payload(value: Any) -> Payload:
     """The one payload of a value."""
     found = from_json(value)
-    return found[0] if found else _one_from_json({"json": None})
+    return found[0] if found else _plain(None)
 
 
 def one_to_json(payload: Payload) -> Any:
@@ -194,7 +213,8 @@ def attribute(value: Any) -> Payload:
     """A search attribute as a payload with its type."""
     given, content = attribute_type(value), attribute_value(value)
     if given == "Double" and isinstance(content, str):
-        content = float(content)
+        with suppress(ValueError):
+            content = float(content)
     return Payload(metadata={"encoding": b"json/plain", "type": given.encode()}, data=canonical(content))
 
 

@@ -9,6 +9,7 @@ from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
+from perdure.api.lenient import mapping, moment, text
 from perdure.controller.directory import entry_of
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -138,14 +139,14 @@ def status_named(phase: str) -> str:
 
 
 def record_of(obj: api.Object) -> Record:
-    """What clients see of a run."""
+    """What clients see of a run. What a damaged `status.state` does not tell is as if it had never been told."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
-    state = status.get("state") or {}
-    code = state.get("code") or {}
+    state = mapping(status.get("state"))
+    code = mapping(state.get("code"))
     reference = spec.get("workflow") or {}
-    started = _time(state.get("startTime")) or _time(status.get("startTime")) or _time(meta.get("creationTimestamp"))
-    assert started is not None
+    times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
+    started = next(filter(None, map(moment, times)))
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
@@ -153,25 +154,21 @@ def record_of(obj: api.Object) -> Record:
         namespace=entry.namespace,
         run_id=entry.uid,
         workflow_id=entry.workflow_id,
-        workflow_type=code.get("workflowType") or reference.get("type") or reference.get("name") or meta["name"],
+        workflow_type=text(code.get("workflowType")) or reference.get("type") or reference.get("name") or meta["name"],
         status=status_named(phase),
         start_time=started,
-        execution_time=_time(state.get("firstDecisionTime")) or started,
-        close_time=_time(state.get("closeTime")) or _time(status.get("completionTime")),
-        task_queue=code.get("taskQueue") or reference.get("taskQueue") or "",
+        execution_time=moment(state.get("firstDecisionTime")) or started,
+        close_time=moment(state.get("closeTime")) or moment(status.get("completionTime")),
+        task_queue=text(code.get("taskQueue")) or reference.get("taskQueue") or "",
         history_length=kept.get("nextEventId", 1) - 1,
         history_size=kept.get("sizeBytes", 0),
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
         root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
         first_run_id=entry.first_uid,
-        search_attributes=code.get("searchAttributes", {}) if code else spec.get("searchAttributes") or {},
-        memo=code.get("memo", {}) if code else extras.memo or {},
+        search_attributes=mapping(code.get("searchAttributes")) if code else spec.get("searchAttributes") or {},
+        memo=mapping(code.get("memo")) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
 
 
 class Visibility:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.lenient import mapping
 from perdure.cli.view import text
 from perdure.cli.view.failure import summary
-from perdure.cli.view.lenient import mapping
 
 Event = Mapping[str, Any]
 Told = list[str | None]

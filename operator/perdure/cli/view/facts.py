@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
-from perdure.cli.view.lenient import Json, integer, mapping, mappings, name_in
+from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.cli.view.openings import Child, OpenActivity, Seen, Signal, Timer, read_openings
 from perdure.cli.view.page import elapsed
 from perdure.cli.view.recorded import History, read_history

@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
+from perdure.api.lenient import mapping, mappings
 from perdure.cli.view import text
-from perdure.cli.view.lenient import mapping, mappings
 from perdure.cli.view.page import Page
 
 _MAX_DEPTH = 50

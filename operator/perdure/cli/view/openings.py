@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.api.names import child_name
-from perdure.cli.view.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.cli.view.text import read_time
 from perdure.engine.state import PendingActivity, PendingChild
 from perdure.language.memory import BufferedSignal

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.cli.view.lenient import Json, convert, integer, mapping
+from perdure.api.lenient import Json, convert, integer, mapping
 from perdure.cli.view.text import duration, read_time
 
 _IDS = ("activityId", "childId", "signalId", "timerId")

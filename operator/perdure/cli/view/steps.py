@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.names import pod_name
-from perdure.cli.view.lenient import Json, integer, mapping, mappings
 from perdure.cli.view.openings import Child, OpenActivity, Openings, Seen, Timer
 from perdure.cli.view.recorded import History, Recorded
 from perdure.cli.view.text import read_time

@@ -1,5 +1,6 @@
 """Reading JSON that may come from a newer operator, or be damaged: what is not as expected counts as not there."""
 
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +23,20 @@ def mappings(value: Any) -> list[Json]:
 def integer(value: Any) -> int | None:
     """A whole number, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text(value: Any) -> str:
+    """A text; empty where there is none."""
+    return value if isinstance(value, str) else ""
+
+
+def moment(value: Any) -> datetime | None:
+    """A time with its zone, or None."""
+    try:
+        found = datetime.fromisoformat(text(value))
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found
 
 
 def convert(value: Any, kind: type[_Kind]) -> _Kind | None:

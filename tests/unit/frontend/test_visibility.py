@@ -1,0 +1,71 @@
+"""What clients list of a run whose status somebody has edited into something impossible."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.controller.directory import Directory
+from perdure.frontend.querylang import parse
+from perdure.frontend.visibility import Visibility
+
+Json = dict[str, Any]
+RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+CODE = {
+    "workflowType": "Order",
+    "taskQueue": "orders",
+    "searchAttributes": {"Price": {"type": "Double", "value": "1.5"}, "City": "Oslo"},
+    "memo": {"note": {"payloads": [{"metadata": {"encoding": "json/plain"}, "data": "Imh1aCI="}]}},
+}
+PLACES = (
+    ("startTime",),
+    ("firstDecisionTime",),
+    ("closeTime",),
+    ("successor",),
+    ("startSuccessor",),
+    ("code",),
+    ("code", "workflowType"),
+    ("code", "taskQueue"),
+    ("code", "searchAttributes"),
+    ("code", "searchAttributes", "Price"),
+    ("code", "searchAttributes", "Price", "value"),
+    ("code", "memo"),
+    ("code", "memo", "note"),
+    ("code", "memo", "note", "payloads"),
+    ("code", "memo", "note", "payloads", 0),
+    ("code", "memo", "note", "payloads", 0, "metadata"),
+    ("code", "memo", "note", "payloads", 0, "data"),
+)
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from(["", "yesterday", "2030-01-01T00:00:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "é"]),
+    st.just([]),
+    st.just([1, "x"]),
+    st.just({}),
+    st.just({"type": "Double", "value": "much"}),
+    st.just({"payloads": [1, {"data": "no base64"}]}),
+)
+
+
+@given(place=st.sampled_from(PLACES), junk=JUNK)
+def test_a_damaged_run_is_listed_and_keeps_no_other_from_it(place: tuple[str | int, ...], junk: Any) -> None:
+    damaged = deepcopy(RUN)
+    damaged["status"]["state"]["code"] = deepcopy(CODE)
+    part: Any = damaged["status"]["state"]
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = junk
+    whole = deepcopy(RUN)
+    whole["metadata"]["uid"] = "whole"
+    directory, visibility = Directory(), Visibility()
+    for run in (damaged, whole):
+        directory.put(run)
+        visibility.seen(run, deleted=False)
+    found = visibility.find(RUN["metadata"]["namespace"], parse(""))
+    assert {record.info().execution.run_id for record in found} == {RUN["metadata"]["uid"], "whole"}
+    assert len(directory.all()) == 2

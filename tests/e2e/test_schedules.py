@@ -204,7 +204,6 @@ def test_a_schedule_that_is_deleted_takes_its_runs_along(namespace: Cluster) -> 
 
 
 @pytest.mark.alone
-@pytest.mark.alone
 def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(namespace: Cluster) -> None:
     for window in ("10s", "1h"):
         namespace.apply(

@@ -135,6 +135,25 @@ def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
     assert "no runs in namespace shop" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "verb", [["list"], ["list", "--phase", "Failed"], ["operations"], ["schedule", "list"], ["deadletters", "list"]]
+)
+def test_a_namespace_that_is_not_there_is_told_of(server: ApiServer, verb: list[str]) -> None:
+    for plural in ("workflowruns", "operations", "schedules", "deadletters"):
+        server.answers[f"/apis/perdure.dev/v1alpha1/namespaces/nope/{plural}"] = items()
+    done = call(*verb, "-n", "nope")
+    assert done.exit_code == 1
+    assert done.stderr == "Error: there is no namespace `nope`; choose another one with -n\n"
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_namespace_that_cannot_be_looked_at_may_be_there(server: ApiServer, status: int) -> None:
+    server.answers[RUNS] = items()
+    server.answers["/api/v1/namespaces/shop"] = (status, {"message": "no"})
+    done = call("list")
+    assert (done.exit_code, "no runs in namespace shop" in done.stderr) == (0, True)
+
+
 @pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])
 def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer, end: str, want: int) -> None:
     definition = """

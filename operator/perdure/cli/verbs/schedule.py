@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, asking_schedule
-from perdure.cli.cluster import Cluster, ExistsError, GoneError, connect
+from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of, words_shown
 from perdure.cli.page import page_of, program_of
@@ -364,15 +364,11 @@ def create(
                 f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl edit "
                 f"schedule {where}`, or delete it with `{program_of(context)} schedule delete {where}`"
             ) from None
-        try:
-            await found.read("Workflow", "workflows", workflow)
-        except GoneError:
+        if await found.lacks_workflow(workflow):
             told = (
                 f"there is no Workflow `{workflow}` in namespace `{found.namespace}`; runs are Pending until there is"
             )
             typer.echo(f"Warning: {told}", err=True)
-        except CliError:
-            pass  # who may create a Schedule need not be allowed to read Workflows
 
     _with_cluster(context, cluster, namespace, make)
     typer.echo(f"schedule.perdure.dev/{name} created")

@@ -154,6 +154,22 @@ def test_a_namespace_that_cannot_be_looked_at_may_be_there(server: ApiServer, st
     assert (done.exit_code, "no runs in namespace shop" in done.stderr) == (0, True)
 
 
+@pytest.mark.parametrize(
+    ("workflow", "warning"),
+    [
+        ({"metadata": {"name": "flow"}}, ""),
+        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; the run waits until there is\n"),
+        ((403, {"message": "no"}), ""),
+    ],
+    ids=["there", "not there", "not to be seen"],
+)
+def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow: Any, warning: str) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
+    done = call("start", "flow")
+    assert (done.exit_code, done.stderr) == (0, warning)
+    assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
+
+
 @pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])
 def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer, end: str, want: int) -> None:
     definition = """

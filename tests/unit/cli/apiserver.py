@@ -27,6 +27,8 @@ class ApiServer:
     created: list[dict[str, Any]] = field(default_factory=list)
     status: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}
     """The status that a created object has when it is read."""
+    refuses: Callable[[dict[str, Any]], bool] = lambda _: False
+    """Which objects it does not create."""
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
         where = urlsplit(path)
@@ -43,6 +45,8 @@ class ApiServer:
         return 404, {"kind": "Status", "reason": "NotFound", "message": f'{plural}{group} "{name}" not found'}
 
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if self.refuses(body):
+            return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
         meta = body["metadata"]
         name = meta.get("name") or f"{meta['generateName']}{len(self.created) + 1}"
         made = {**body, "metadata": {**meta, "name": name, "namespace": "shop"}}

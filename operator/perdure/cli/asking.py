@@ -182,7 +182,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
         return [target]
 
     found: list[Object] = []
-    asyncio.run(_ask(context, verb, request, asked, choose, found))
+    asyncio.run(_ask(context, verb, request, asked, choose, found=found))
     for each in found:
         _show(each, Screen(), asked.output)
     _end(context, found, asked)
@@ -209,7 +209,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
     """
     found: list[Object] = []
     try:
-        asyncio.run(_ask(context, verb, request, how, choose, found))
+        asyncio.run(_ask(context, verb, request, how, choose, found=found))
     except CliError:
         if found:
             _show_all(found, how.output)
@@ -220,7 +220,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
 
 
 async def _ask(
-    context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose, found: list[Object]
+    context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose, *, found: list[Object]
 ) -> None:
     """Make the Operations, and wait for their answers; `found` has what is known of each, also when it comes to an error."""
     seconds = seconds_of(how.timeout, "--timeout")
@@ -294,7 +294,9 @@ def _show(operation: Object, screen: Screen, output: Output, whom: str = "") -> 
             screen.write(f"operation.perdure.dev/{name} created{whom and f': {whom}'}")
             return
         reason = f" ({told['reason']})" if status["phase"] == "Failed" else ""
-        screen.write(f"operation.perdure.dev/{name} {status['phase']}{reason}: {whom and f'{whom}: '}{told.get('message', '')}")
+        screen.write(
+            f"operation.perdure.dev/{name} {status['phase']}{reason}: {whom and f'{whom}: '}{told.get('message', '')}"
+        )
 
 
 def _answered(operation: Object) -> bool:

@@ -157,7 +157,7 @@ Examples:
 _IMPORT = """Make manifests of a CronJob, a CronWorkflow, or a schedule of Temporal.
 
 Prints what `kubectl apply` takes. What has no equivalent is refused. The
-JSON of `temporal schedule describe` has no id: give it with --name.
+JSON of `temporal schedule describe` has no id: it takes --name.
 
 \b
 Examples:
@@ -449,16 +449,12 @@ def import_(
     namespace: NamespaceOption = None,
 ) -> None:
     """Make manifests of somebody else's schedules."""
-    from perdure.cli.importing import convert, lacks_id, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
 
     found = read_foreign(file)
     if name is not None and len(found) > 1:
         raise CliError(f"{file}: has {len(found)} manifests, and --name would give all of them the same name")
     made = [each for manifest in found for each in convert(manifest, file, name)]
-    if name is None and any(map(lacks_id, found)):
-        typer.echo(
-            "Note: the id of the schedule is not in the file, so the workflow id is the name; or use --name", err=True
-        )
     for each in made:
         if namespace:
             each["metadata"]["namespace"] = namespace

@@ -27,7 +27,7 @@ def which(drive: Drive) -> dict[str, int]:
     return {"scheduled_event_id": drive.open.scheduled_event_id, "attempt": drive.open.attempt}
 
 
-def test_an_activity_that_has_not_started_is_cancelled_at_once_and_the_decider_hears_of_it() -> None:
+def test_29_an_activity_that_has_not_started_is_cancelled_at_once_and_the_decider_hears_of_it() -> None:
     drive = asked_to_stop(started=False)
     assert drive.new() == ["WorkflowExecutionSignaled", "ActivityTaskCancelRequested", "ActivityTaskCanceled"]
     assert drive.script.asked[-1] == "ActivityTaskCanceled"
@@ -36,7 +36,7 @@ def test_an_activity_that_has_not_started_is_cancelled_at_once_and_the_decider_h
     drive.check_replay()
 
 
-def test_one_that_backs_off_too() -> None:
+def test_29_one_that_backs_off_too() -> None:
     drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(CANCEL,)]))
     drive.failed(1)
     drive.signal(1.5)
@@ -75,7 +75,7 @@ def test_it_may_complete_all_the_same() -> None:
     assert drive.types()[-1] == "ActivityTaskCompleted"
 
 
-def test_it_is_not_tried_again_when_it_fails() -> None:
+def test_29_it_is_not_tried_again_when_it_fails() -> None:
     drive = asked_to_stop()
     drive.failed(3)
     closed = drive.history[-1]

@@ -240,7 +240,7 @@ def test_a_run_begins_with_the_signals_that_were_carried_to_it_and_may_begin_pau
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_EVENTS", 5), ("MAX_BYTES", 1_000)])
-def test_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
+def test_52_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(engine, limit, value)
@@ -257,7 +257,7 @@ def test_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
     assert drive.retired == [(2, 1)]
 
 
-def test_a_run_may_have_only_so_much_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_52_a_run_may_have_only_so_much_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_PENDING", 2)
     drive = Drive.by(Reacting((activity("a"), activity("b"), timer("a", 9), timer("b", 9))))
     assert drive.state.task is None

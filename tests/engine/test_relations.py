@@ -277,7 +277,7 @@ def test_other_ends_are_never_retried(ending: cmd.Command) -> None:
     drive.check_replay()
 
 
-def test_termination_is_never_retried() -> None:
+def test_48_termination_is_never_retried() -> None:
     drive = Drive.by(Reacting(), retry_policy=AGAIN, successor="next")
     drive.ask(1, inp.TerminateRequested(request_id="t"))
     assert not drive.state.start_successor

@@ -14,7 +14,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunStatus
 
 
-def test_signals_are_recorded_in_order_with_who_sent_them_once_each() -> None:
+def test_44_signals_are_recorded_in_order_with_who_sent_them_once_each() -> None:
     drive = Drive.by(Reacting())
     signal = inp.SignalRequested(request_id="1", signal_name="go", input={"n": 1}, identity="me")
     other = inp.SignalRequested(request_id="2", signal_name="on")
@@ -45,7 +45,7 @@ def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -
     assert drive.state.requests == ("2", "3")
 
 
-def test_a_run_takes_only_so_many_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_44_a_run_takes_only_so_many_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "MAX_SIGNALS", 2)
     drive = Drive.by(Reacting())
     assert drive.signal(1).ok
@@ -56,7 +56,7 @@ def test_a_run_takes_only_so_many_signals(monkeypatch: pytest.MonkeyPatch) -> No
     assert drive.types().count("WorkflowExecutionSignaled") == 2
 
 
-def test_a_second_cancellation_changes_nothing() -> None:
+def test_45_a_second_cancellation_changes_nothing() -> None:
     drive = Drive.by(Reacting())
     assert drive.ask(1, inp.CancelRequested(request_id="1", reason="why", identity="me")).ok
     assert drive.ask(2, inp.CancelRequested(request_id="2")).ok
@@ -93,7 +93,7 @@ def test_termination_closes_without_asking_and_what_comes_after_it_finds_a_close
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_only_cancelling_a_closed_run_is_fine(request_: Any, ok: bool) -> None:
+def test_45_only_cancelling_a_closed_run_is_fine(request_: Any, ok: bool) -> None:
     drive = Drive.of()
     assert drive.state.closed
     answer = drive.ask(1, request_)

@@ -32,7 +32,7 @@ class _Nobody:
         raise AssertionError("a run that workers decide asks nobody in this process")
 
 
-def test_the_history_up_to_the_task_is_kept_and_a_task_follows_the_reset() -> None:
+def test_54_the_history_up_to_the_task_is_kept_and_a_task_follows_the_reset() -> None:
     coded = Coded.begin()
     coded.decide(activity())
     coded.signal("late", seconds=5)

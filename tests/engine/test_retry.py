@@ -79,7 +79,7 @@ def test_without_doublings_waits_grow_evenly() -> None:
     assert waits(policy, 5) == [3.5, 7, 10.5, 12, 12]
 
 
-def test_the_waits_of_temporals_default() -> None:
+def test_21_the_waits_of_temporals_default() -> None:
     assert waits(RetryPolicy(), 9) == [1, 2, 4, 8, 16, 32, 64, 100, 100]
 
 

@@ -69,7 +69,7 @@ def test_a_failure_that_is_not_retried_says_why(policy: RetryPolicy, failure: ob
     assert drive.state.status is RunStatus.FAILED
 
 
-def test_a_retry_that_would_end_past_schedule_to_close_is_not_waited_for() -> None:
+def test_22_a_retry_that_would_end_past_schedule_to_close_is_not_waited_for() -> None:
     drive = Drive.of(
         activity(schedule_to_close_timeout=seconds(2), retry_policy=RetryPolicy(initial_interval=seconds(5)))
     )
@@ -80,7 +80,7 @@ def test_a_retry_that_would_end_past_schedule_to_close_is_not_waited_for() -> No
     assert closing.failure == application()
 
 
-def test_an_attempt_timeout_without_time_for_another_becomes_schedule_to_close() -> None:
+def test_23_an_attempt_timeout_without_time_for_another_becomes_schedule_to_close() -> None:
     drive = Drive.of(
         activity(
             start_to_close_timeout=seconds(5),
@@ -93,11 +93,12 @@ def test_an_attempt_timeout_without_time_for_another_becomes_schedule_to_close()
     closing = drive.history[-2]
     assert isinstance(closing, ev.ActivityTaskTimedOut)
     assert closing.failure.timeout_type is TimeoutType.SCHEDULE_TO_CLOSE
+    assert closing.failure.message.startswith("Not enough time to schedule next retry before activity ScheduleToClose")
     assert closing.failure.cause is not None
     assert closing.failure.cause.timeout_type is TimeoutType.START_TO_CLOSE
 
 
-def test_next_retry_delay_replaces_the_interval_once_and_beats_the_maximum() -> None:
+def test_26_next_retry_delay_replaces_the_interval_once_and_beats_the_maximum() -> None:
     drive = Drive.of(activity(retry_policy=RetryPolicy(maximum_interval=seconds(10))))
     drive.failed(1, application(next_retry_delay=seconds(50)))
     assert drive.open.scheduled_time == T0 + seconds(51)
@@ -105,7 +106,7 @@ def test_next_retry_delay_replaces_the_interval_once_and_beats_the_maximum() -> 
     assert drive.open.scheduled_time == T0 + seconds(53)
 
 
-def test_start_to_close_restarts_with_each_attempt() -> None:
+def test_25_start_to_close_restarts_with_each_attempt() -> None:
     drive = Drive.of(activity(start_to_close_timeout=seconds(10)))
     drive.started(2)
     drive.at(12)
@@ -117,7 +118,7 @@ def test_start_to_close_restarts_with_each_attempt() -> None:
     assert drive.open.attempt == 3
 
 
-def test_schedule_to_start_is_never_retried() -> None:
+def test_24_schedule_to_start_is_never_retried() -> None:
     drive = Drive.of(activity(schedule_to_start_timeout=seconds(5)))
     drive.at(5)
     closing = drive.history[-2]
@@ -143,7 +144,7 @@ def beat(drive: Drive, offset: float | None, details: object = None) -> Heartbea
     return HeartbeatRead(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, time=time, details=details)
 
 
-def test_a_heartbeat_timeout_fires_only_on_a_fresh_reading() -> None:
+def test_25_a_heartbeat_timeout_fires_only_on_a_fresh_reading() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(5)))
     drive.started(0)
     drive.at(6)
@@ -166,7 +167,7 @@ def test_the_reading_of_an_earlier_attempt_lets_no_heartbeat_timeout_fire() -> N
     assert drive.open.attempt == 2
 
 
-def test_heartbeat_details_survive_failed_attempts_and_are_erased_by_a_heartbeat_without() -> None:
+def test_27_heartbeat_details_survive_failed_attempts_and_are_erased_by_a_heartbeat_without() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(50)))
     drive.started(0)
     drive.at(1, beat(drive, 1, "p1"))
@@ -177,6 +178,15 @@ def test_heartbeat_details_survive_failed_attempts_and_are_erased_by_a_heartbeat
     drive.started(6)
     drive.at(7, beat(drive, 7, None))
     assert drive.open.heartbeat_details is None
+
+
+def test_31_little_is_kept_of_the_failure_of_an_attempt_while_others_follow() -> None:
+    drive = Drive.of(activity())
+    drive.failed(1, application("x" * 9_000, details="y" * 9_000, stack_trace="z" * 9_000, cause=application()))
+    kept = drive.open.last_failure
+    assert kept == application("x" * 4_096, stack_trace="z" * 4_096)
+    drive.failed(3, application(details="small"))
+    assert drive.open.last_failure == application(details="small")
 
 
 def test_a_lost_pod_uses_up_no_attempt_of_the_policy() -> None:
@@ -238,7 +248,7 @@ def test_termination_closes_at_once_with_its_reason_and_retires_what_is_open() -
     assert replayed == beside_history_removed(drive.state)
 
 
-def test_activity_timeouts_are_cut_to_the_run_timeout_and_heartbeat_to_start_to_close() -> None:
+def test_30_activity_timeouts_are_cut_to_the_run_timeout_and_heartbeat_to_start_to_close() -> None:
     drive = Drive.of(
         activity(start_to_close_timeout=seconds(600), heartbeat_timeout=seconds(900)),
         workflow_run_timeout=seconds(100),
@@ -247,7 +257,7 @@ def test_activity_timeouts_are_cut_to_the_run_timeout_and_heartbeat_to_start_to_
     assert drive.open.heartbeat_timeout == seconds(100)
 
 
-def test_start_to_close_defaults_to_schedule_to_close() -> None:
+def test_30_start_to_close_defaults_to_schedule_to_close() -> None:
     drive = Drive.of(activity(start_to_close_timeout=None, schedule_to_close_timeout=seconds(70)))
     assert drive.open.start_to_close_timeout == seconds(70)
 

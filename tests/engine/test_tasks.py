@@ -112,7 +112,7 @@ def test_a_task_that_a_worker_gives_back_is_there_for_the_next() -> None:
 # Buffering
 
 
-def test_the_ends_of_activities_come_behind_all_else_that_was_buffered() -> None:
+def test_32_the_ends_of_activities_come_behind_all_else_that_was_buffered() -> None:
     run = Coded.begin()
     run.decide(activity())
     attempt = taken(run)
@@ -143,7 +143,7 @@ def test_an_activity_whose_end_is_buffered_has_ended() -> None:
     assert run.names.count("ActivityTaskCompleted") + run.names.count("ActivityTaskTimedOut") == 1
 
 
-def test_a_timer_that_comes_due_while_a_worker_decides_fires_afterwards_unless_it_is_cancelled() -> None:
+def test_34_a_timer_that_comes_due_while_a_worker_decides_fires_afterwards_unless_it_is_cancelled() -> None:
     run = Coded.begin()
     run.decide(timer("kept", 5), timer("dropped", 5))
     run.signal()
@@ -156,7 +156,7 @@ def test_a_timer_that_comes_due_while_a_worker_decides_fires_afterwards_unless_i
     ) == ["TimerCanceled", "TimerFired", "WorkflowTaskScheduled"]
 
 
-def test_closing_with_something_unheard_fails_the_task_and_the_next_sees_it() -> None:
+def test_34_closing_with_something_unheard_fails_the_task_and_the_next_sees_it() -> None:
     run = Coded.begin()
     run.take()
     run.signal()
@@ -174,7 +174,7 @@ def test_closing_with_something_unheard_fails_the_task_and_the_next_sees_it() ->
     assert run.state.closed
 
 
-def test_more_than_a_hundred_buffered_events_fail_the_task() -> None:
+def test_33_more_than_a_hundred_buffered_events_fail_the_task() -> None:
     run = Coded.begin()
     run.take()
     for number in range(101):
@@ -187,7 +187,7 @@ def test_more_than_a_hundred_buffered_events_fail_the_task() -> None:
 # Attempts
 
 
-def test_only_the_first_failed_attempt_leaves_events() -> None:
+def test_35_only_the_first_failed_attempt_leaves_events() -> None:
     run = Coded.begin()
     for _ in range(3):
         token = run.take()
@@ -208,7 +208,7 @@ def test_only_the_first_failed_attempt_leaves_events() -> None:
     assert scheduled.attempt == 4
 
 
-def test_something_new_makes_a_further_attempt_a_first_one() -> None:
+def test_35_something_new_makes_a_further_attempt_a_first_one() -> None:
     run = Coded.begin()
     run.ask(inp.TaskFailed, token=run.take(), cause="WorkflowWorkerUnhandledFailure")
     assert run.task.attempt == 2
@@ -216,7 +216,7 @@ def test_something_new_makes_a_further_attempt_a_first_one() -> None:
     assert run.take().attempt == 1
 
 
-def test_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:
+def test_37_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:
     run = Coded.begin()
     token = run.take()
     assert next_wake(run.state, run.now) == T0 + timedelta(seconds=10)
@@ -227,7 +227,7 @@ def test_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:
     assert run.state.closed
 
 
-def test_from_the_fourth_attempt_on_a_worker_gets_more_time_and_no_wait_comes_between() -> None:
+def test_36_from_the_fourth_attempt_on_a_worker_gets_more_time_and_no_wait_comes_between() -> None:
     run = Coded.begin(workflow_task_timeout=timedelta(seconds=2))
     lengths = []
     for _ in range(6):
@@ -241,14 +241,14 @@ def test_from_the_fourth_attempt_on_a_worker_gets_more_time_and_no_wait_comes_be
     assert lengths == sorted(lengths)
 
 
-def test_the_task_timeout_is_cut_at_two_minutes() -> None:
+def test_37_the_task_timeout_is_cut_at_two_minutes() -> None:
     assert Coded.begin(workflow_task_timeout=timedelta(hours=1)).code.task_timeout == timedelta(seconds=120)
 
 
 # Stickiness
 
 
-def test_after_a_sticky_answer_the_next_task_is_for_that_worker_until_it_does_not_come() -> None:
+def test_37_after_a_sticky_answer_the_next_task_is_for_that_worker_until_it_does_not_come() -> None:
     run = Coded.begin()
     run.decide(sticky_queue=STICKY, sticky_timeout=timedelta(seconds=5))
     run.signal()
@@ -261,7 +261,7 @@ def test_after_a_sticky_answer_the_next_task_is_for_that_worker_until_it_does_no
     assert run.task.attempt == 1
 
 
-def test_failing_with_the_worker_that_has_it_in_memory_is_not_counted() -> None:
+def test_35_failing_with_the_worker_that_has_it_in_memory_is_not_counted() -> None:
     run = Coded.begin()
     run.decide(sticky_queue=STICKY)
     run.signal()
@@ -282,7 +282,7 @@ def test_a_worker_that_goes_away_leaves_its_tasks_to_the_others_at_once() -> Non
 # Prolonging
 
 
-def test_a_worker_may_prolong_a_task_for_half_an_hour_in_all() -> None:
+def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_all() -> None:
     run = Coded.begin()
     for minute in range(0, 31, 5):
         assert run.decide(force_new_task=True, seconds=minute * 60).ok
@@ -298,7 +298,7 @@ def accept(name: str = "u") -> cmd.AcceptUpdate:
     return cmd.AcceptUpdate(update_id=name, name="change")
 
 
-def test_a_rejected_update_leaves_no_event_and_tells_where_to_go_back_to() -> None:
+def test_39_a_rejected_update_leaves_no_event_and_tells_where_to_go_back_to() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     before = run.names
@@ -328,7 +328,7 @@ def test_an_accepted_update_writes_the_task_that_brought_it() -> None:
     assert (record.accepted_event_id, record.completed_event_id) == (9, 10)
 
 
-def test_a_speculative_task_becomes_a_task_like_others_when_something_happens() -> None:
+def test_39_a_speculative_task_becomes_a_task_like_others_when_something_happens() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     run.ask(inp.TaskWanted)
@@ -356,7 +356,7 @@ def test_a_signal_during_a_speculative_task_is_not_lost_when_the_update_is_rejec
 # Commands
 
 
-def test_bad_attributes_fail_the_task_and_the_workflow_goes_on() -> None:
+def test_30_41_bad_attributes_fail_the_task_and_the_workflow_goes_on() -> None:
     run = Coded.begin()
     answer = run.decide(activity(start_to_close_timeout=None))
     assert not answer.ok
@@ -367,7 +367,7 @@ def test_bad_attributes_fail_the_task_and_the_workflow_goes_on() -> None:
     assert run.names.count("ActivityTaskScheduled") == 0
 
 
-def test_two_activities_of_one_id_fail_the_task() -> None:
+def test_30_two_activities_of_one_id_fail_the_task() -> None:
     run = Coded.begin()
     run.decide(activity("a"), activity("a"))
     failed = run.events[-1]
@@ -375,13 +375,13 @@ def test_two_activities_of_one_id_fail_the_task() -> None:
     assert failed.cause == "ScheduleActivityDuplicateId"
 
 
-def test_nothing_may_follow_a_command_that_closes() -> None:
+def test_40_nothing_may_follow_a_command_that_closes() -> None:
     run = Coded.begin()
     assert not run.decide(COMPLETE, timer("t", 1)).ok
     assert isinstance(run.events[-1], ev.WorkflowTaskFailed)
 
 
-def test_cancelling_an_activity_that_has_not_started_ends_it_behind_the_commands_and_brings_a_task() -> None:
+def test_29_cancelling_an_activity_that_has_not_started_ends_it_behind_the_commands_and_brings_a_task() -> None:
     run = Coded.begin()
     run.decide(activity("a"))
     run.signal()
@@ -394,7 +394,7 @@ def test_cancelling_an_activity_that_has_not_started_ends_it_behind_the_commands
     ]
 
 
-def test_terminating_while_a_worker_decides_fails_its_task_and_keeps_what_was_buffered() -> None:
+def test_40_terminating_while_a_worker_decides_fails_its_task_and_keeps_what_was_buffered() -> None:
     run = Coded.begin()
     run.take()
     run.signal()
@@ -407,7 +407,7 @@ def test_terminating_while_a_worker_decides_fails_its_task_and_keeps_what_was_bu
     ]
 
 
-def test_a_run_fails_by_its_outermost_failure_only() -> None:
+def test_48_a_run_fails_by_its_outermost_failure_only() -> None:
     run = Coded.begin(retry_policy=RetryPolicy())
     inner = Failure(kind=FailureKind.APPLICATION, type="Final", non_retryable=True)
     run.decide(cmd.FailWorkflowExecution(failure=Failure(kind=FailureKind.ACTIVITY, cause=inner)))
@@ -416,7 +416,7 @@ def test_a_run_fails_by_its_outermost_failure_only() -> None:
     assert failed.retry_state is RetryState.IN_PROGRESS
 
 
-def test_no_task_comes_before_the_backoff_of_the_first_one_has_ended() -> None:
+def test_44_no_task_comes_before_the_backoff_of_the_first_one_has_ended() -> None:
     run = Coded.begin(first_workflow_task_backoff=timedelta(seconds=30))
     run.signal()
     assert "WorkflowTaskScheduled" not in run.names
@@ -469,7 +469,7 @@ def test_heartbeats_keep_an_attempt_alive_and_their_details_reach_the_next() -> 
     assert (again.attempt, again.heartbeat_details) == (2, "half")
 
 
-def test_an_attempt_that_was_not_asked_to_stop_cannot_be_cancelled() -> None:
+def test_29_an_attempt_that_was_not_asked_to_stop_cannot_be_cancelled() -> None:
     run = Coded.begin()
     run.decide(activity())
     answer = run.ask(inp.ActivityReported, **taken(run), cancelled=True)

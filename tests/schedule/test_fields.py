@@ -40,7 +40,7 @@ def values(kind: fields.Field, text: str) -> list[int]:
         (fields.YEAR, "1066", []),
     ],
 )
-def test_a_field_is_read_into_a_set(kind: fields.Field, text: str, want: list[int]) -> None:
+def test_10_a_field_is_read_into_a_set(kind: fields.Field, text: str, want: list[int]) -> None:
     assert values(kind, text) == want
 
 
@@ -55,7 +55,7 @@ def test_a_field_is_read_into_a_set(kind: fields.Field, text: str, want: list[in
         (fields.MINUTE, "3/5/7", "minute: the step in `3/5/7` must be a number of at least 1"),
     ],
 )
-def test_what_is_no_field_is_refused_with_its_name(kind: fields.Field, text: str, want: str) -> None:
+def test_10_what_is_no_field_is_refused_with_its_name(kind: fields.Field, text: str, want: str) -> None:
     with pytest.raises(InvalidTimesError) as caught:
         read_field(kind, text)
     assert str(caught.value) == want
@@ -104,11 +104,11 @@ def test_the_five_fields_of_cron_mean_what_croniter_says() -> None:
         ("@yearly", Calendar(day_of_month="1", month="1")),
     ],
 )
-def test_a_cron_line_becomes_a_calendar(line: str, want: Calendar) -> None:
+def test_10_a_cron_line_becomes_a_calendar(line: str, want: Calendar) -> None:
     assert read_cron(line).times == want
 
 
-def test_every_becomes_an_interval_and_a_prefix_a_zone() -> None:
+def test_10_every_becomes_an_interval_and_a_prefix_a_zone() -> None:
     read = read_cron("  CRON_TZ=Europe/Berlin  @every 90m/5m # often")
     assert read.times == Interval.parse({"every": "1h30m", "offset": "5m"})
     assert read.time_zone == "Europe/Berlin"

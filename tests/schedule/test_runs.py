@@ -59,7 +59,7 @@ def test_a_run_carries_its_schedule_its_time_and_what_came_before() -> None:
     ],
     ids=["by time", "again", "triggered", "backfilled"],
 )
-def test_names_and_workflow_ids_say_the_time_and_never_collide(run: Running, name: str, workflow_id: str) -> None:
+def test_15_names_and_workflow_ids_say_the_time_and_never_collide(run: Running, name: str, workflow_id: str) -> None:
     made = scheduled_run(schedule(spec={"workflow": {"name": "report"}, "workflowId": "report"}), run, STATE)
     assert (made["metadata"]["name"], made["spec"]["workflowId"]) == (name, workflow_id)
     assert (made["spec"].get("workflowIdReusePolicy") == "AllowDuplicate") == (name != "nightly-20261121t013000z")

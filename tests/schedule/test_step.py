@@ -44,7 +44,7 @@ def test_a_time_starts_a_run_named_by_it() -> None:
     ],
     ids=[policy.value for policy in OverlapPolicy],
 )
-def test_overlap(  # noqa: PLR0917 (the columns of the table)
+def test_11_12_13_overlap(  # noqa: PLR0917 (the columns of the table)
     policy: OverlapPolicy,
     meanwhile: list[int],
     asked: list[tuple[str, str]],
@@ -62,6 +62,17 @@ def test_overlap(  # noqa: PLR0917 (the columns of the table)
     assert drive.minutes() == afterwards
 
 
+def test_11_what_waits_goes_by_the_policy_of_now_unless_it_has_its_own() -> None:
+    drive = Drive(rules(overlapPolicy="BufferAll"))
+    drive.until(T0 + 3 * M)
+    drive.advance(inp.Triggered(request_id="own", overlap_policy=OverlapPolicy.BUFFER_ALL))
+    assert len(drive.state.buffer) == 3
+    drive.edit(overlapPolicy="Skip")
+    drive.advance()
+    assert [start.request for start in drive.state.buffer] == ["own"]
+    assert drive.state.counts.overlap_skipped == 2
+
+
 def test_what_is_buffered_starts_one_after_the_other_in_order() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 4 * M)
@@ -71,7 +82,7 @@ def test_what_is_buffered_starts_one_after_the_other_in_order() -> None:
     assert drive.minutes() == [1, 2, 3, 4]
 
 
-def test_what_is_buffered_beyond_a_thousand_is_dropped_and_counted() -> None:
+def test_14_what_is_buffered_beyond_a_thousand_is_dropped_and_counted() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll", catchupWindow="1d"))
     drive.until(T0 + M)
     drive.now = T0 + 1_100 * M
@@ -90,7 +101,7 @@ def test_skips_are_told_once_for_each_run_that_is_in_the_way() -> None:
     assert drive.state.counts.overlap_skipped == 6
 
 
-def test_a_policy_takes_the_newest_of_several_that_are_due_at_once() -> None:
+def test_12_a_policy_takes_the_newest_of_several_that_are_due_at_once() -> None:
     for policy in ("CancelOther", "TerminateOther"):
         drive = Drive(rules(overlapPolicy=policy, catchupWindow="10m"))
         drive.advance()
@@ -106,7 +117,7 @@ def test_a_policy_takes_the_newest_of_several_that_are_due_at_once() -> None:
     ("window", "want", "missed"),
     [("1m", [5], 4), ("2m", [4, 5], 3), ("10m", [1, 2, 3, 4, 5], 0)],
 )
-def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
+def test_2_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
     window: str, want: list[int], missed: int
 ) -> None:
     drive = Drive(rules(catchupWindow=window, overlapPolicy="AllowAll"))
@@ -116,6 +127,21 @@ def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
     assert drive.minutes() == want
     assert drive.state.counts.missed_catchup_window == missed
     assert drive.told.count("CatchupWindowMissed") == bool(missed)
+
+
+@pytest.mark.parametrize(("late", "started"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])
+def test_2_the_window_counts_from_the_time_with_jitter_and_what_is_exactly_as_old_starts(
+    late: timedelta, started: int
+) -> None:
+    drive = Drive(rules(cron=HOURLY, jitter="20m", catchupWindow="1m"))
+    drive.advance()
+    assert drive.rules.times is not None
+    due = next(drive.rules.times.dues(T0, drive.rules.seed))
+    assert due.actual > due.nominal + M
+    drive.now = due.actual + M + late
+    drive.advance()
+    assert [run.start.nominal for run in drive.made] == [due.nominal] * started
+    assert drive.state.counts.missed_catchup_window == 1 - started
 
 
 def test_a_long_downtime_is_worked_off_in_many_passes() -> None:
@@ -129,7 +155,7 @@ def test_a_long_downtime_is_worked_off_in_many_passes() -> None:
     assert drive.commits > 10
 
 
-def test_while_paused_times_pass_uncounted_and_none_fires_afterwards() -> None:
+def test_2_while_paused_times_pass_uncounted_and_none_fires_afterwards() -> None:
     drive = Drive(rules(catchupWindow="1h"))
     drive.until(T0 + M)
     drive.close(name(1))
@@ -155,7 +181,7 @@ def test_a_pause_that_ended_while_nobody_looked_fires_nothing_retroactively() ->
     "change",
     [{"cron": ["*/2 * * * *"]}, {"timeZone": "Asia/Tokyo"}, {"jitter": "5s"}, {"startTime": "2020-01-01T00:00:00Z"}],
 )
-def test_an_edit_of_the_times_fires_nothing_retroactively(change: dict[str, Any]) -> None:
+def test_20_an_edit_of_the_times_fires_nothing_retroactively(change: dict[str, Any]) -> None:
     drive = Drive(rules(cron=["0 0 1 1 *"], catchupWindow="1h"))
     drive.advance()
     drive.now = T0 + 10 * M + 30 * S
@@ -175,7 +201,7 @@ def test_an_edit_of_something_else_loses_nothing() -> None:
     assert drive.minutes() == [1]
 
 
-def test_pausing_drops_what_waits_by_time_and_keeps_what_was_asked_for() -> None:
+def test_16_pausing_drops_what_waits_by_time_and_keeps_what_was_asked_for() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 3 * M)
     drive.advance(inp.Triggered(request_id="t"))
@@ -185,6 +211,17 @@ def test_pausing_drops_what_waits_by_time_and_keeps_what_was_asked_for() -> None
     assert len(drive.made) == 2
     assert drive.state.paused is not None
     assert drive.state.paused.reason == "migration"
+
+
+def test_16_what_a_pause_has_dropped_does_not_come_back_when_it_ends() -> None:
+    drive = Drive(rules(overlapPolicy="BufferAll"))
+    drive.until(T0 + 3 * M)
+    drive.advance(inp.PauseRequested(request_id="p"))
+    drive.advance(inp.UnpauseRequested(request_id="u"))
+    drive.close(name(1))
+    assert drive.minutes() == [1]
+    drive.until(T0 + 4 * M)
+    assert drive.minutes() == [1, 4]
 
 
 def test_pause_and_unpause_answer_and_are_done_once() -> None:
@@ -210,7 +247,7 @@ def test_pause_and_unpause_answer_and_are_done_once() -> None:
         (Outcome.COMPLETED, False),
     ],
 )
-def test_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, paused: bool) -> None:
+def test_18_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, paused: bool) -> None:
     drive = Drive(rules(pauseOnFailure=True))
     drive.until(T0 + M)
     drive.close(name(1), outcome)
@@ -221,7 +258,7 @@ def test_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, paused: 
         assert drive.state.paused.reason == f"run `{name(1)}` is {outcome}: boom"
 
 
-def test_actions_run_out_and_requests_do_not_use_them_up() -> None:
+def test_15_17_actions_run_out_and_requests_do_not_use_them_up() -> None:
     drive = Drive(rules(remainingActions=2, overlapPolicy="AllowAll"))
     drive.advance(inp.Triggered(request_id="t"))
     drive.until(T0 + 5 * M)
@@ -233,6 +270,16 @@ def test_actions_run_out_and_requests_do_not_use_them_up() -> None:
     assert drive.minutes() == [0, 1, 2, 6]
 
 
+def test_17_a_schedule_that_is_out_of_actions_stays_and_goes_on_with_new_ones() -> None:
+    drive = Drive(rules(cron=["@daily"], remainingActions=1, overlapPolicy="AllowAll"))
+    drive.until(T0 + timedelta(days=30))
+    assert drive.names() == ["nightly-20260102t000000z"]
+    assert next_wake(drive.rules, drive.state, drive.now) is None
+    drive.edit(cron=["@daily"], remainingActions=2, overlapPolicy="AllowAll")
+    drive.until(T0 + timedelta(days=40))
+    assert drive.names()[1:] == ["nightly-20260201t000000z", "nightly-20260202t000000z"]
+
+
 def test_actions_run_out_in_the_middle_of_catching_up() -> None:
     drive = Drive(rules(remainingActions=2, overlapPolicy="AllowAll", catchupWindow="1h"))
     drive.advance()
@@ -241,7 +288,7 @@ def test_actions_run_out_in_the_middle_of_catching_up() -> None:
     assert drive.minutes() == [1, 2]
 
 
-def test_a_trigger_runs_beside_a_pause_and_names_its_run() -> None:
+def test_15_a_trigger_runs_beside_a_pause_and_names_its_run() -> None:
     drive = Drive(rules(paused=True))
     drive.now = T0 + 90 * S
     answer = drive.advance(inp.Triggered(request_id="abc"))["abc"]
@@ -267,7 +314,7 @@ def test_a_trigger_goes_by_the_overlap_policy_unless_it_has_its_own() -> None:
     assert "earlier run" in waits.message
 
 
-def test_a_backfill_starts_every_time_of_it_at_once() -> None:
+def test_14_a_backfill_starts_every_time_of_it_at_once() -> None:
     drive = Drive(rules(cron=["0 * * * *"], paused=True))
     drive.now = T0 + timedelta(days=1)
     asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
@@ -299,7 +346,7 @@ def test_a_backfill_with_a_buffer_runs_one_after_the_other() -> None:
     assert not drive.state.backfills
 
 
-def test_a_large_backfill_waits_for_room() -> None:
+def test_14_a_large_backfill_waits_for_room() -> None:
     drive = Drive(rules(cron=["* * * * *"], paused=True))
     drive.now = T0 + timedelta(days=3)
     answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))["b"]
@@ -349,7 +396,7 @@ def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:
     assert len(drive.made) == 601
 
 
-def test_the_last_completion_result_goes_by_when_runs_completed() -> None:
+def test_19_the_last_completion_result_goes_by_when_runs_completed() -> None:
     """A (1..7), B (2..4) and C (3..5) overlap: each run is given what had completed last when it started."""
     drive = Drive(rules(overlapPolicy="AllowAll"))
     drive.until(T0 + 4 * M - S)
@@ -371,7 +418,7 @@ def test_results_that_are_seen_late_do_not_replace_newer_ones() -> None:
     assert drive.state.result == "new"
 
 
-def test_a_failure_is_handed_on_until_a_success_clears_it() -> None:
+def test_19_a_failure_is_handed_on_until_a_success_clears_it() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     drive.close(name(1), result="first")
@@ -539,7 +586,7 @@ def test_cloud_scheduler_retries(policy: dict[str, Any], want: int) -> None:
     assert len(drive.made) - 1 == want
 
 
-def test_a_run_that_cannot_be_made_is_told_and_let_go() -> None:
+def test_3_a_run_that_cannot_be_made_is_told_and_let_go() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     drive.advance(inp.RunRefused(name=name(1), message="spec.workflow: must be set"))
@@ -646,7 +693,7 @@ def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
     assert drive.advance(inp.Triggered(request_id="again", overlap_policy=OverlapPolicy.ALLOW_ALL))["again"].ok
 
 
-def test_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:
+def test_12_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:
     drive = Drive(rules(overlapPolicy="CancelOther"))
     drive.until(T0 + M)
     drive.now = T0 + 2 * M

@@ -1,17 +1,18 @@
 """The examples in examples/temporal, run as they are by the SDK's worker against the real operator."""
 
-import importlib.util
+import importlib
 import sys
-from types import ModuleType
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
-from temporalio.worker import UnsandboxedWorkflowRunner
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError, TerminatedError
 
-from kube import REPOSITORY
+from kube import IMAGE, REPOSITORY
 from temporal.conftest import Temporal, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
@@ -20,30 +21,25 @@ FOLDER = REPOSITORY / "examples" / "temporal"
 
 
 @pytest.fixture(scope="module")
-def app() -> ModuleType:
-    """The example as a module that the SDK's sandbox finds by its name."""
-    spec = importlib.util.spec_from_file_location("temporal_example_app", FOLDER / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["temporal_example_app"] = module
-    spec.loader.exec_module(module)
-    return module
+def app() -> Iterator[Any]:
+    """The worker's module, among its neighbours: the SDK's sandbox finds them by their names."""
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module("app")
+    sys.path.remove(str(FOLDER))
 
 
 def serving(temporal: Temporal, app: Any) -> Any:
-    return temporal.worker(
-        workflows=app.WORKFLOWS, activities=app.ACTIVITIES, workflow_runner=UnsandboxedWorkflowRunner()
-    )
+    return temporal.worker(workflows=app.WORKFLOWS, activities=app.ACTIVITIES)
 
 
 async def test_an_order_is_paid_and_shipped_or_refused_with_its_reason(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         run = app.OrderWorkflow.run
-        assert await temporal.run(run, app.Order("1", 30)) == "payment-1, parcel-1"
-        assert await temporal.run(run, app.Order("2", 30, "slow")) == "payment-2, parcel-2"
+        order = importlib.import_module("orders").Order
+        assert await temporal.run(run, order("1", 30)) == "payment-1, parcel-1"
+        assert await temporal.run(run, order("2", 30, "slow")) == "payment-2, parcel-2"
         with pytest.raises(WorkflowFailureError) as caught:
-            await temporal.run(run, app.Order("3", 30, "stolen"))
+            await temporal.run(run, order("3", 30, "stolen"))
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.type == "CardStolen"
 
@@ -76,7 +72,7 @@ async def test_a_file_is_gone_on_with_where_it_was_interrupted(temporal: Tempora
 
 
 async def test_a_schedule_starts_every_night_what_can_be_triggered_now(temporal: Temporal, app: Any) -> None:
-    schedule = await app.count_every_night(temporal.client, temporal.task_queue)
+    schedule = await importlib.import_module("files").count_every_night(temporal.client, temporal.task_queue)
     try:
         found = temporal.operator.cluster.get("schedule", "nightly-count")
         assert found is not None
@@ -96,3 +92,113 @@ async def test_the_manifest_of_a_run_starts_the_workflow(temporal: Temporal, app
     temporal.operator.cluster.apply(manifest)
     async with serving(temporal, app):
         assert await temporal.client.get_workflow_handle("order-17").result() == "payment-17, parcel-17"
+
+
+def left_in(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
+async def test_a_film_that_takes_too_long_is_stopped_and_leaves_nothing_behind(
+    temporal: Temporal, app: Any, tmp_path: Path
+) -> None:
+    async with serving(temporal, app):
+        run = app.RenderWorkflow.run
+        assert await temporal.run(run, "short", str(tmp_path), 1, 600) == "short is ready"
+        handle = await temporal.start(run, "long", str(tmp_path), 1_000_000, 2)
+        assert await handle.result() == "long takes too long"
+        names = await temporal.names(handle)
+    assert "ActivityTaskCanceled" in names
+    assert left_in(tmp_path) == []
+
+
+async def test_a_preview_is_shown_until_somebody_has_decided(temporal: Temporal, app: Any, tmp_path: Path) -> None:
+    async with serving(temporal, app):
+        handle = await temporal.start(app.ReviewWorkflow.run, "film", str(tmp_path), 600)
+
+        async def shown() -> bool:
+            return (tmp_path / "film.part").exists()
+
+        await until("the preview", shown)
+        await handle.signal(app.ReviewWorkflow.decide, "too long")
+        assert await handle.result() == "film: too long"
+        assert left_in(tmp_path) == []
+        late = await temporal.run(app.ReviewWorkflow.run, "late", str(tmp_path), 1)
+    assert late == "late: nobody has looked at it"
+    assert left_in(tmp_path) == []
+
+
+def payout(name: str, bank: str) -> dict[str, Any]:
+    return {"payout_id": name, "bank": bank, "amount": 10}
+
+
+async def kept(temporal: Temporal, app: Any) -> dict[str, str]:
+    """The dead letters, and why each is there."""
+    letters = temporal.client.get_workflow_handle(f"{temporal.task_queue}-dead-letters")
+    found: dict[str, str] = await letters.query(app.DeadLettersWorkflow.kept)
+    return found
+
+
+async def test_an_open_circuit_fails_fast_and_what_was_not_paid_is_a_dead_letter_that_can_be_done_again(
+    temporal: Temporal, app: Any
+) -> None:
+    async with serving(temporal, app):
+        payouts = await temporal.start(app.PayoutsWorkflow.run, 2, 3600)
+        pay = app.PayoutsWorkflow.pay
+        away, open_ = "set aside: BankAway: the bank does not answer", "set aside: the circuit is open"
+        said = [
+            await payouts.execute_update(pay, payout(name, bank))
+            for name, bank in (("1", "up"), ("2", "down"), ("3", "up"), ("4", "down"), ("5", "down"), ("6", "up"))
+        ]
+        assert said == ["paid 10", away, "paid 10", away, away, open_]
+        assert set(await kept(temporal, app)) == {"2", "4", "5", "6"}
+        letters = temporal.client.get_workflow_handle(f"{temporal.task_queue}-dead-letters")
+        await letters.signal(app.DeadLettersWorkflow.redrive, "6")
+        await letters.signal(app.DeadLettersWorkflow.redrive, "2")
+
+        async def done() -> bool:
+            found = await kept(temporal, app)
+            return "6" not in found and found["2"].startswith("again")
+
+        await until("what is left to be done again", done)
+        assert set(await kept(temporal, app)) == {"2", "4", "5"}
+        await payouts.signal(app.PayoutsWorkflow.close)
+        assert await payouts.result() == 20
+
+
+@pytest.mark.parametrize(("bank", "pauses"), [("up", 1), ("down", 2)])
+async def test_a_circuit_lets_one_try_after_its_pause(temporal: Temporal, app: Any, bank: str, pauses: int) -> None:
+    async with serving(temporal, app):
+        payouts = await temporal.start(app.PayoutsWorkflow.run, 1, 1)
+        await payouts.execute_update(app.PayoutsWorkflow.pay, payout("1", "down"))
+
+        async def half_open() -> bool:
+            state: str = await payouts.query(app.PayoutsWorkflow.state)
+            return state == "half-open"
+
+        await until("the end of the pause", half_open)
+        await payouts.execute_update(app.PayoutsWorkflow.pay, payout("2", bank))
+        assert (await temporal.names(payouts)).count("TimerStarted") == pauses
+
+
+async def test_each_guest_leaves_as_its_parent_close_policy_says(temporal: Temporal, app: Any) -> None:
+    async with serving(temporal, app):
+        name = f"party-{uuid.uuid4().hex[:6]}"
+        guests = await temporal.run(app.PartyWorkflow.run, id=name)
+        assert guests == [f"{name}-abandon", f"{name}-terminate", f"{name}-request_cancel"]
+        abandoned, terminated, cancelled = (temporal.client.get_workflow_handle(guest) for guest in guests)
+        with pytest.raises(WorkflowFailureError) as thrown_out:
+            await terminated.result()
+        assert isinstance(thrown_out.value.cause, TerminatedError)
+        assert await cancelled.result() == "left with the host"
+        assert (await abandoned.describe()).status is WorkflowExecutionStatus.RUNNING
+        await abandoned.signal(app.GuestWorkflow.leave)
+        assert await abandoned.result() == "left when told to"
+
+
+async def test_code_has_its_activities_done_by_pods(temporal: Temporal, app: Any) -> None:
+    manifest = yaml.safe_load((FOLDER / "checksums.yaml").read_text())
+    manifest["spec"]["activities"][0]["container"]["image"] = IMAGE
+    temporal.operator.cluster.apply(manifest)
+    async with serving(temporal, app):
+        sums = await temporal.run(app.ChecksumsWorkflow.run, ["one", "two"])
+    assert {text: found[:8] for text, found in sums.items()} == {"one": "7692c3ad", "two": "3fc4ccfe"}

@@ -17,6 +17,8 @@ from perdure.engine.retry import decide_retry
 from perdure.engine.state import RECORD_START_AFTER, PendingActivity
 
 _MAX_FAILURE_MESSAGE = 4_096
+_MAX_KEPT = 4_096
+"""Characters of a stack trace, bytes of details, that are kept of an attempt while others follow."""
 _LOGS_KEPT = 32
 """Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
 _OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
@@ -30,6 +32,22 @@ _OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
 def no_activity(activity_id: str) -> Answer:
     """The answer to whoever names an activity that is not open."""
     return Answer(ok=False, reason="ActivityNotFound", message=f"no activity `{activity_id}` is open")
+
+
+def abridged(failure: Failure, *, log: bool) -> Failure:
+    """What is kept of the failure of an attempt that another one follows: it stands in the state, and is to stay small.
+
+    Temporal's server cuts it to 4 kB (common/failure/failure.go).
+    """
+    large = {
+        name: None
+        for name in ("details", "last_heartbeat_details", "encoded_attributes")
+        if len(msgspec.json.encode(getattr(failure, name))) > _MAX_KEPT
+    }
+    trace = failure.stack_trace[:_MAX_KEPT] if failure.stack_trace else None
+    return msgspec.structs.replace(
+        failure, cause=None, suppressed=(), stack_trace=trace, log=failure.log if log else None, **large
+    )
 
 
 def is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
@@ -161,7 +179,7 @@ class Attempts(Ledger):
             # As Temporal's server: the timeout of the attempt becomes the timeout of the whole.
             late = msgspec.structs.replace(activity, last_failure=failure)
             message = (
-                "not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
+                "Not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
             )
             self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, message), RetryState.TIMEOUT)
         else:
@@ -217,9 +235,7 @@ class Attempts(Ledger):
                 identity="",
                 start_recorded=False,
                 stuck=False,
-                last_failure=msgspec.structs.replace(
-                    failure, cause=None, log=failure.log if len(self.state.activities) <= _LOGS_KEPT else None
-                ),
+                last_failure=abridged(failure, log=len(self.state.activities) <= _LOGS_KEPT),
             )
         )
         self.durable = True

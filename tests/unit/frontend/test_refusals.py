@@ -21,14 +21,14 @@ from perdure.frontend.service.starting import _policies
 NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
 
-def test_a_cron_schedule_of_a_start_is_refused() -> None:
+def test_49_a_cron_schedule_of_a_start_is_refused() -> None:
     request = StartWorkflowExecutionRequest(workflow_id="a", cron_schedule="@daily")
     request.workflow_type.name = request.task_queue.name = "a"
     with pytest.raises(RpcError, match="cron_schedule"):
         _policies(request, "Fail")
 
 
-def test_a_cron_schedule_of_a_child_fails_the_workflow_task() -> None:
+def test_49_a_cron_schedule_of_a_child_fails_the_workflow_task() -> None:
     command = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
     said = command.start_child_workflow_execution_command_attributes
     said.workflow_id = said.workflow_type.name = "a"

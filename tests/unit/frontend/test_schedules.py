@@ -169,11 +169,31 @@ def test_what_cannot_be_said_is_refused_by_its_name(change: Any, field: str) -> 
         made_of(said)
 
 
-def test_the_window_has_temporals_default_and_least() -> None:
+def test_1_the_window_has_temporals_default_and_least() -> None:
     assert made_of(asked())["spec"]["catchupWindow"] == "365d"
     short = asked()
     short.policies.catchup_window.CopyFrom(seconds(0))
     assert made_of(short)["spec"]["catchupWindow"] == "10s"
+
+
+def test_6_parts_of_seconds_of_an_interval_do_not_count() -> None:
+    sent = ScheduleSpec(interval=[IntervalSpec(interval=Duration(seconds=1, nanos=500_000_000))])
+    assert to_times(sent)["intervals"] == [{"every": "1s"}]
+
+
+def test_8_a_schedule_of_a_client_skips_and_repeats_as_temporal_does_when_clocks_are_set() -> None:
+    assert made_of(asked())["spec"]["daylightSaving"] == {"skipped": "Skip", "repeated": "Both"}
+
+
+@pytest.mark.parametrize("empty", FIELDS)
+def test_9_an_empty_field_would_match_nothing_and_is_refused_but_for_the_year(empty: str) -> None:
+    full = {field: [Range(start=allowed.low)] for field, allowed in FIELDS.items() if field != empty}
+    spec = ScheduleSpec(structured_calendar=[StructuredCalendarSpec(**full)])  # type: ignore[arg-type]
+    if empty == "year":
+        assert to_times(spec)["calendars"][0]["year"] == "*"
+        return
+    with pytest.raises(ValueError, match=rf"structured_calendar\[0\].{empty}: is empty"):
+        to_times(spec)
 
 
 def test_a_pause_in_the_status_is_a_pause_and_its_reason_is_the_note() -> None:
@@ -212,6 +232,25 @@ def test_recent_actions_tell_workflow_ids() -> None:
     assert action.start_workflow_result.workflow_id == "report-2026-11-21T13:30:00Z"
     assert action.start_workflow_status == 2
     assert schedules.entry(obj, NOW).info.workflow_type.name == "Report"
+
+
+def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_listed() -> None:
+    obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))]))
+    done = [
+        {
+            "actualTime": f"2026-11-21T13:{minute:02}:00Z",
+            "scheduledTime": f"2026-11-21T13:{minute:02}:00Z",
+            "workflowRun": f"nightly-20261121t13{minute:02}00z",
+            "status": "Completed",
+        }
+        for minute in range(12)
+    ]
+    obj["status"] = {"counts": {"actions": 12}, "recentActions": done}
+    for told, count in ((schedules.info(obj, NOW), 10), (schedules.entry(obj, NOW).info, 5)):
+        recent = [action.schedule_time.ToDatetime().minute for action in told.recent_actions]
+        assert recent == list(range(12 - count, 12))
+        future = [time.ToDatetime().minute for time in told.future_action_times]
+        assert future == list(range(1, count + 1))
 
 
 @pytest.mark.parametrize("request_id", ["", "asked"])

@@ -1,0 +1,85 @@
+"""A dead-letter queue as code: a workflow that keeps the work that has failed, until somebody has it done again."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+
+@dataclass
+class Letter:
+    """Work that has failed: an activity, what it was given, and why it failed."""
+
+    name: str
+    activity: str
+    given: Any
+    reason: str
+
+
+@activity.defn
+async def set_aside(letter: Letter) -> None:
+    """Hand a letter to the workflow that keeps them, which is started if there is none: signal with start."""
+    queue = activity.info().task_queue
+    await activity.client().start_workflow(
+        DeadLettersWorkflow.run,
+        [],
+        id=f"{queue}-dead-letters",
+        task_queue=queue,
+        start_signal="put",
+        start_signal_args=[letter],
+    )
+
+
+@workflow.defn
+class DeadLettersWorkflow:
+    """Keeps letters by their names, so that one which comes twice is kept once."""
+
+    @workflow.init
+    def __init__(self, letters: list[Letter]) -> None:
+        """What the run before has kept."""
+        self.letters = {letter.name: letter for letter in letters}
+        self.wanted: list[str] = []
+
+    @workflow.run
+    async def run(self, letters: list[Letter]) -> None:  # noqa: ARG002 (the constructor has them)
+        """Do again what is wanted; when the history has grown long, go on with a new one."""
+        while True:
+            await workflow.wait_condition(lambda: bool(self.wanted) or workflow.info().is_continue_as_new_suggested())
+            if not self.wanted:
+                workflow.continue_as_new([list(self.letters.values())])
+            await self.drive(self.wanted.pop(0))
+
+    async def drive(self, name: str) -> None:
+        """Have the work of a letter done; it stays where that fails again."""
+        letter = self.letters.get(name)
+        if letter is None:
+            return
+        try:
+            await workflow.execute_activity(
+                letter.activity,
+                letter.given,
+                start_to_close_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(maximum_attempts=1),
+            )
+        except ActivityError as error:
+            letter.reason = f"again: {error.cause}"
+        else:
+            del self.letters[name]
+
+    @workflow.signal
+    def put(self, letter: Letter) -> None:
+        """Keep a letter."""
+        self.letters[letter.name] = letter
+
+    @workflow.signal
+    def redrive(self, name: str) -> None:
+        """Have the work of a letter done again."""
+        self.wanted.append(name)
+
+    @workflow.query
+    def kept(self) -> dict[str, str]:
+        """Why each letter is here."""
+        return {name: letter.reason for name, letter in self.letters.items()}

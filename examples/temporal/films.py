@@ -1,0 +1,101 @@
+"""Activities that are stopped when nobody waits for them any more, and clean up: asyncio.wait_for, and wait_condition."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from temporalio import activity, workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+LONG = timedelta(hours=1)
+BEAT = timedelta(seconds=2)
+"""The answer to a heartbeat tells an activity that it was cancelled, and the SDK sends one in time for this timeout."""
+CLEANS_UP = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+"""To go on only when an activity that was cancelled has cleaned up."""
+
+
+@contextmanager
+def unfinished(folder: str, film: str) -> Iterator[Path]:
+    """A file that is there only while somebody works on it."""
+    part = Path(folder, f"{film}.part")
+    part.touch()
+    try:
+        yield part
+    finally:
+        part.unlink()
+
+
+@activity.defn
+async def render(film: str, folder: str, frames: int) -> str:
+    """Make a film frame by frame."""
+    with unfinished(folder, film):
+        for frame in range(frames):
+            activity.heartbeat(frame)
+            await asyncio.sleep(0.1)
+    return f"{film} is ready"
+
+
+@activity.defn
+async def show(film: str, folder: str) -> None:
+    """Show a preview for as long as somebody may look at it."""
+    with unfinished(folder, film):
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(0.1)
+
+
+@workflow.defn
+class RenderWorkflow:
+    """Has a film made, and waits for it only so long."""
+
+    @workflow.run
+    async def run(self, film: str, folder: str, frames: int, patience: float) -> str:
+        """Wait for the film; where it takes too long, stop it."""
+        rendering = workflow.start_activity(
+            render,
+            args=[film, folder, frames],
+            start_to_close_timeout=LONG,
+            heartbeat_timeout=BEAT,
+            cancellation_type=CLEANS_UP,
+        )
+        try:
+            return await asyncio.wait_for(rendering, patience)
+        except (TimeoutError, ActivityError) as error:  # the latter: the activity says that it has stopped
+            if isinstance(error, ActivityError) and not is_cancelled_exception(error):
+                raise
+            return f"{film} takes too long"
+
+
+@workflow.defn
+class ReviewWorkflow:
+    """Shows a preview until somebody has said what they think of it, or nobody has for too long."""
+
+    def __init__(self) -> None:
+        """Nobody has looked yet."""
+        self.verdict = ""
+
+    @workflow.run
+    async def run(self, film: str, folder: str, patience: float) -> str:
+        """Wait for the verdict; then nobody needs the preview any more."""
+        preview = workflow.start_activity(
+            show,
+            args=[film, folder],
+            start_to_close_timeout=LONG,
+            heartbeat_timeout=BEAT,
+            cancellation_type=CLEANS_UP,
+        )
+        try:
+            await workflow.wait_condition(lambda: bool(self.verdict), timeout=patience)
+        except TimeoutError:
+            self.verdict = "nobody has looked at it"
+        preview.cancel()
+        with suppress(ActivityError):
+            await preview
+        return f"{film}: {self.verdict}"
+
+    @workflow.signal
+    def decide(self, verdict: str) -> None:
+        """Say what you think of it."""
+        self.verdict = verdict

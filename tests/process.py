@@ -5,36 +5,77 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kube import Cluster
 
+PATIENCE = 300
+"""Seconds after which a test fails whose operator does not begin."""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@dataclass
+class Process:
+    """One operator, which can be killed and started again."""
+
+    cluster: Cluster
+    log: Path
+    options: dict[str, str] = field(default_factory=dict)
+    """Variables of its environment."""
+    health: int = field(default_factory=free_port)
+    """Port of /readyz and /metrics."""
+    running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        own = {"KUBECONFIG": str(self.cluster.kubeconfig), "PERDURE_HTTP_PORT": str(self.health)}
+        program = [sys.executable, "-c", "from perdure.handlers.main import main; main()"]
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(program, env={**os.environ, **own, **self.options}, stdout=output, stderr=output)
+        self.running = process
+        deadline = time.monotonic() + PATIENCE
+        while not self._is_ready():
+            assert process.poll() is None, self.log.read_text()[-4000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-4000:]
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9, at this very instant."""
+        if self.running is not None:
+            self.running.send_signal(signal.SIGKILL)
+            self.running.wait()
+            self.running = None
+
+    def restart(self) -> None:
+        """Kill it, and start it again."""
+        self.kill()
+        self.start()
+
 
 @contextmanager
-def operator(cluster: Cluster, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An operator as a process, killed with -9 at the end of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PERDURE_HTTP_PORT": str(port)}
-    program = [sys.executable, "-c", "from perdure.handlers.main import main; main()"]
-    with log.open("ab") as output:
-        process = subprocess.Popen(program, env=environment, stdout=output, stderr=output)
+def operator(cluster: Cluster, log: Path) -> Iterator[Process]:
+    """An operator of all namespaces, killed with -9 at the end of the block."""
+    process = Process(cluster, log)
     try:
-        cluster.wait("the operator to begin", lambda: process.poll() is not None or is_ready(port), seconds=300)
-        assert process.poll() is None, log.read_text()[-4000:]
+        process.start()
         yield process
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-
-def is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+        process.kill()

@@ -149,8 +149,8 @@ async def test_what_sleeping_workflows_cost(operator: Operator) -> None:
 
 def memory(operator: Operator) -> int:
     """Bytes that the operator's process has in memory."""
-    assert operator.process is not None
-    pages = Path(f"/proc/{operator.process.pid}/statm").read_text(encoding="ascii").split()[1]
+    assert operator.running is not None
+    pages = Path(f"/proc/{operator.running.pid}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 

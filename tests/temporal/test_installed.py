@@ -38,7 +38,7 @@ def check_an_order_is_done(namespace: Cluster) -> None:
     namespace.apply(*manifests("run.yaml"))
     status = namespace.closed("order-17")
     assert status["phase"] == "Completed", status.get("failure")
-    assert status["output"] == "parcel-17"
+    assert status["output"] == "payment-17, parcel-17"
 
 
 def test_a_worker_in_the_cluster_is_known_by_its_token(namespace: Cluster) -> None:

@@ -90,7 +90,7 @@ class Cluster:
         """The objects that selectors pick, which are written as for kubectl."""
         return reader(self.kubeconfig).list(kind, self.namespace, *selectors)
 
-    def wait(self, what: str, found: Callable[[], Any], *, seconds: float = 120.0) -> Any:
+    def wait(self, what: str, found: Callable[[], Any], *, seconds: float = 300.0) -> Any:
         """Wait until `found` gives something; it is asked again and again, and the time only ends a test that has failed."""
         deadline = time.monotonic() + seconds
         while True:
@@ -100,7 +100,7 @@ class Cluster:
             assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
             time.sleep(0.1)
 
-    def closed(self, name: str, *, seconds: float = 120.0) -> Json:
+    def closed(self, name: str, *, seconds: float = 300.0) -> Json:
         """The status of a run, once it is closed."""
 
         def status() -> Json | None:
@@ -153,12 +153,12 @@ class Cluster:
         """No operator runs for the length of the block."""
         system = Cluster(self.kubectl, self.kubeconfig, SYSTEM)
         system("scale", "deployment/perdure", "--replicas=0")
-        system("wait", "pod", "--all", "--for=delete", "--timeout=60s")
+        system("wait", "pod", "--all", "--for=delete", "--timeout=120s")
         try:
             yield
         finally:
             system("scale", "deployment/perdure", "--replicas=1")
-            system("rollout", "status", "deployment/perdure", "--timeout=120s")
+            system("rollout", "status", "deployment/perdure", "--timeout=300s")
 
 
 def run_manifest(name: str, spec: Json) -> Json:

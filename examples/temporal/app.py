@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
+from temporalio.service import TLSConfig
 from temporalio.worker import Worker
 
 from checksums import ChecksumsWorkflow
@@ -53,6 +54,12 @@ def bearer() -> str | None:
     return TOKEN.read_text() if TOKEN.exists() else None
 
 
+def encryption() -> TLSConfig | bool:
+    """TLS, where TEMPORAL_CA has the certificate of who vouches for the server."""
+    authority = os.environ.get("TEMPORAL_CA", "")
+    return TLSConfig(server_root_ca_cert=authority.encode()) if authority else False
+
+
 async def main() -> None:
     """Work until stopped."""
     token = bearer()
@@ -60,7 +67,7 @@ async def main() -> None:
         os.environ.get("TEMPORAL_ADDRESS", "perdure-temporal.perdure-system:7233"),
         namespace=os.environ.get("TEMPORAL_NAMESPACE", "default"),
         api_key=token,
-        tls=False,
+        tls=encryption(),
     )
     async with Worker(client, task_queue="orders", workflows=WORKFLOWS, activities=ACTIVITIES):
         while True:  # the kubelet renews the token

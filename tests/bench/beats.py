@@ -2,7 +2,7 @@
 
 Usage: beats.py NAMESPACE SECONDS, the time between the heartbeats of a pod. Each line on standard input makes as many pods fall
 silent as it says. On standard output: `{"ready": true}`, `{"beating": n}` as that grows, and `{"detected": seconds}` for each pod
-that is deleted after it fell silent: how long after the API server had answered its last heartbeat.
+that is deleted after it fell silent: how long after it had sent its last heartbeat.
 """
 
 import asyncio
@@ -60,8 +60,9 @@ class Nodes:
             lease = path(COORDINATION, namespace, "leases", name)
             annotations = {"perdure.dev/heartbeat-details": '{"at":"work"}'}
             body = {"spec": {"renewTime": now()}, "metadata": {"annotations": annotations}}
+            sent = time.monotonic()
             if await self._retried(lease, body):
-                self.beats[uid] = time.monotonic()
+                self.beats[uid] = sent
                 if first:
                     say(beating=len(self.beats))
             await asyncio.sleep(self.period * (random.random() if first else 1))

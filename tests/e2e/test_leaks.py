@@ -36,6 +36,7 @@ def test_nothing_is_left_behind(namespace: Cluster) -> None:
     def settled() -> bool:
         return counted(namespace) - before == +Counter({"pods": failed})
 
-    namespace.wait("only the pods of failed attempts to be left, held by nothing", settled)
+    # Leases go with their pods, when the cluster's garbage collector comes to it.
+    namespace.wait("only the pods of failed attempts to be left, held by nothing", settled, seconds=600)
     namespace("delete", "workflowruns", "--all", "--wait=true", "--timeout=300s")
-    namespace.wait("nothing to be left", lambda: +(counted(namespace) - before) == Counter())
+    namespace.wait("nothing to be left", lambda: +(counted(namespace) - before) == Counter(), seconds=600)

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.errors import CliError
 
 VERBS = {
     "cancel": "perdure.cli.verbs.cancel",
@@ -136,7 +136,7 @@ def _told(verb: Callable[..., None]) -> Callable[..., None]:
             verb(*arguments, **options)
         except CliError as error:
             typer.echo(f"Error: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(ExitCode.TROUBLE) from error
+            raise typer.Exit(error.status) from error
 
     run.__signature__ = inspect.signature(verb, eval_str=True)  # type: ignore[attr-defined]
     return run

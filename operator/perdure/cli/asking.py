@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.labels import API_VERSION
-from perdure.cli.cluster import Object, UnreachableError, connect
+from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
 from perdure.cli.page import program_of
@@ -52,16 +52,22 @@ StepOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """How something is asked, and of whom."""
+class How:
+    """How something is asked."""
 
-    name: str | None
-    workflow_id: str | None
     namespace: str | None
     cluster: str | None
     wait: bool
     timeout: str
     output: Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(How):
+    """How something is asked, and of whom."""
+
+    name: str | None
+    workflow_id: str | None
     kind: str = "WorkflowRun"
     """Kind of the target."""
 
@@ -77,6 +83,9 @@ class Asked:
         which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
         return {"kind": self.kind, **which}
 
+
+Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
+"""Finds the targets, as Operations name them."""
 
 _HOW = {
     "namespace": (NamespaceOption, None),
@@ -118,6 +127,24 @@ def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
     return _with_options(command, verb, [_parameter("name", ScheduleName, first=True)])
 
 
+def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a verb that finds out itself whom it asks, as `asking` does of one that asks a run.
+
+    Args:
+        verb: Takes what typer hands to a verb, a `How`, and its own options by keyword.
+
+    Returns:
+        The command.
+    """
+
+    @functools.wraps(verb)
+    def command(context: typer.Context, **options: Any) -> None:
+        how = How(**{key: options.pop(key) for key in _HOW})
+        verb(context, how, **options)
+
+    return _with_options(command, verb, ())
+
+
 def _with_options(
     command: Callable[..., None], verb: Callable[..., None], whom: Iterable[inspect.Parameter]
 ) -> Callable[..., None]:
@@ -149,43 +176,112 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
         CliError: it could not be asked.
         Exit: with the status of the answer.
     """
+    target = asked.target
+
+    async def choose(_: Cluster) -> list[Object]:
+        return [target]
+
+    found: list[Object] = []
+    asyncio.run(_ask(context, verb, request, asked, choose, found=found))
+    for each in found:
+        _show(each, Screen(), asked.output)
+    _end(context, found, asked)
+
+
+def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose) -> int:
+    """Make an Operation for each target, wait for all their answers and print them.
+
+    Where one cannot be made, those that were made before are printed too.
+
+    Args:
+        context: What typer hands to a verb.
+        verb: The field of the spec that says what is asked, such as `redrive`.
+        request: What stands in that field; values that are None are left out.
+        how: How it is asked.
+        choose: Finds the targets.
+
+    Returns:
+        How many were asked.
+
+    Raises:
+        CliError: one of them could not be asked.
+        Exit: with the status of the answers; a refusal counts for more than an answer that did not come.
+    """
+    found: list[Object] = []
+    try:
+        asyncio.run(_ask(context, verb, request, how, choose, found=found))
+    except CliError:
+        if found:
+            _show_all(found, how.output)
+        raise
+    _show_all(found, how.output)
+    _end(context, found, how)
+    return len(found)
+
+
+async def _ask(
+    context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose, *, found: list[Object]
+) -> None:
+    """Make the Operations, and wait for their answers; `found` has what is known of each, also when it comes to an error."""
+    seconds = seconds_of(how.timeout, "--timeout")
     said = {key: value for key, value in request.items() if value is not None}
-    body = {
-        "apiVersion": API_VERSION,
-        "kind": "Operation",
-        "metadata": {"generateName": f"{verb.lower()}-"},
-        "spec": {"target": asked.target, verb: said},
-    }
-    seconds = seconds_of(asked.timeout, "--timeout")
-    found = asyncio.run(_ask(context, body, asked, seconds))
-    _show(found, Screen(), asked.output)
-    phase, name = _status(found).get("phase"), found["metadata"]["name"]
-    if phase == "Failed":
-        raise typer.Exit(ExitCode.NO)
-    if phase != "Complete" and asked.wait:
-        program = program_of(context)
+    async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
+        for target in await choose(cluster):
+            body = {
+                "apiVersion": API_VERSION,
+                "kind": "Operation",
+                "metadata": {"generateName": f"{verb.lower()}-"},
+                "spec": {"target": target, verb: said},
+            }
+            found.append(await cluster.create("operations", body))
+        deadline = time.monotonic() + seconds
+        while how.wait and not all(map(_answered, found)) and time.monotonic() < deadline:
+            await asyncio.sleep(_PAUSE)
+            await _look(cluster, found)
+
+
+async def _look(cluster: Cluster, found: list[Object]) -> None:
+    """Look at the Operations that have no answer yet."""
+    for index, each in enumerate(found):
+        if not _answered(each):
+            try:
+                found[index] = await cluster.operation(each["metadata"]["name"])
+            except UnreachableError:
+                return  # it is asked already: the answer can be waited for
+
+
+def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
+    """End with the status of the answers; nothing happens where all of them are as they should be.
+
+    Raises:
+        Exit: one is refused, or did not come in time.
+    """
+    failed = [each for each in found if _status(each).get("phase") == "Failed"]
+    late = [each["metadata"]["name"] for each in found if how.wait and not _answered(each)]
+    if late:
         typer.echo(
-            f"Error: there is no answer to Operation `{name}` within {asked.timeout}; it is kept, and done when that is "
-            f"possible; look again with `{program} operations`, or delete it",
+            f"Error: there is no answer to {', '.join(f'Operation `{name}`' for name in late)} within {how.timeout}; it is "
+            f"kept, and done when that is possible; look again with `{program_of(context)} operations`, or delete it",
             err=True,
         )
+    if failed:
+        raise typer.Exit(ExitCode.NO)
+    if late:
         raise typer.Exit(ExitCode.TIMEOUT)
 
 
-async def _ask(context: typer.Context, body: Object, asked: Asked, seconds: float) -> Object:
-    async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
-        found = await cluster.create("operations", body)
-        deadline = time.monotonic() + seconds
-        while asked.wait and not _status(found).get("completionTime") and time.monotonic() < deadline:
-            await asyncio.sleep(_PAUSE)
-            try:
-                found = await cluster.operation(found["metadata"]["name"])
-            except UnreachableError:
-                continue  # it is asked already: the answer can be waited for
-        return found
+def _show_all(operations: list[Object], output: Output) -> None:
+    """Print Operations on several targets, each with its target."""
+    screen = Screen()
+    if output is Output.JSON:
+        screen.write_json({"apiVersion": "v1", "kind": "List", "items": operations})
+        return
+    for each in operations:
+        _show(each, screen, output, each["spec"]["target"]["name"])
 
 
-def _show(operation: Object, screen: Screen, output: Output) -> None:
+def _show(operation: Object, screen: Screen, output: Output, whom: str = "") -> None:
+    """Print an Operation, and whom it asks where that is given."""
     name = operation["metadata"]["name"]
     if output is Output.JSON:
         screen.write_json(operation)
@@ -195,10 +291,16 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
         status = _status(operation)
         told = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
         if told is None:
-            screen.write(f"operation.perdure.dev/{name} created")
+            screen.write(f"operation.perdure.dev/{name} created{whom and f': {whom}'}")
             return
         reason = f" ({told['reason']})" if status["phase"] == "Failed" else ""
-        screen.write(f"operation.perdure.dev/{name} {status['phase']}{reason}: {told.get('message', '')}")
+        screen.write(
+            f"operation.perdure.dev/{name} {status['phase']}{reason}: {whom and f'{whom}: '}{told.get('message', '')}"
+        )
+
+
+def _answered(operation: Object) -> bool:
+    return bool(_status(operation).get("completionTime"))
 
 
 def _status(operation: Object) -> Object:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure import __version__
 from perdure.api.labels import SCHEDULE_LABEL
-from perdure.cli.errors import CliError
+from perdure.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,6 +42,12 @@ class UnreachableError(CliError):
 
 class GoneError(CliError):
     """There is no such object."""
+
+
+class NoNamespaceError(CliError):
+    """There is nothing to list, nor such a namespace."""
+
+    status = ExitCode.NO
 
 
 class ExistsError(CliError):
@@ -101,6 +107,16 @@ class Cluster:
             raise _unreachable(self._client.access, error) from error
         return items
 
+    async def lacks_workflow(self, name: str) -> bool:
+        """Whether there is no such Workflow; not so where the user may not look, or nobody can."""
+        try:
+            await self.read("Workflow", "workflows", name)
+        except GoneError:
+            return True
+        except CliError:
+            return False
+        return False
+
     async def operation(self, name: str) -> Object:
         """Read an Operation.
 
@@ -122,10 +138,13 @@ class Cluster:
         """Read all objects of a kind of ours, of the namespace or of all namespaces; `asked`: those that a selector takes.
 
         Raises:
+            NoNamespaceError: there are none, nor is there the namespace.
             CliError: they cannot be read.
         """
         url = self._api.path(self._api.PERDURE, None if everywhere else self.namespace, plural)
         items: list[Object] = await self._ask(self._client.list_all(url, **asked))
+        if not items and not everywhere and await self._lacks_namespace():
+            raise NoNamespaceError(self._no_namespace)
         return items
 
     async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False) -> None:
@@ -207,6 +226,20 @@ class Cluster:
         past = await self.past(run)
         return {**run, "status": {**status, "history": {**history, "events": past.events}}}
 
+    async def _lacks_namespace(self) -> bool:
+        """Whether there is no such namespace; not so where the user may not look, or nobody can."""
+        try:
+            await self._client.get(self._api.path(self._api.CORE, None, "namespaces", self.namespace))
+        except self._api.NotFoundError:
+            return True
+        except (self._api.ApiError, *self._api.TRANSIENT):
+            return False
+        return False
+
+    @property
+    def _no_namespace(self) -> str:
+        return f"there is no namespace `{self.namespace}`; choose another one with -n"
+
     def _path(self, plural: str, name: str) -> str:
         return str(self._api.path(self._api.PERDURE, self.namespace, plural, name))
 
@@ -215,7 +248,7 @@ class Cluster:
             return await answer
         except self._api.NotFoundError as error:
             if error.message.startswith("namespaces "):
-                raise CliError(f"there is no namespace `{self.namespace}`; choose another one with -n") from None
+                raise CliError(self._no_namespace) from None
             if name is None or name not in error.message:
                 raise CliError(
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "

@@ -1,35 +1,71 @@
 """YAML files as documents that know on which line everything stands."""
 
+import json
+import re
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-_MERGE = "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
+
+
+class Key(yaml.ScalarNode):
+    """A key that kubectl reads as another text than what is written."""
+
+    def __init__(self, name: str, node: yaml.ScalarNode) -> None:
+        super().__init__(_TEXT, name, node.start_mark, node.end_mark)
+        self.written = str(node.value)
 
 
 class Loader(yaml.SafeLoader):
-    """Times stay the text that they are, as kubectl reads them; keys have to be text."""
+    """Reads YAML as kubectl does: times stay the text that they are, `y` and `n` are booleans, and every key is text.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A map; a key that kubectl reads as a boolean is refused."""
-        for key, _ in node.value:
-            letter = isinstance(key, yaml.ScalarNode) and key.style is None and key.value in {"y", "Y", "n", "N"}
-            if letter or key.tag == "tag:yaml.org,2002:bool":
-                told = f"the key {key.value} is a boolean, as YAML reads it: write '{key.value}'"
-                raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
-        return super().construct_mapping(node, deep)
+    kubectl reads it by sigs.k8s.io/yaml, on top of go-yaml v2: what is a boolean or a number as a key is written as JSON.
+    What a number is, is PyYAML's affair: `12:30` is one here and text there, `1e3` the other way round.
+    """
+
+    bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A node; one that has itself in it is refused."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            meant = self.anchors.get(event.anchor)
+            if meant is not None and meant.end_mark is None:
+                told = f"what the anchor {event.anchor} stands for has itself in it"
+                raise yaml.composer.ComposerError(None, None, told, event.start_mark)
+        return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A map; its keys become text."""
+        node = super().compose_mapping_node(anchor)
+        node.value = [(self._as_text(key), value) for key, value in node.value]
+        return node
+
+    def _as_text(self, key: yaml.Node) -> yaml.Node:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _NULL:
+            what = "null" if isinstance(key, yaml.ScalarNode) else "a list or a map"
+            told = f"a key must be text, not {what}; write it in quotes"
+            raise yaml.composer.ComposerError(None, None, told, key.start_mark)
+        if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
+            value = self.construct_object(key)
+            name = f"{value:g}" if isinstance(value, float) else json.dumps(value)
+            return Key(name, key) if name != key.value else yaml.ScalarNode(_TEXT, name, key.start_mark, key.end_mark)
+        return key
 
 
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, form) for tag, form in resolvers if tag not in {f"{_TAG}timestamp", f"{_TAG}value"}]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
 class UnreadableError(Exception):
@@ -53,6 +89,8 @@ class Document:
     node: yaml.Node
     twice: tuple[tuple[str, Position], ...] = ()
     """The keys that stand twice in one map, which kubectl refuses: their paths, and where the second stands."""
+    renamed: tuple[tuple[str, Position, Key], ...] = ()
+    """The keys that kubectl reads as another text: their paths by that text, where they stand, and they themselves."""
     asked: bool = True
     """The file was named, not found in a folder."""
 
@@ -65,7 +103,7 @@ class Document:
             if entry is None:
                 break
             found, node, rest = entry
-        return Position(found.start_mark.line + 1, found.start_mark.column + 1)
+        return _start(found)
 
 
 def read(name: str) -> Iterator[Document]:
@@ -88,10 +126,11 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
     try:
         text = sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
         for node in list(yaml.compose_all(text, Loader=Loader)):
-            twice = tuple(_twice(node, "", set()))  # before merge keys are resolved, which adds entries to the nodes
+            # Before merge keys are resolved, which adds entries to the nodes.
+            keys = list(_keys(node, "", set()))
             data = Loader("").construct_document(node)
             if data is not None:
-                yield Document(shown, data, node, twice, asked)
+                yield Document(shown, data, node, tuple(_twice(keys)), tuple(_renamed(keys)), asked)
     except OSError as error:
         raise UnreadableError(f"{shown}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -122,18 +161,32 @@ def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | Non
     return best
 
 
-def _twice(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, Position]]:
+def _keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[int, str, yaml.ScalarNode]]:
+    """The keys of all maps: which map it is, the path, and the key."""
     if id(node) in seen:
         return  # an alias
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for i, item in enumerate(node.value):
-            yield from _twice(item, f"{path}[{i}]", seen)
+            yield from _keys(item, f"{path}[{i}]", seen)
     elif isinstance(node, yaml.MappingNode):
-        names: set[str] = set()
         for key, value in node.value:
             where = f"{path}.{key.value}".removeprefix(".")
-            if key.tag != _MERGE and str(key.value) in names:
-                yield where, Position(key.start_mark.line + 1, key.start_mark.column + 1)
-            names.add(str(key.value))
-            yield from _twice(value, where, seen)
+            yield id(node), where, key
+            yield from _keys(value, where, seen)
+
+
+def _twice(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position]]:
+    seen: set[tuple[int, str]] = set()
+    for of, path, key in keys:
+        if key.tag != _MERGE and (of, path) in seen:
+            yield path, _start(key)
+        seen.add((of, path))
+
+
+def _renamed(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, Key]]:
+    return ((path, _start(key), key) for _, path, key in keys if isinstance(key, Key))
+
+
+def _start(node: yaml.Node) -> Position:
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)

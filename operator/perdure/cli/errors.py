@@ -21,3 +21,6 @@ class ExitCode(IntEnum):
 
 class CliError(Exception):
     """There is no answer. The message is one sentence for people: what is wrong, and what to do about it."""
+
+    status = ExitCode.TROUBLE
+    """The exit status that it leads to."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from perdure.api.common import mistakes
-from perdure.api.durations import format_duration
+from perdure.api.durations import format_duration, parse_duration
 from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
 from perdure.cli.errors import CliError
@@ -35,8 +35,31 @@ _OVERLAP = {
     "TERMINATE_OTHER": "TerminateOther",
     "ALLOW_ALL": "AllowAll",
 }
-_NUMBERED = ("", *_OVERLAP)
+_WORDS = ", ".join(_OVERLAP)
+_BY_WORD = {
+    **{word.replace("_", ""): policy for word, policy in _OVERLAP.items()},
+    **{str(number): policy for number, policy in enumerate(_OVERLAP.values(), 1)},
+    **dict.fromkeys(("", "0", "UNSPECIFIED"), "Skip"),
+}
+"""The overlap policies by their words and their numbers."""
+
+_CALENDAR = {
+    "dayOfMonth": (1, 31, "*"),
+    "month": (1, 12, "*"),
+    "dayOfWeek": (0, 6, "*"),
+    "hour": (0, 23, "0"),
+    "minute": (0, 59, "0"),
+    "second": (0, 59, "0"),
+}
+"""The fields of a calendar but for the year: the first value, the last, and what Temporal takes where a text says nothing."""
+
 _YEAR = 365 * 86_400
+_MOST = 2**31 - 1
+_DIGITS = re.compile("[0-9]{1,18}")
+_PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
+_SHOWN = 60
+"""Characters of a value in a message."""
+
 _FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
 """An expression of Argo that holds once a run has failed."""
 
@@ -51,15 +74,17 @@ def read_foreign(file: str) -> list[Object]:
         found = read_documents(file)
     except BadFileError as error:
         raise CliError(str(error)) from error
-    manifests = [item for each in found if isinstance(each, dict) for item in each.get("items") or [each]]
+    manifests = [item for each in found if isinstance(each, dict) for item in _items(each)]
     if not manifests:
-        raise CliError(f"{file}: has no manifests")
+        raise CliError(f"{file}: has no manifests; it must be YAML or JSON with a CronJob, for instance")
+    if not all(isinstance(each, dict) for each in manifests):
+        raise CliError(f"{file}: items: must be manifests, each a map")
     return manifests
 
 
-def lacks_id(manifest: Object) -> bool:
-    """Whether it is a schedule of Temporal without its id, as `temporal schedule describe --output json` prints it."""
-    return "schedule" in manifest and not (manifest.get("scheduleId") or manifest.get("schedule_id"))
+def _items(manifest: Object) -> list[Any]:
+    found = manifest.get("items")
+    return found if isinstance(found, list) and found else [manifest]
 
 
 def convert(manifest: Object, source: str, name: str | None = None) -> list[Object]:
@@ -77,13 +102,17 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
         CliError: It is nothing of that sort, or has something for which there is no equivalent.
     """
     kind = manifest.get("kind")
-    readers: dict[Any, Callable[[_Source], list[Object]]] = {"CronJob": _cron_job, "CronWorkflow": _cron_workflow}
-    read = readers.get(kind) or (_temporal if "schedule" in manifest else None)
+    readers: dict[str, Callable[[_Source, str | None], list[Object]]] = {
+        "CronJob": _cron_job,
+        "CronWorkflow": _cron_workflow,
+    }
+    read = readers.get(str(kind)) or (_temporal if "schedule" in manifest else None)
     if read is None:
         raise CliError(
-            f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not `{kind}`"
+            f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not "
+            f"{_shown(kind)}"
         )
-    made = read(_Source(manifest if name is None else _named(manifest, name), source))
+    made = read(_Source(manifest, source), name)
     for each in made:
         try:
             if each["kind"] == "Schedule":
@@ -105,17 +134,81 @@ class _Source:
         self.path = path
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Take a field."""
+        """Take a field, whatever it is."""
         value = self.data.pop(name, None)
         return default if value is None else value
 
+    def text(self, name: str) -> str | None:
+        """Take a text; None for none, and for an empty one."""
+        value = self.take(name, "")
+        if not isinstance(value, str):
+            raise self.refuse(name, f"must be text, not {_shown(value)}; write it in quotes")
+        return value or None
+
+    def needed(self, name: str, remedy: str) -> str:
+        """Take a text that has to be there."""
+        value = self.text(name)
+        if value is None:
+            raise self.refuse(name, f"must be there; {remedy}")
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        """Take a whole number from zero on; one of 64 bits is text in the JSON of protobuf."""
+        value = self.take(name, default)
+        if isinstance(value, str) and _DIGITS.fullmatch(value):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+            raise self.refuse(name, f"must be a whole number from 0 to {_MOST}, not {_shown(value)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Take a boolean; false for none."""
+        value = self.take(name, False)
+        if not isinstance(value, bool):
+            raise self.refuse(name, f"must be true or false, not {_shown(value)}")
+        return value
+
+    def length(self, name: str) -> str | None:
+        """Take a duration as protobuf writes it, in seconds: one of ours, in whole seconds, as Temporal's server takes them."""
+        value = self.text(name)
+        if value is None:
+            return None
+        seconds = _PROTOBUF_SECONDS.fullmatch(value)
+        try:
+            return _seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
+        except ValueError:
+            raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shown(value)}") from None
+
+    def length_but_zero(self, name: str) -> str | None:
+        """The same; None also for one of no length, which is the default of what it is of."""
+        length = self.length(name)
+        return None if length == "0s" else length
+
     def part(self, name: str) -> "_Source":
         """Take a field that has fields."""
-        return _Source(self.take(name, {}), f"{self.path}: {name}" if ": " not in self.path else f"{self.path}.{name}")
+        return self._below(name, name, self.take(name, {}))
+
+    def parts(self, name: str) -> list["_Source"]:
+        """Take a list of what has fields."""
+        return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
+
+    def texts(self, name: str) -> list[str]:
+        """Take a list of texts."""
+        found = self.many(name)
+        if not all(isinstance(each, str) for each in found):
+            raise self.refuse(name, f"must be a list of texts, not {_shown(found)}; write each in quotes")
+        return found
+
+    def many(self, name: str) -> list[Any]:
+        """Take a list."""
+        value = self.take(name, [])
+        if not isinstance(value, list):
+            raise self.refuse(name, f"must be a list, not {_shown(value)}; write it in brackets")
+        return value
 
     def refuse(self, name: str, why: str) -> CliError:
         """What to raise about a field."""
-        return CliError(f"{self.path}{'.' if ': ' in self.path else ': '}{name}: {why}")
+        return CliError(f"{self._path(name)}: {why}")
 
     def done(self) -> None:
         """Nothing may be left."""
@@ -125,12 +218,19 @@ class _Source:
                     name, "has no equivalent here; leave it out, and see docs/schedules.md for what to use instead"
                 )
 
+    def _below(self, name: str, place: str, value: Any) -> "_Source":
+        if not isinstance(value, dict):
+            raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shown(value)}")
+        return _Source(value, self._path(place))
 
-def _named(manifest: Object, name: str) -> Object:
-    """The same by another name: one of Temporal's has an id, all others have metadata."""
-    if "kind" not in manifest:
-        return {**manifest, "scheduleId": name}
-    return {**manifest, "metadata": {**(manifest.get("metadata") or {}), "name": name}}
+    def _path(self, name: str) -> str:
+        return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
+
+
+def _shown(value: Any) -> str:
+    """What somebody wrote, in short."""
+    text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
 
 
 def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
@@ -139,36 +239,39 @@ def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     return {"apiVersion": _API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
 
 
-def _cron_job(source: _Source) -> list[Object]:
-    name, namespace = _identity(source)
+def _cron_job(source: _Source, given: str | None) -> list[Object]:
+    name, namespace = _identity(source, given)
     spec = source.part("spec")
     job = spec.part("jobTemplate").part("spec")
-    template = job.take("template", {})
-    pod = template.get("spec") or {}
-    if len(pod.get("containers") or ()) > 1:
-        message = "an activity is one container; make the others init containers with restartPolicy Always"
-        raise job.refuse("template.spec.containers", message)
+    template = job.part("template")
+    pod = template.part("spec")
+    containers = _Source(pod.data, pod.path).parts("containers")
+    if len(containers) != 1:
+        message = "an activity is one container"
+        if containers:
+            message += "; make the others init containers with restartPolicy Always"
+        raise pod.refuse("containers", message)
+    metadata = template.part("metadata").data
     activity: Object = {
         "name": "job",
         "podTemplate": {
-            **({"metadata": template["metadata"]} if template.get("metadata") else {}),
-            "spec": {key: value for key, value in pod.items() if key != "restartPolicy"},
+            **({"metadata": metadata} if metadata else {}),
+            "spec": {key: value for key, value in pod.data.items() if key != "restartPolicy"},
         },
-        "scheduleToCloseTimeout": _seconds(job.take("activeDeadlineSeconds", 86_400)),
+        "scheduleToCloseTimeout": _seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {
             "exponential": {
                 "initialInterval": "10s",
                 "maximumInterval": "6m",
-                "maximumAttempts": int(job.take("backoffLimit", 6)) + 1,
+                "maximumAttempts": job.number("backoffLimit", 6) + 1,
             }
         },
     }
     run: Object = {"workflow": {"name": name}}
-    ttl = job.take("ttlSecondsAfterFinished")
-    if ttl is not None:
-        run["ttlSecondsAfterFinished"] = ttl
+    if job.data.get("ttlSecondsAfterFinished") is not None:
+        run["ttlSecondsAfterFinished"] = job.number("ttlSecondsAfterFinished", 0)
     for one in ("completions", "parallelism"):
-        if job.take(one, 1) != 1:
+        if job.number(one, 1) != 1:
             raise job.refuse(one, "a run here is one pod at a time; use a step with forEach instead")
     job.take("completionMode")
     job.done()
@@ -180,48 +283,42 @@ def _cron_job(source: _Source) -> list[Object]:
     }
     made: Object = {
         "cron": _classic(spec, spec.take("schedule"), "schedule"),
-        "timeZone": spec.take("timeZone"),
+        "timeZone": spec.text("timeZone"),
         **_cron_options(spec),
         "workflowRunTemplate": {"spec": run},
     }
-    deadline = spec.take("startingDeadlineSeconds")
     # A CronJob without a deadline starts the newest time that was missed, however old.
-    made["catchupWindow"] = _seconds(max(10, int(deadline)) if deadline is not None else _YEAR)
+    made["catchupWindow"] = _seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
     spec.done()
     return [workflow, _schedule(name, namespace, made)]
 
 
-def _cron_workflow(source: _Source) -> list[Object]:
-    name, namespace = _identity(source)
+def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
+    name, namespace = _identity(source, given)
     spec = source.part("spec")
     workflow = spec.part("workflowSpec")
     reference = workflow.part("workflowTemplateRef")
-    run = reference.take("name")
+    run = reference.text("name")
     if not run:
         raise spec.refuse(
             "workflowSpec",
             "steps of Argo are not translated; write them as a Workflow, and name it in workflowTemplateRef",
         )
     arguments = workflow.part("arguments")
-    parameters = arguments.take("parameters", [])
+    input_ = _parameters(arguments)
     arguments.done()
     reference.done()
     for one in ("entrypoint", "serviceAccountName"):
         workflow.take(one)
     workflow.done()
-    lines = spec.take("schedules", []) or [spec.take("schedule")]
+    lines = spec.texts("schedules") or [spec.take("schedule")]
     made: Object = {
         "cron": [each for line in lines for each in _classic(spec, line, "schedules")],
-        "timeZone": spec.take("timezone"),
+        "timeZone": spec.text("timezone"),
         **_cron_options(spec),
-        "workflowRunTemplate": {
-            "spec": {
-                "workflow": {"name": run},
-                **({"input": {each["name"]: each.get("value") for each in parameters}} if parameters else {}),
-            }
-        },
+        "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
     }
-    made["catchupWindow"] = _seconds(max(10, int(spec.take("startingDeadlineSeconds", 0))))
+    made["catchupWindow"] = _seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
     if spec.take("when"):
         raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
     spec.take("schedule")
@@ -230,20 +327,30 @@ def _cron_workflow(source: _Source) -> list[Object]:
     return [_schedule(name, namespace, made)]
 
 
-def _identity(source: _Source) -> tuple[str, str | None]:
-    meta = source.take("metadata", {})
-    return str(meta.get("name")), meta.get("namespace")
+def _parameters(arguments: _Source) -> Object:
+    found: Object = {}
+    for each in arguments.parts("parameters"):
+        name = each.needed("name", "name the parameter")
+        found[name] = each.take("value")
+        each.done()
+    return found
+
+
+def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
+    meta = source.part("metadata")
+    name = given or meta.needed("name", "write it, or give it with --name")
+    return name, meta.text("namespace")
 
 
 def _cron_options(spec: _Source) -> Object:
-    policy = spec.take("concurrencyPolicy", "Allow")
+    policy = spec.text("concurrencyPolicy") or "Allow"
     if policy not in _CONCURRENCY:
-        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not `{policy}`")
+        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shown(policy)}")
     return {
         "overlapPolicy": _CONCURRENCY[policy],
-        "paused": bool(spec.take("suspend", False)),
-        "successfulRunsHistoryLimit": spec.take("successfulJobsHistoryLimit", 3),
-        "failedRunsHistoryLimit": spec.take("failedJobsHistoryLimit", 1),
+        "paused": spec.flag("suspend"),
+        "successfulRunsHistoryLimit": spec.number("successfulJobsHistoryLimit", 3),
+        "failedRunsHistoryLimit": spec.number("failedJobsHistoryLimit", 1),
     }
 
 
@@ -253,7 +360,7 @@ def _classic(spec: _Source, line: Any, field: str) -> list[str]:
     A time that both name counts once, as it does there.
     """
     if not isinstance(line, str):
-        raise spec.refuse(field, "must be a cron line")
+        raise spec.refuse(field, "must be a cron line, such as `30 2 * * *`")
     words = line.split()
     start = 1 if words and words[0].startswith(("TZ=", "CRON_TZ=")) else 0
     zone, fields = words[:start], words[start:]
@@ -276,11 +383,11 @@ def _is_any(field: str) -> bool:
 
 def _stop(spec: _Source, strategy: _Source) -> Object:
     """Argo's stopStrategy, as far as a pause is the same: after the first failure."""
-    told = strategy.take("expression") or strategy.take("condition")
+    told = strategy.text("expression") or strategy.text("condition")
     strategy.done()
     if told is None:
         return {}
-    if _FIRST_FAILURE.fullmatch(str(told)):
+    if _FIRST_FAILURE.fullmatch(told):
         return {"pauseOnFailure": True}
     raise spec.refuse(
         "stopStrategy",
@@ -296,20 +403,14 @@ def _seconds(number: int) -> str:
 # Temporal
 
 
-def _length(text: str) -> str:
-    """A duration as protobuf writes it, in seconds: one of ours, in whole seconds, as Temporal's server takes them."""
-    number = str(text).removesuffix("s").partition(".")[0]
-    return _seconds(int(number)) if number.isdecimal() else text
-
-
-def _unless_zero(text: str | None) -> str | None:
-    """The same; None for none, and for one of no length, which is the default of what it is of."""
-    length = _length(text) if text else None
-    return None if length == "0s" else length
-
-
-def _temporal(source: _Source) -> list[Object]:
-    name = source.take("scheduleId") or source.take("schedule_id")
+def _temporal(source: _Source, given: str | None) -> list[Object]:
+    name = given or source.text("scheduleId") or source.text("schedule_id")
+    if name is None:
+        raise source.refuse(
+            "scheduleId",
+            "must be there, and the JSON of `temporal schedule describe` does not have it; give the name of the Schedule "
+            "with --name",
+        )
     schedule = source.part("schedule")
     spec, action = schedule.part("spec"), schedule.part("action")
     policies, state = schedule.part("policies"), schedule.part("state")
@@ -321,110 +422,122 @@ def _temporal(source: _Source) -> list[Object]:
         **_temporal_policies(policies, state),
         "workflowRunTemplate": {"spec": _temporal_run(workflow)},
     }
-    for part in (spec, policies, state, workflow):
+    for part in (spec, policies, state, workflow, action, schedule):
         part.done()
-    return [_schedule(_as_name(str(name or made["workflowRunTemplate"]["spec"]["workflowId"])), None, made)]
+    return [_schedule(_as_name(source, name), None, made)]
 
 
-def _as_name(identity: str) -> str:
+def _as_name(source: _Source, identity: str) -> str:
     """A schedule id as the name of an object: what such a name cannot have becomes a dash."""
-    return re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
+    name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
+    if not name:
+        raise source.refuse("scheduleId", f"{_shown(identity)} has nothing that a name may have; give one with --name")
+    return name
 
 
 def _temporal_times(spec: _Source) -> Object:
-    intervals = [
-        {
-            "every": _length(each.get("interval", "0s")),
-            **({"offset": offset} if (offset := _unless_zero(each.get("phase"))) else {}),
-        }
-        for each in spec.take("interval", [])
-    ]
-    calendars = [_structured(each) for each in spec.take("structuredCalendar", [])]
-    calendars += spec.take("calendar", [])
-    excluded = [_structured(each) for each in spec.take("excludeStructuredCalendar", [])]
-    excluded += spec.take("excludeCalendar", [])
     return {
-        "cron": spec.take("cronString", []),
-        "intervals": intervals,
-        "calendars": calendars,
-        "exclude": excluded,
-        "startTime": spec.take("startTime"),
-        "endTime": spec.take("endTime"),
-        "jitter": _unless_zero(spec.take("jitter")),
-        "timeZone": spec.take("timezoneName"),
-        "timeZoneData": spec.take("timezoneData"),
+        "cron": spec.texts("cronString"),
+        "intervals": [_interval(each) for each in spec.parts("interval")],
+        "calendars": _calendars(spec, "structuredCalendar", "calendar"),
+        "exclude": _calendars(spec, "excludeStructuredCalendar", "excludeCalendar"),
+        "startTime": spec.text("startTime"),
+        "endTime": spec.text("endTime"),
+        "jitter": spec.length_but_zero("jitter"),
+        "timeZone": spec.text("timezoneName"),
+        "timeZoneData": spec.text("timezoneData"),
         "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
     }
 
 
-def _structured(calendar: Object) -> Object:
-    """A calendar of ranges, each a start, an end and a step; an empty list matches nothing, but for the year."""
-    found: Object = {"comment": calendar["comment"]} if calendar.get("comment") else {}
-    whole = {
-        "dayOfMonth": (1, 31),
-        "month": (1, 12),
-        "dayOfWeek": (0, 6),
-        "hour": (0, 23),
-        "minute": (0, 59),
-        "second": (0, 59),
-    }
-    for field in (*whole, "year"):
-        ranges = calendar.get(field) or ([] if field == "year" else [{"start": 0}])
-        if field in {"dayOfMonth", "month"} and not calendar.get(field):
-            raise CliError(f"structuredCalendar.{field}: is empty, which matches nothing")
-        told = [_range(each) for each in ranges]
-        if field in whole and [(e.get("start", 0), e.get("end", 0), e.get("step", 1) or 1) for e in ranges] == [
-            (*whole[field], 1)
-        ]:
-            told = ["*"]
-        if told:
-            found[field] = ",".join(told)
-    return found
+def _interval(interval: _Source) -> Object:
+    every, offset = interval.length("interval"), interval.length_but_zero("phase")
+    if every is None:
+        raise interval.refuse("interval", "must be there; write a duration in seconds, such as `3600s`")
+    interval.done()
+    return {"every": every, **({"offset": offset} if offset else {})}
 
 
-def _range(part: Object) -> str:
-    start, end, step = part.get("start", 0), part.get("end", 0), part.get("step", 1) or 1
-    text = str(start) if end <= start else f"{start}-{end}"
-    return text if step == 1 else f"{text}/{step}"
+def _calendars(spec: _Source, structured: str, written: str) -> list[Object]:
+    return [*map(_structured, spec.parts(structured)), *map(_written, spec.parts(written))]
+
+
+def _structured(calendar: _Source) -> Object:
+    """A calendar of ranges, each a start, an end and a step. An empty list matches nothing, but for the year."""
+    found: Object = _comment(calendar)
+    for field, (low, high, _) in _CALENDAR.items():
+        ranges = [_range(each) for each in calendar.parts(field)]
+        if not ranges:
+            told = f'[{{"start": {low}, "end": {high}}}]'
+            raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; for all of them write {told}")
+        whole = len(ranges) == 1 and ranges[0] == f"{low}-{high}"
+        found[field] = "*" if whole else ",".join(ranges)
+    years = [_range(each) for each in calendar.parts("year")]
+    calendar.done()
+    return {**found, **({"year": ",".join(years)} if years else {})}
+
+
+def _range(part: _Source) -> str:
+    """A range: without an end, or with one before its start, it is the start alone, whatever the step."""
+    start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
+    part.done()
+    if end <= start:
+        return str(start)
+    return f"{start}-{end}" if step == 1 else f"{start}-{end}/{step}"
+
+
+def _written(calendar: _Source) -> Object:
+    """A calendar of texts, with Temporal's defaults written out: those of an exclusion are others here."""
+    found: Object = _comment(calendar)
+    for field, (_, _, default) in _CALENDAR.items():
+        found[field] = calendar.text(field) or default
+    year = calendar.text("year")
+    calendar.done()
+    return {**found, **({"year": year} if year else {})}
+
+
+def _comment(calendar: _Source) -> Object:
+    comment = calendar.text("comment")
+    return {"comment": comment} if comment else {}
 
 
 def _temporal_policies(policies: _Source, state: _Source) -> Object:
-    overlap = str(policies.take("overlapPolicy", "SKIP")).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper()
-    if overlap.isdecimal() and int(overlap) < len(_NUMBERED):
-        overlap = _NUMBERED[int(overlap)]
-    known = {each.replace("_", ""): policy for each, policy in _OVERLAP.items()}
-    policy = known.get(overlap.replace("_", "") or "SKIP", "Skip" if overlap in {"", "UNSPECIFIED"} else None)
+    given = policies.take("overlapPolicy", "")
+    word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
+    policy = _BY_WORD.get(word)
     if policy is None:
-        raise policies.refuse("overlapPolicy", f"`{overlap}` is none that is known here")
+        raise policies.refuse("overlapPolicy", f"{_shown(given)} is none that is known here; write one of {_WORDS}")
     policies.take("keepOriginalWorkflowId")
-    limited = state.take("limitedActions", False)
-    remaining = int(state.take("remainingActions", 0))
+    limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
         "overlapPolicy": policy,
-        "catchupWindow": _length(policies.take("catchupWindow", "31536000s")),
-        "pauseOnFailure": policies.take("pauseOnFailure", False),
-        "paused": state.take("paused", False),
-        "notes": state.take("notes"),
+        "catchupWindow": policies.length("catchupWindow") or _seconds(_YEAR),
+        "pauseOnFailure": policies.flag("pauseOnFailure"),
+        "paused": state.flag("paused"),
+        "notes": state.text("notes"),
         "remainingActions": remaining if limited else None,
     }
 
 
 def _temporal_run(workflow: _Source) -> Object:
-    kind, queue = workflow.take("workflowType", {}), workflow.take("taskQueue", {})
     run: Object = {
-        "workflow": {"type": kind.get("name"), "taskQueue": queue.get("name")},
-        "workflowId": workflow.take("workflowId"),
+        "workflow": {
+            "type": workflow.part("workflowType").needed("name", "name the type of the workflow"),
+            "taskQueue": workflow.part("taskQueue").needed("name", "name the queue that its workers poll"),
+        }
     }
+    identity = workflow.text("workflowId")
+    if identity is not None:
+        run["workflowId"] = identity
     for field, ours in (
         ("workflowExecutionTimeout", "executionTimeout"),
         ("workflowRunTimeout", "runTimeout"),
         ("workflowTaskTimeout", "taskTimeout"),
     ):
-        value = _unless_zero(workflow.take(field))
+        value = workflow.length_but_zero(field)
         if value is not None:
             run[ours] = value
-    payloads = workflow.take("input", [])
-    payloads = payloads.get("payloads", []) if isinstance(payloads, dict) else payloads
+    payloads = _payloads(workflow)
     if len(payloads) > 1:
         raise workflow.refuse("input", "a run has one input; hand the arguments on as fields of one object")
     if payloads:
@@ -433,15 +546,30 @@ def _temporal_run(workflow: _Source) -> Object:
     return run
 
 
+def _payloads(workflow: _Source) -> list[Any]:
+    if isinstance(workflow.data.get("input"), list):
+        return workflow.many("input")
+    return workflow.part("input").many("payloads")
+
+
 def _payload(workflow: _Source, payload: Any) -> Any:
     if not isinstance(payload, dict) or "data" not in payload:
         return payload
+    given = _Source(payload, f"{workflow.path}.input")
+    encoding = _decoded(given.part("metadata"), "encoding")
+    if encoding != "json/plain":
+        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not known here; write the input as JSON")
+    try:
+        return json.loads(_decoded(given, "data"))
+    except (ValueError, RecursionError) as error:
+        raise given.refuse("data", f"is no JSON: {error}; write the input as JSON") from error
+
+
+def _decoded(source: _Source, field: str) -> str:
+    """The text that stands in a field as base64."""
     import base64  # noqa: PLC0415 - few have one
 
     try:
-        encoding = base64.b64decode((payload.get("metadata") or {}).get("encoding", "")).decode()
-        if encoding == "json/plain":
-            return json.loads(base64.b64decode(payload["data"]))
+        return base64.b64decode(source.text(field) or "", validate=True).decode()
     except ValueError as error:
-        raise workflow.refuse("input", f"cannot be read: {error}") from error
-    raise workflow.refuse("input", f"the encoding `{encoding}` is not known here; write the input as JSON")
+        raise source.refuse(field, f"is no text in base64: {error}; write the input as JSON") from error

@@ -126,8 +126,7 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
         linted.objects += 1
         wrong("kind", f"there is no such kind; there are: {', '.join(sorted(_BY_NAME))}", subject=subject)
         return
-    for path, position in document.twice:
-        wrong(path, "stands twice in the same object; kubectl refuses that: take one away", position, subject)
+    linted.found += [Located(document.file, place, subject, finding) for place, finding in _of_keys(document)]
     try:
         resource = kind.parse(data)
     except pydantic.ValidationError as error:
@@ -138,6 +137,14 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
     if not resource.metadata.name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
     yield _Object(document, resource, _checked(resource))
+
+
+def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
+    for path, position in document.twice:
+        yield position, Finding(path, "stands twice in the same object; kubectl refuses that: take one away")
+    for path, position, key in document.renamed:
+        told = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not meant"
+        yield position, Finding(path, told, Severity.WARNING)
 
 
 def _checked(resource: Resource) -> Checked | None:

@@ -104,5 +104,7 @@ def read_documents(file: str) -> list[Any]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise BadFileError(f"{file}: cannot be read: {why}; check the name") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise BadFileError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise BadFileError(f"{file}: is nested too deep") from error

@@ -4,6 +4,7 @@ Pods are seen by the watch, and read from the API server where a deadline is due
 letting them go, comes after the commit, and may be done again after a crash: the names of pods are locks.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -149,7 +150,9 @@ class Attempts:
             if activity is not None:
                 self._unread.discard(key)
                 observed += await self._read(activity, self._pods[key], now)
+        beats = await self._listen(state, now)
         for activity in state.activities.values():
+            observed += beats.get(_key(activity), ())
             observed += await self._look_up_if_due(activity, now)
             observed += self._waiting(activity, state, now)
         return observed
@@ -185,12 +188,13 @@ class Attempts:
         if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
             return [told] if told is not None else []
         # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
+        asked = wall_clock()
         lease = await self._api.read_lease(self._run, _key(activity))
         again = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
         if isinstance(told, inputs.AttemptFailed) and isinstance(again, inputs.AttemptFailed):
             again = replace(again, failure=msgspec.structs.replace(again.failure, log=told.failure.log))
         told = again
-        pulse = self._pulse(activity, now).read(attempt, lease, now)
+        pulse = self._pulse(activity, now).read(attempt, lease, asked, wall_clock())
         return [heartbeat(attempt, lease, pulse), *([told] if told is not None else [])]
 
     async def _with_log(
@@ -203,32 +207,43 @@ class Attempts:
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
         """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
-        beat = await self._listen(activity, now)
-        observed: list[inputs.AttemptInput] = [beat] if beat is not None else []
         key = _key(activity)
         due = {kind for deadline, kind in activity.deadlines() if deadline <= now}
         if not self._silent(activity):
             due.discard(TimeoutType.HEARTBEAT)
         if not due:
-            return observed
+            return []
         pod = await self._api.read_pod(self._run, key)
         if pod is not None:
             self._pods[key] = pod
         if pod is not None or key in self._pods or activity.started_time:
-            observed += await self._read(activity, pod, now)
-        return observed
+            return await self._read(activity, pod, now)
+        return []
 
-    async def _listen(self, activity: PendingActivity, now: datetime) -> inputs.HeartbeatRead | None:
-        """Read the attempt's Lease when that is due; whether that shows a heartbeat, or too long a silence."""
-        timeout = activity.heartbeat_timeout
-        if timeout is None or activity.started_time is None:
-            return None
+    async def _listen(self, state: State, now: datetime) -> dict[PodKey, list[inputs.AttemptInput]]:
+        """Read the Leases that are due, all at once; what shows a heartbeat, or too long a silence."""
+        due = [
+            activity
+            for activity in state.activities.values()
+            if activity.started_time is not None
+            and activity.heartbeat_timeout is not None
+            and now >= self._pulse(activity, now).look_at(activity.heartbeat_timeout)
+        ]
+        beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
+        heard: dict[PodKey, list[inputs.AttemptInput]] = {}
+        for activity, beat in zip(due, beats, strict=True):
+            if isinstance(beat, BaseException):
+                raise beat
+            if beat is not None:
+                heard[_key(activity)] = [beat]
+        return heard
+
+    async def _listen_to(self, activity: PendingActivity, now: datetime) -> inputs.HeartbeatRead | None:
         known, attempt = self._pulse(activity, now), self._attempt(activity)
-        if now < known.look_at(timeout):
-            return None
+        asked = wall_clock()
         lease = await self._api.read_lease(self._run, _key(activity))
-        pulse = self._pulses[_key(activity)] = known.read(attempt, lease, now)
-        return heartbeat(attempt, lease, pulse) if pulse.since != known.since or pulse.lost(timeout) else None
+        pulse = self._pulses[_key(activity)] = known.read(attempt, lease, asked, wall_clock())
+        return heartbeat(attempt, lease, pulse) if pulse.since != known.since or self._silent(activity) else None
 
     def _pulse(self, activity: PendingActivity, now: datetime) -> Pulse:
         return self._pulses.setdefault(_key(activity), Pulse.begin(now))

@@ -17,7 +17,7 @@ TOO_LARGE_KEY = "perdure.dev/details-too-large"
 """The one key of what stands in for heartbeat details that exceed the limit; its value is their size in bytes."""
 
 _LATENCY = timedelta(seconds=0.5)
-"""Added to the fifth of a timeout between two readings: of short timeouts a fifth would be very often."""
+"""Added to the sixth of a timeout between two readings: of short timeouts a sixth would be very often."""
 
 
 def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
@@ -68,16 +68,17 @@ class Pulse:
 
     Nodes' clocks are off, and a pod may write any time: the text of `renewTime` is compared, never believed. One that has
     changed between two readings means a heartbeat, which counts from the reading that first showed it; one that has not
-    changed means that there was none since. Readings are a fifth of the timeout and half a second apart, so that silence ends
-    an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest.
+    changed means that there was none since. Readings are a sixth of the timeout and half a second apart, so that silence ends
+    an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest, also where
+    the API server takes its time.
     """
 
     renewed: str | None
     """The text of `renewTime`; None before the first heartbeat."""
     since: datetime
-    """When a reading first showed it."""
+    """When the API server had answered the reading that first showed it."""
     looked: datetime
-    """When the last reading was."""
+    """When the API server was asked for the last reading."""
 
     @classmethod
     def begin(cls, now: datetime) -> "Pulse":
@@ -87,15 +88,22 @@ class Pulse:
         """
         return cls(renewed=None, since=now, looked=now)
 
-    def read(self, attempt: Attempt, lease: KubeObject | None, now: datetime) -> "Pulse":
-        """Take in what the attempt's Lease says at `now`; None, or the Lease of another attempt, says nothing."""
+    def read(self, attempt: Attempt, lease: KubeObject | None, asked: datetime, answered: datetime) -> "Pulse":
+        """Take in what the attempt's Lease says; None, or the Lease of another attempt, says nothing.
+
+        Args:
+            attempt: The attempt.
+            lease: As it was at some moment between the two times.
+            asked: When the API server was asked for it.
+            answered: When it had answered.
+        """
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
-        return Pulse(renewed=text, since=self.since if text == self.renewed else now, looked=now)
+        return Pulse(renewed=text, since=self.since if text == self.renewed else answered, looked=asked)
 
     def look_at(self, timeout: timedelta) -> datetime:
         """When the Lease is to be read next."""
-        return min(self.looked + timeout / 5 + _LATENCY, max(self.since + timeout, self.looked))
+        return min(self.looked + timeout / 6 + _LATENCY, max(self.since + timeout, self.looked))
 
     def lost(self, timeout: timedelta) -> bool:
         """Whether the last reading showed that the timeout has passed without a heartbeat."""

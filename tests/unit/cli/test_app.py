@@ -1,15 +1,10 @@
-"""The command as it is called: help, errors, exit codes. An HTTP server of the test's own stands in for a cluster."""
+"""The command as it is called: help, errors, exit codes. An HTTP server of the tests' own stands in for a cluster."""
 
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -18,83 +13,14 @@ from typer.testing import CliRunner, Result
 from perdure.cli.app import VERBS, build, program_name
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
+from unit.cli.apiserver import ApiServer, items, kubeconfig, use_kubeconfig
 from unit.cli.flow import ORDER, UID, Flow, charged_after_two_refusals
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
-Answer = dict[str, Any] | tuple[int, dict[str, Any]] | Callable[[], Any]
-
-
-@dataclass
-class ApiServer:
-    """Answers by path; what it does not know is not found."""
-
-    answers: dict[str, Answer] = field(default_factory=dict)
-    asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
-
-    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        where = urlsplit(path)
-        self.asked.append((where.path, parse_qs(where.query)))
-        found = self.answers.get(where.path)
-        found = found() if callable(found) else found
-        if isinstance(found, tuple):
-            return found
-        if found is not None:
-            return 200, found
-        name = where.path.rpartition("/")[2]
-        return 404, {"kind": "Status", "reason": "NotFound", "message": f'workflowruns.perdure.dev "{name}" not found'}
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    api = ApiServer()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = api.answer(self.path)
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
-    thread.start()
-    kubeconfig(tmp_path, monkeypatch, f"http://127.0.0.1:{http.server_port}")
-    try:
-        yield api
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
-
-
-def kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    data = {
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
-        "current-context": "c",
-    }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(data))
-    use_kubeconfig(folder / "kubeconfig", monkeypatch)
-
-
-def use_kubeconfig(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The official client reads KUBECONFIG when it is imported, which in tests is only once.
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
 def call(*arguments: str, program: str = "perdure") -> Result:
     return CliRunner().invoke(build(program), list(arguments), prog_name=program)
-
-
-def items(*found: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {}, "items": list(found)}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -207,6 +133,41 @@ def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
     done = call("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "no runs in namespace shop" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "verb", [["list"], ["list", "--phase", "Failed"], ["operations"], ["schedule", "list"], ["deadletters", "list"]]
+)
+def test_a_namespace_that_is_not_there_is_told_of(server: ApiServer, verb: list[str]) -> None:
+    for plural in ("workflowruns", "operations", "schedules", "deadletters"):
+        server.answers[f"/apis/perdure.dev/v1alpha1/namespaces/nope/{plural}"] = items()
+    done = call(*verb, "-n", "nope")
+    assert done.exit_code == 1
+    assert done.stderr == "Error: there is no namespace `nope`; choose another one with -n\n"
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_namespace_that_cannot_be_looked_at_may_be_there(server: ApiServer, status: int) -> None:
+    server.answers[RUNS] = items()
+    server.answers["/api/v1/namespaces/shop"] = (status, {"message": "no"})
+    done = call("list")
+    assert (done.exit_code, "no runs in namespace shop" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "warning"),
+    [
+        ({"metadata": {"name": "flow"}}, ""),
+        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; the run waits until there is\n"),
+        ((403, {"message": "no"}), ""),
+    ],
+    ids=["there", "not there", "not to be seen"],
+)
+def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow: Any, warning: str) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
+    done = call("start", "flow")
+    assert (done.exit_code, done.stderr) == (0, warning)
+    assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
 
 
 @pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])

@@ -1,14 +1,17 @@
-"""`perdure deadletters`: how they are shown, and what is refused before any cluster is asked."""
+"""`perdure deadletters`: how they are shown, what is asked of the operator, and what is refused before."""
 
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.cli.view.deadletters import describe, table
 from perdure.cli.view.page import UNICODE, Page
+from unit.cli.apiserver import ApiServer, items
 
 PAGE = Page(
     now=datetime(2026, 1, 31, 12, 0, tzinfo=UTC), width=100, glyphs=UNICODE, iso=False, program="perdure", context=None
@@ -75,3 +78,72 @@ def test_what_is_not_clear_is_asked_for(arguments: list[str], told: str) -> None
     done = CliRunner().invoke(build("perdure", ["deadletters"]), ["deadletters", *arguments])
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+LETTERS = "/apis/perdure.dev/v1alpha1/namespaces/shop/deadletters"
+
+
+def answered(**phases: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The status of Operations, by their target; one that is not named has none yet."""
+
+    def status(operation: dict[str, Any]) -> dict[str, Any]:
+        phase = phases.get(operation["spec"]["target"]["name"])
+        told = {"type": phase, "status": "True", "reason": "RedriveSucceeded", "message": "told"}
+        return {"phase": phase, "completionTime": "2026-01-31T12:00:00Z", "conditions": [told]} if phase else {}
+
+    return status
+
+
+def redrive(*arguments: str) -> Result:
+    return CliRunner().invoke(build("perdure"), ["deadletters", "redrive", *arguments], prog_name="perdure")
+
+
+@pytest.mark.parametrize(
+    ("phases", "code"),
+    [
+        ({"a": "Complete", "b": "Complete"}, 0),
+        ({"a": "Complete", "b": "Failed"}, 1),
+        ({"a": "Complete"}, 124),
+        ({"b": "Failed"}, 1),
+    ],
+    ids=["done", "one refused", "one late", "one refused, one late"],
+)
+def test_re_driving_waits_for_all_answers(server: ApiServer, phases: dict[str, str], code: int) -> None:
+    server.status = answered(**phases)
+    done = redrive("a", "b", "a", "--timeout", "1s")
+    assert done.exit_code == code
+    assert [each["spec"] for each in server.created] == [
+        {"target": {"kind": "DeadLetter", "name": name}, "redrive": {}} for name in ("a", "b")
+    ]
+    lines = {"Complete": "Complete: {}: told", "Failed": "Failed (RedriveSucceeded): {}: told", "": "created: {}"}
+    assert done.stdout.splitlines() == [
+        f"operation.perdure.dev/redrive-{number} {lines[phases.get(name, '')].format(name)}"
+        for number, name in ((1, "a"), (2, "b"))
+    ]
+    assert ("no answer to Operation `redrive-" in done.stderr) == (len(phases) < 2)
+
+
+def test_re_driving_may_only_ask(server: ApiServer) -> None:
+    done = redrive("a", "--no-wait", "-o", "name")
+    assert (done.exit_code, done.stdout) == (0, "operation.perdure.dev/redrive-1\n")
+    assert not server.asked
+
+
+def test_all_are_those_that_did_not_succeed_and_do_not_run(server: ApiServer) -> None:
+    letters = [letter(**(redriven(status) if status else {})) for status in ("", "True", "Unknown", "False")]
+    for name, each in zip("abcd", letters, strict=True):
+        each["metadata"]["name"] = name
+    server.answers[LETTERS] = items(*letters)
+    server.status = answered(a="Complete", d="Complete")
+    done = redrive("--all", "--output", "json")
+    assert done.exit_code == 0, done.stderr
+    assert [each["spec"]["target"]["name"] for each in json.loads(done.stdout)["items"]] == ["a", "d"]
+    done = redrive("--all", "--activity", "ship")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "There is nothing to re-drive.\n")
+
+
+def test_what_was_asked_is_told_where_the_next_cannot_be(server: ApiServer) -> None:
+    server.refuses = lambda operation: operation["spec"]["target"]["name"] == "b"
+    done = redrive("a", "b", "c")
+    assert (done.exit_code, done.stdout) == (2, "operation.perdure.dev/redrive-1 created: a\n")
+    assert done.stderr == "Error: the API server refuses: it must not be\n"

@@ -7,6 +7,7 @@ import pytest
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import read_run
+from perdure.cli.view.hints import hints
 from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.page import ASCII
 from perdure.cli.view.tree import tree
@@ -176,6 +177,14 @@ def test_a_run_nobody_has_seen_points_to_the_operator() -> None:
     assert "Status:       ○ Pending" in shown
     assert "kubectl get pods -A -l app.kubernetes.io/name=perdure" in shown
     assert "Steps" not in shown
+
+
+def test_a_paused_run_offers_once_to_let_it_go_on() -> None:
+    flow = Flow().started(1)
+    paused = read_run({**flow.object, "status": {**flow.object["status"], "phase": "Paused"}}, now=at(1))
+    found = hints(paused, flow.page(1))
+    assert [command for what, command in found if what == "let it go on"] == ["perdure unpause -n shop order-42"]
+    assert not [command for _, command in found if "kubectl" in command and "create" in command]
 
 
 def test_ascii_and_clock_times_and_the_name_of_the_plugin() -> None:

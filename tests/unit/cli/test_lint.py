@@ -138,6 +138,18 @@ def test_what_is_no_manifest_is_told_with_its_line(text: str, line: int, want: s
     assert want in done.stdout
 
 
+def test_a_key_that_kubectl_reads_otherwise_is_warned_of_with_what_it_becomes() -> None:
+    text = GOOD.replace("steps:", "steps:\n  - {name: note, set: {y: 1, 'n': 2, true: 3}}")
+    done = call("-f", "-", given=text)
+    assert (
+        "standard input:7:24: Warning: spec.steps[0].set.true: kubectl reads the key `y` as `true`; write 'y' if that "
+        "is not meant" in " ".join(done.stdout.split())
+    ), done.stdout
+    assert "spec.steps[0].set.true: stands twice" in done.stdout
+    assert "`n`" not in done.stdout
+    assert call("-f", "-", given=text.replace(", true: 3", "")).exit_code == 0
+
+
 def test_a_merge_key_is_no_key_twice_and_what_it_brings_has_a_line() -> None:
     text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, needs: [], name: nap, sleep")
     assert call("-f", "-", given=text).exit_code == 0

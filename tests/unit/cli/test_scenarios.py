@@ -4,18 +4,43 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.scenarios import play
+from perdure.cli.scenarios import play, read_documents
 from perdure.simulation.cast import BadFileError
 
 RUN = "apiVersion: perdure.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {name: a}\nspec:\n  input: {%s: 3}\n"
 RUN += "  inline: {steps: [{name: a, return: {output: '${input}'}}]}\n"
 
 
-@pytest.mark.parametrize("key", ["on", "yes", "n", "Y", "true"])
-def test_a_key_that_yaml_reads_as_a_boolean_is_refused(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [("on", "true"), ("yes", "true"), ("n", "false"), ("Y", "true"), ("TRUE", "true"), ("1", "1"), ("0x1f", "31")],
+)
+def test_a_key_that_is_no_text_is_read_as_kubectl_does(tmp_path: Path, key: str, read: str) -> None:
     (tmp_path / "run.yaml").write_text(RUN % key)
-    with pytest.raises(BadFileError, match=f"the key {key} is a boolean, as YAML reads it: write '{key}'"):
-        play([str(tmp_path / "run.yaml")], None)
+    _, report = play([str(tmp_path / "run.yaml")], None)
+    assert report.output == {read: 3}
+
+
+@pytest.mark.parametrize(("value", "read"), [("y", True), ("N", False), ("on", True), ("'y'", "y"), ("=", "=")])
+def test_a_value_is_read_as_kubectl_does(tmp_path: Path, value: str, read: object) -> None:
+    (tmp_path / "values.yaml").write_text(f"value: {value}\n")
+    assert read_documents(str(tmp_path / "values.yaml")) == [{"value": read}]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("{~: 1}", "a key must be text, not null"),
+        ("{[a]: 1}", "a key must be text, not a list or a map"),
+        ("&a [*a]", "has itself in it"),
+        ("!!int x", "is no YAML"),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)
+def test_what_kubectl_does_not_read_is_told(tmp_path: Path, text: str, want: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(BadFileError, match=want):
+        read_documents(str(tmp_path / "bad.yaml"))
 
 
 @pytest.mark.parametrize("key", ["'on'", '"n"', "next"])

@@ -1,12 +1,20 @@
+import functools
 import json
+import math
+import operator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
+from perdure.cli.errors import CliError
+from perdure.cli.importing import convert
 
 CRON_JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -74,6 +82,28 @@ TEMPORAL: dict[str, Any] = {
         "state": {"notes": "by night", "limitedActions": True, "remainingActions": "7"},
     },
     "info": {"actionCount": "3"},
+}
+
+WRITTEN: dict[str, Any] = {
+    "schedule_id": "written",
+    "schedule": {
+        "spec": {
+            "calendar": [{"hour": "6", "dayOfWeek": "1-5", "comment": "by day"}],
+            "excludeCalendar": [{"month": "12", "year": "2026"}],
+            "excludeStructuredCalendar": TEMPORAL["schedule"]["spec"]["structuredCalendar"],
+            "cronString": ["0 12 * * *"],
+            "startTime": "2026-01-01T00:00:00Z",
+        },
+        "action": {
+            "startWorkflow": {
+                "workflowType": {"name": "Report"},
+                "taskQueue": {"name": "reports"},
+                "workflowRunTimeout": "60s",
+                "input": [{"a": 1}],
+            }
+        },
+        "policies": {"overlapPolicy": 6, "pauseOnFailure": True},
+    },
 }
 
 
@@ -160,12 +190,120 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
         (TEMPORAL, "schedule.policies.overlapPolicy", "NEW", "is none that is known"),
         (TEMPORAL, "schedule.action.startWorkflow.memo", {"fields": {"a": 1}}, "memo: has no equivalent"),
         (TEMPORAL, "schedule.action", {}, "must be there"),
+        (
+            TEMPORAL,
+            "schedule.action.startWorkflow",
+            "x",
+            "schedule.action.startWorkflow: must be a map with the fields",
+        ),
+        (
+            TEMPORAL,
+            "schedule.action.startWorkflow.taskQueue",
+            None,
+            "startWorkflow.taskQueue.name: must be there; name",
+        ),
+        (TEMPORAL, "schedule.spec.interval", ["1h"], "schedule.spec.interval[0]: must be a map with the fields"),
+        (TEMPORAL, "schedule.spec.interval", [{"interval": "soon"}], "interval[0].interval: must be a duration in"),
+        (TEMPORAL, "schedule.spec.interval", [{"phase": "1s"}], "interval[0].interval: must be there; write"),
+        (TEMPORAL, "schedule.spec.cronString", "0 * * * *", "cronString: must be a list, not `0 * * * *`; write it in"),
+        (TEMPORAL, "schedule.state.remainingActions", "many", "remainingActions: must be a whole number from 0"),
+        (TEMPORAL, "scheduleId", "???", "scheduleId: `???` has nothing that a name may have; give one with --name"),
+        (CRON_JOB, "spec.jobTemplate.spec.backoffLimit", "x", "backoffLimit: must be a whole number from 0 to"),
+        (CRON_JOB, "spec.suspend", "yes", "spec.suspend: must be true or false, not `yes`"),
+        (CRON_JOB, "spec.timeZone", 1, "spec.timeZone: must be text, not `1`; write it in quotes"),
+        (CRON_JOB, "spec.jobTemplate.spec.template.spec.containers", [], "containers: an activity is one container"),
+        (CRON_JOB, "metadata.name", None, "metadata.name: must be there; write it, or give it with --name"),
+        (CRON_JOB, "items", ["x"], "items: must be manifests"),
+        (CRON_WORKFLOW, "spec.schedules", [1], "spec.schedules: must be a list of texts, not `[1]`"),
+        (
+            CRON_WORKFLOW,
+            "spec.workflowSpec.arguments.parameters",
+            [{"value": "3"}],
+            "arguments.parameters[0].name: must be there; name the parameter",
+        ),
+        (
+            CRON_WORKFLOW,
+            "spec.workflowSpec.arguments.parameters",
+            [{"name": "a", "valueFrom": {"expression": "1"}}],
+            "parameters[0].valueFrom: has no equivalent",
+        ),
     ],
 )
 def test_what_has_no_equivalent_is_refused_by_name(manifest: dict[str, Any], path: str, value: Any, want: str) -> None:
     code, _, error = run(changed(manifest, path, value))
     assert code == 2
     assert want in " ".join(error.split())
+
+
+@pytest.mark.parametrize(
+    ("ranges", "want"),
+    [
+        ([{"start": 3, "step": 5}], "3"),
+        ([{"start": 3, "end": 1}], "3"),
+        ([{"start": 3, "end": 3, "step": 5}], "3"),
+        ([{"start": 3, "end": 20, "step": 5}], "3-20/5"),
+        ([{}, {"start": 7, "end": 9}], "0,7-9"),
+        ([{"end": 23}], "*"),
+        ([{"end": 23, "step": 2}], "0-23/2"),
+    ],
+)
+def test_a_range_of_temporal_without_an_end_is_its_start(ranges: list[dict[str, int]], want: str) -> None:
+    calendar = {**TEMPORAL["schedule"]["spec"]["structuredCalendar"][0], "hour": ranges}
+    _, (schedule,), error = run(changed(TEMPORAL, "schedule.spec.structuredCalendar", [calendar]))
+    assert schedule["spec"]["calendars"][0]["hour"] == want, error
+
+
+@pytest.mark.parametrize("field", ["second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek"])
+@pytest.mark.parametrize("empty", [[], None])
+def test_a_field_of_ranges_that_is_empty_matches_nothing_in_temporal_and_is_refused(
+    field: str, empty: list[Any] | None
+) -> None:
+    calendar = {**TEMPORAL["schedule"]["spec"]["structuredCalendar"][0], field: empty}
+    for place in ("structuredCalendar", "excludeStructuredCalendar"):
+        code, _, error = run(changed(TEMPORAL, f"schedule.spec.{place}", [calendar]))
+        assert code == 2
+        assert f"schedule.spec.{place}[0].{field}: is empty, which matches nothing" in error
+
+
+def test_a_calendar_of_texts_has_the_defaults_of_temporal() -> None:
+    told = {"second": "0", "minute": "0", "hour": "0", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*"}
+    manifest = changed(TEMPORAL, "schedule.spec.structuredCalendar", [])
+    manifest = changed(manifest, "schedule.spec.calendar", [{"hour": "6", "minute": ""}, {}])
+    manifest = changed(manifest, "schedule.spec.excludeCalendar", [{"month": "12", "year": "2026", "comment": "c"}])
+    _, (schedule,), error = run(manifest)
+    assert schedule["spec"]["calendars"] == [told | {"hour": "6"}, told], error
+    assert schedule["spec"]["exclude"] == [told | {"month": "12", "year": "2026", "comment": "c"}]
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where something stands in a manifest."""
+    yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in entries:
+        yield from places(each, (*path, key))
+
+
+ODD = st.recursive(
+    st.sampled_from([None, True, "", "x", "-1s", "99999999999s", "²", "0", 0, -1, 10**30, 0.5, math.nan, math.inf]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "start", "x"]), inner, max_size=2),
+    max_leaves=3,
+)  # fmt: skip
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_what_is_damaged_is_refused_in_a_sentence(data: st.DataObject) -> None:
+    manifest = json.loads(json.dumps(data.draw(st.sampled_from([CRON_JOB, CRON_WORKFLOW, TEMPORAL, WRITTEN]))))
+    for _ in range(data.draw(st.integers(1, 2))):
+        *parents, last = data.draw(st.sampled_from(list(places(manifest))[1:]))
+        at = functools.reduce(operator.getitem, parents, manifest)
+        at[last] = data.draw(ODD)
+    told, made = "", []
+    try:
+        made = convert(manifest, "f.json")
+    except CliError as error:
+        told = str(error)
+    assert told.startswith("f.json: ") if told else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
 
 
 def test_a_list_is_taken_apart(tmp_path: Path) -> None:
@@ -219,8 +357,11 @@ def test_the_id_of_temporal_becomes_the_name_and_another_may_be_given() -> None:
     without = changed(TEMPORAL, "scheduleId", None)
     _, (schedule,), error = run(without, "--name", "nightly")
     assert (schedule["metadata"]["name"], error) == ("nightly", "")
-    _, (schedule,), error = run(without)
-    assert (schedule["metadata"]["name"], "--name" in error) == ("report", True)
+    del without["schedule"]["action"]["startWorkflow"]["workflowId"]
+    code, made, error = run(without)
+    assert (code, made) == (2, [])
+    assert error.startswith("Error: -: scheduleId: must be there")
+    assert error.endswith("give the name of the Schedule with --name\n")
     workflow, schedule = run(CRON_JOB, "--name", "other")[1]
     assert (workflow["metadata"]["name"], schedule["metadata"]["name"]) == ("other", "other")
     assert schedule["spec"]["workflowRunTemplate"]["spec"]["workflow"]["name"] == "other"

@@ -66,7 +66,7 @@ def test_the_duration_is_the_heartbeat_timeout(make: Any, timeout: timedelta | N
 
 
 def read(make: Any, lease: dict[str, Any] | None) -> HeartbeatRead:
-    return heartbeat(make.attempt, lease, Pulse.begin(NOW).read(make.attempt, lease, NOW))
+    return heartbeat(make.attempt, lease, Pulse.begin(NOW).read(make.attempt, lease, NOW, NOW))
 
 
 def renewed(make: Any, time: str | None, **annotations: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_a_heartbeat_is_of_the_time_at_which_it_was_first_seen_whatever_it_says(
     pulse = Pulse.begin(NOW)
     for second, want in ((1, 1), (2, 1), (9, 1)):
         at = NOW + timedelta(seconds=second)
-        pulse = pulse.read(make.attempt, renewed(make, time), at)
+        pulse = pulse.read(make.attempt, renewed(make, time), at, at)
         got = heartbeat(make.attempt, renewed(make, time), pulse)
         assert got.time == NOW + timedelta(seconds=want)
         assert pulse.lost(timedelta(seconds=8)) == (second == 9)
@@ -102,26 +102,32 @@ def test_before_the_first_heartbeat_there_is_no_time_of_one(make: Any) -> None:
     timeout=st.floats(0.1, 3600),
     beats=st.lists(st.floats(0, 0.999), max_size=20),
     offsets=st.lists(st.floats(-5, 5), min_size=21, max_size=21),
+    ways=st.lists(st.tuples(st.floats(0, 0.2), st.floats(0, 0.2)), min_size=1),
 )
 def test_silence_is_told_after_the_timeout_and_not_much_later_also_by_a_wrong_clock(
-    timeout: float, beats: list[float], offsets: list[float]
+    timeout: float, beats: list[float], offsets: list[float], ways: list[tuple[float, float]]
 ) -> None:
-    """A pod that beats within the timeout, by a clock that is off, and then falls silent."""
+    """A pod that beats within the timeout, by a clock that is off, and then falls silent; requests and answers take a while."""
     attempt = Attempt(scheduled_event_id=5, attempt=2, activity_id="a", activity_type="a")
     notes = {"perdure.dev/scheduled-event-id": "5", "perdure.dev/attempt": "2"}
     moments = list(itertools.accumulate(gap * timeout for gap in beats))
     pulse, length = Pulse.begin(NOW), timedelta(seconds=timeout)
+    again = itertools.cycle(ways)
+    answered = NOW
     while not pulse.lost(length):
-        now = pulse.look_at(length)
+        there, back = (timedelta(seconds=way) for way in next(again))
+        asked = max(pulse.look_at(length), answered)
+        now = asked + there
+        answered = now + back
         seen = [n for n, moment in enumerate(moments) if NOW + timedelta(seconds=moment) <= now]
         metadata = {"annotations": notes, "labels": {"perdure.dev/run-id": "a run's"}}
         lease: dict[str, Any] = {"metadata": metadata, "spec": {}}
         if seen:
             by_its_clock = NOW + timedelta(seconds=moments[seen[-1]] + offsets[len(seen)])
             lease["spec"]["renewTime"] = f"{write_micro_time(by_its_clock)} of beat {len(seen)}"
-        pulse = pulse.read(attempt, lease, now)
+        pulse = pulse.read(attempt, lease, asked, answered)
     silent_since = NOW + timedelta(seconds=moments[-1] if moments else 0)
-    assert silent_since + length <= pulse.looked <= silent_since + 1.2 * length + timedelta(seconds=1)
+    assert silent_since + length <= pulse.looked <= answered <= silent_since + 1.2 * length + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.durations import parse_duration
-from perdure.api.labels import API_VERSION
-from perdure.cli.asking import Output
-from perdure.cli.cluster import Cluster, connect
+from perdure.cli.asking import How, Output, ask_several, asking_several
+from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption
 from perdure.cli.page import page_of, program_of
@@ -45,8 +44,12 @@ Examples:
 
 REDRIVE_HELP = """Run activities again, with the same input.
 
-Creates an Operation for each; the operator starts a run of one step. Those that
-run again, or have succeeded, are passed over with --all.
+Creates an Operation for each; the operator starts a run of one step. The
+answer tells that it was started, not how it ended. Those that run again, or
+have succeeded, are passed over with --all.
+
+Exit status: 0 all were started, 1 one was refused (it has succeeded, for
+instance), 2 trouble, 124 there was no answer in time.
 
 \b
 Examples:
@@ -127,41 +130,28 @@ def show(
         screen.show(describe(letter, page_of(context, screen)))
 
 
+@asking_several
 def redrive(
     context: typer.Context,
-    names: Names = None,
+    how: How,
     *,
+    names: Names = None,
     every: Annotated[bool, typer.Option("--all", help="All that did not succeed since")] = False,
     activity: ActivityOption = None,
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
 ) -> None:
     """Re-drive DeadLetters."""
     if bool(names) == every:
         raise CliError("name DeadLetters, or give --all")
 
-    async def ask() -> list[tuple[str, str]]:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            chosen = list(names or ())
-            if every:
-                letters = _of(await found.every(PLURAL), activity)
-                chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
-            return [(each, await _ask(found, each)) for each in chosen]
+    async def choose(cluster: Cluster) -> list[Object]:
+        chosen = list(dict.fromkeys(names or ()))
+        if every:
+            letters = _of(await cluster.every(PLURAL), activity)
+            chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
+        return [{"kind": KIND, "name": name} for name in chosen]
 
-    for name, operation in asyncio.run(ask()):
-        typer.echo(f"operation.perdure.dev/{operation} created: re-drives {name}")
-
-
-async def _ask(cluster: Cluster, name: str) -> str:
-    await cluster.read(KIND, PLURAL, name)
-    body = {
-        "apiVersion": API_VERSION,
-        "kind": "Operation",
-        "metadata": {"generateName": "redrive-", "namespace": cluster.namespace},
-        "spec": {"target": {"kind": KIND, "name": name}, "redrive": {}},
-    }
-    made = await cluster.create("operations", body)
-    return str(made["metadata"]["name"])
+    if not ask_several(context, "redrive", {}, how, choose):
+        typer.echo("There is nothing to re-drive.", err=True)
 
 
 def delete(

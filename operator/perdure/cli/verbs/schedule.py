@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, asking_schedule
-from perdure.cli.cluster import Cluster, ExistsError, GoneError, connect
+from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of, words_shown
 from perdure.cli.page import page_of, program_of
@@ -157,7 +157,7 @@ Examples:
 _IMPORT = """Make manifests of a CronJob, a CronWorkflow, or a schedule of Temporal.
 
 Prints what `kubectl apply` takes. What has no equivalent is refused. The
-JSON of `temporal schedule describe` has no id: give it with --name.
+JSON of `temporal schedule describe` has no id: it takes --name.
 
 \b
 Examples:
@@ -364,15 +364,11 @@ def create(
                 f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl edit "
                 f"schedule {where}`, or delete it with `{program_of(context)} schedule delete {where}`"
             ) from None
-        try:
-            await found.read("Workflow", "workflows", workflow)
-        except GoneError:
+        if await found.lacks_workflow(workflow):
             told = (
                 f"there is no Workflow `{workflow}` in namespace `{found.namespace}`; runs are Pending until there is"
             )
             typer.echo(f"Warning: {told}", err=True)
-        except CliError:
-            pass  # who may create a Schedule need not be allowed to read Workflows
 
     _with_cluster(context, cluster, namespace, make)
     typer.echo(f"schedule.perdure.dev/{name} created")
@@ -453,16 +449,12 @@ def import_(
     namespace: NamespaceOption = None,
 ) -> None:
     """Make manifests of somebody else's schedules."""
-    from perdure.cli.importing import convert, lacks_id, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
 
     found = read_foreign(file)
     if name is not None and len(found) > 1:
         raise CliError(f"{file}: has {len(found)} manifests, and --name would give all of them the same name")
     made = [each for manifest in found for each in convert(manifest, file, name)]
-    if name is None and any(map(lacks_id, found)):
-        typer.echo(
-            "Note: the id of the schedule is not in the file, so the workflow id is the name; or use --name", err=True
-        )
     for each in made:
         if namespace:
             each["metadata"]["namespace"] = namespace

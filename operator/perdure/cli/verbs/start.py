@@ -17,7 +17,8 @@ from perdure.cli.verbs import wait as waiting
 
 HELP = """Start a run of a Workflow.
 
-With --wait, follows the run until it ends.
+With --wait, follows the run until it ends. A Workflow that is not there is
+warned of: the run waits for it.
 
 Exit status: 0 it was made (with --wait: it completed), 2 trouble; with --wait
 also 1 it ended in any other way, 124 it did not end in time.
@@ -101,4 +102,9 @@ def command(
 
 async def _create(context: typer.Context, body: Object, namespace: str | None, cluster: str | None) -> Object:
     async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
-        return await reached.create("workflowruns", body)
+        made = await reached.create("workflowruns", body)
+        workflow = body["spec"]["workflow"]["name"]
+        if await reached.lacks_workflow(workflow):
+            told = f"there is no Workflow `{workflow}` in namespace `{reached.namespace}` yet; the run waits until there is"
+            typer.echo(f"Warning: {told}", err=True)
+        return made

@@ -1,13 +1,10 @@
 """What to do next: commands that make sense for how a run stands, ready to be copied."""
 
-import json
-import shlex
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from rich.text import Text
 
-from perdure.api.labels import API_VERSION
 from perdure.cli.view.facts import Run
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
@@ -59,18 +56,6 @@ def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
         )
         yield "see which ones there are", page.kubectl(run.namespace, "get", "workflows.perdure.dev")
     yield "give it up", _delete(run, page)
-
-
-def _of_paused(run: Run, page: Page) -> Iterator[Hint]:
-    operation = {
-        "apiVersion": API_VERSION,
-        "kind": "Operation",
-        "metadata": {"generateName": "unpause-"},
-        "spec": {"target": {"kind": "WorkflowRun", "name": run.name}, "unpause": {}},
-    }
-    manifest = shlex.quote(json.dumps(operation, separators=(",", ":")))
-    yield "let it go on", f"echo {manifest} | {page.kubectl(run.namespace, 'create', '-f', '-')}"
-    yield from _of_open(run, page)
 
 
 def _of_open(run: Run, page: Page) -> Iterator[Hint]:
@@ -144,6 +129,6 @@ def _exists(pod: str, run: Run) -> bool:
 _BY_PHASE: dict[str, Callable[[Run, Page], Iterator[Hint]]] = {
     "Pending": _of_pending,
     "Running": _of_open,
-    "Paused": _of_paused,
+    "Paused": _of_open,
     "Completed": _of_completed,
 }

@@ -1,0 +1,82 @@
+"""The chart as it is installed, with the example's worker as a Deployment: it shows its token, in the clear and by TLS."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+import yaml
+
+from kube import IMAGE, REPOSITORY, SYSTEM, Cluster, Json, cache_folder
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+EXAMPLE = REPOSITORY / "examples" / "temporal"
+HOST = f"perdure-temporal.{SYSTEM}"
+
+
+def manifests(name: str) -> list[Json]:
+    return list(yaml.safe_load_all((EXAMPLE / name).read_text(encoding="utf-8")))
+
+
+def deploy(namespace: Cluster, **environment: str) -> None:
+    """The worker of the example, with its code."""
+    namespace("create", "configmap", "orders-app", f"--from-file={EXAMPLE}")
+    given = manifests("worker.yaml")
+    for each in given:
+        if each["kind"] == "Deployment":
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            container["image"] = IMAGE
+            container["env"] += [{"name": key, "value": value} for key, value in environment.items()]
+    namespace.apply(*given)
+
+
+def check_an_order_is_done(namespace: Cluster) -> None:
+    namespace.apply(*manifests("run.yaml"))
+    status = namespace.closed("order-17")
+    assert status["phase"] == "Completed", status.get("failure")
+    assert status["output"] == "parcel-17"
+
+
+def test_a_worker_in_the_cluster_is_known_by_its_token(namespace: Cluster) -> None:
+    deploy(namespace)
+    check_an_order_is_done(namespace)
+
+
+def test_a_worker_in_the_cluster_connects_by_tls(namespace: Cluster, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert(HOST)
+    key, chain, root = (tmp_path / name for name in ("tls.key", "tls.crt", "ca.crt"))
+    certificate.private_key_pem.write_to_path(key)
+    for part in certificate.cert_chain_pems:
+        part.write_to_path(chain, append=True)
+    authority.cert_pem.write_to_path(root)
+    system = Cluster(namespace.kubectl, namespace.kubeconfig, SYSTEM)
+    system("create", "secret", "tls", namespace.namespace, f"--cert={chain}", f"--key={key}")
+    try:
+        with installed_with(system, f"temporal.tls.secretName={namespace.namespace}"):
+            deploy(namespace, TEMPORAL_CA=root.read_text(encoding="ascii"))
+            check_an_order_is_done(namespace)
+    finally:
+        system("delete", "secret", namespace.namespace)
+
+
+@contextmanager
+def installed_with(system: Cluster, *values: str) -> Iterator[None]:
+    """The chart has other values for the length of the block."""
+    helm = shutil.which("helm", path=cache_folder() / "bin") or shutil.which("helm")
+    assert helm is not None
+
+    def upgrade(*arguments: str) -> None:
+        command = [helm, "upgrade", "perdure", str(REPOSITORY / "charts" / "perdure"), "--namespace", SYSTEM, "--wait"]
+        command += ["--kubeconfig", str(system.kubeconfig), *arguments]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+
+    upgrade("--reuse-values", *(f"--set={value}" for value in values))
+    try:
+        yield
+    finally:
+        upgrade("--reuse-values", *(f"--set={value.partition('=')[0]}=" for value in values))

@@ -1,0 +1,114 @@
+"""An HTTP server that stands in for an API server."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+Answer = dict[str, Any] | tuple[int, dict[str, Any]] | Callable[[], Any]
+
+
+@dataclass
+class ApiServer:
+    """Answers by path, and keeps what is created; what it does not know is not found."""
+
+    answers: dict[str, Answer] = field(
+        default_factory=lambda: {"/api/v1/namespaces/shop": {"metadata": {"name": "shop"}}}
+    )
+    asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+    created: list[dict[str, Any]] = field(default_factory=list)
+    status: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}
+    """The status that a created object has when it is read."""
+    refuses: Callable[[dict[str, Any]], bool] = lambda _: False
+    """Which objects it does not create."""
+
+    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        where = urlsplit(path)
+        self.asked.append((where.path, parse_qs(where.query)))
+        found = self.answers.get(where.path)
+        found = found() if callable(found) else found
+        if isinstance(found, tuple):
+            return found
+        if found is not None:
+            return 200, found
+        kind, _, name = where.path.removeprefix("/api/v1/").rpartition("/")
+        plural = kind.rpartition("/")[2]
+        group = "" if where.path.startswith("/api/v1/") else ".perdure.dev"
+        return 404, {"kind": "Status", "reason": "NotFound", "message": f'{plural}{group} "{name}" not found'}
+
+    def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if self.refuses(body):
+            return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
+        meta = body["metadata"]
+        name = meta.get("name") or f"{meta['generateName']}{len(self.created) + 1}"
+        made = {**body, "metadata": {**meta, "name": name, "namespace": "shop"}}
+        self.created.append(made)
+        self.answers[f"{path}/{name}"] = lambda: {**made, "status": self.status(made)}
+        return 201, made
+
+
+@contextmanager
+def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """Serve, and have the kubeconfig name the server."""
+    api = ApiServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.reply(*api.answer(self.path))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(*api.create(urlsplit(self.path).path, body))
+
+        def reply(self, status: int, body: dict[str, Any]) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    kubeconfig(folder, monkeypatch, f"http://127.0.0.1:{http.server_port}")
+    try:
+        yield api
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+def kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Write a kubeconfig for a server, and have it used."""
+    data = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+        "current-context": "c",
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(data))
+    use_kubeconfig(folder / "kubeconfig", monkeypatch)
+
+
+def use_kubeconfig(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a kubeconfig used."""
+    # The official client reads KUBECONFIG when it is imported, which in tests is only once.
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def items(*found: dict[str, Any]) -> dict[str, Any]:
+    """A list, as the API server answers with one."""
+    return {"metadata": {}, "items": list(found)}

@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unit.cli.apiserver import ApiServer, serving
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    with serving(tmp_path, monkeypatch) as api:
+        yield api

@@ -31,6 +31,23 @@ async def fail_until(attempt: int) -> int:
 
 
 @activity.defn
+async def fail_with_delay(delay: float) -> None:
+    """Says itself when it is to be tried again."""
+    raise ApplicationError("soon", type="Soon", next_retry_delay=timedelta(seconds=delay))
+
+
+@activity.defn
+async def fail_at_length() -> None:
+    raise ApplicationError("x" * 9_000, "y" * 9_000, type="Long")
+
+
+@activity.defn
+async def carry() -> list[Any]:
+    """Tells its attempt, and what the one before has told in its heartbeats; mortal.py has one that does not end."""
+    return [activity.info().attempt, *activity.info().heartbeat_details]
+
+
+@activity.defn
 async def beat_then_fail() -> list[Any]:
     """Heartbeats in its first attempt; the third tells what it was given."""
     info = activity.info()
@@ -285,7 +302,34 @@ class Orchestrates:
         return [in_pod, child]
 
 
-ACTIVITIES = [greet, fail, fail_until, beat_then_fail, wait_for_cancel, silent, elsewhere]
+@workflow.defn
+class CallsLocally:
+    """Has an activity done by the worker that decides, which prolongs its workflow task meanwhile."""
+
+    @workflow.run
+    async def run(self, name: str) -> str:
+        return await workflow.execute_local_activity(name, result_type=str, start_to_close_timeout=timedelta(minutes=5))
+
+
+@workflow.defn
+class Returns:
+    @workflow.run
+    async def run(self, size: int) -> str:
+        return "x" * size
+
+
+ACTIVITIES = [
+    greet,
+    fail,
+    fail_until,
+    fail_with_delay,
+    fail_at_length,
+    carry,
+    beat_then_fail,
+    wait_for_cancel,
+    silent,
+    elsewhere,
+]
 WORKFLOWS = [
     Greet,
     Call,
@@ -301,4 +345,6 @@ WORKFLOWS = [
     Fails,
     Chain,
     Orchestrates,
+    CallsLocally,
+    Returns,
 ]

@@ -1,0 +1,304 @@
+"""What a worker is told and what becomes of its answers, with a worker that answers just when the test wants it to.
+
+The numbers in names are the points of Temporal's semantics that they try.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.command.v1 import Command
+from temporalio.api.enums.v1 import EventType, UpdateWorkflowExecutionLifecycleStage, WorkflowTaskFailedCause
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowTaskQueueResponse,
+    QueryWorkflowRequest,
+    UpdateWorkflowExecutionRequest,
+)
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from temporal import flows
+from temporal.byhand import LONG, ByHand, close, marker, schedule, timer
+from temporal.conftest import Temporal
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def hand(temporal: Temporal) -> ByHand:
+    return ByHand(temporal)
+
+
+@pytest.fixture
+async def box(temporal: Temporal) -> AsyncIterator[WorkflowHandle[Any, Any]]:
+    """A workflow that nobody works on yet; closed at the end of the test."""
+    handle = await temporal.start(flows.Box.run, task_timeout=timedelta(seconds=120))
+    yield handle
+    if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+        await handle.terminate()
+
+
+async def failed_task(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> str:
+    """Why the one workflow task that has failed so far has."""
+    [failed] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
+    return WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
+
+
+async def refused(asked: Any) -> RPCError:
+    with pytest.raises(RPCError) as caught:
+        await asked
+    return caught.value
+
+
+def types(task: PollWorkflowTaskQueueResponse) -> list[str]:
+    return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in task.history.events]
+
+
+async def test_30_timeouts_are_made_whole_and_cut_to_the_run(temporal: Temporal, hand: ByHand) -> None:
+    handle = await temporal.start(flows.Box.run, run_timeout=HOUR)
+    queue = temporal.task_queue
+    await hand.decide(
+        schedule("a", queue, schedule_to_close_timeout=LONG, heartbeat_timeout=2 * LONG),
+        schedule("b", queue, start_to_close_timeout=2 * HOUR, schedule_to_start_timeout=2 * HOUR),
+    )
+    a, b = [said for name, said in await temporal.history(handle) if name == "ActivityTaskScheduled"]
+    names = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
+    assert [getattr(a, name).ToTimedelta() for name in names] == [LONG, LONG, LONG, LONG]
+    assert timedelta(0) < b.start_to_close_timeout.ToTimedelta() < HOUR
+    assert b.schedule_to_start_timeout == b.start_to_close_timeout
+    assert not b.schedule_to_close_timeout.ToTimedelta()
+    await handle.terminate()
+
+
+@pytest.mark.parametrize(
+    ("commands", "cause"),
+    [
+        ([{}], "BAD_SCHEDULE_ACTIVITY_ATTRIBUTES"),
+        ([{"start_to_close_timeout": LONG}] * 2, "SCHEDULE_ACTIVITY_DUPLICATE_ID"),
+    ],
+    ids=["no timeout", "the same id twice"],
+)
+async def test_30_41_commands_that_cannot_be_obeyed_fail_the_task(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any], commands: list[dict[str, timedelta]], cause: str
+) -> None:
+    asked = hand.decide(*[schedule("same", temporal.task_queue, **timeouts) for timeouts in commands])
+    assert (await refused(asked)).status is RPCStatusCode.INVALID_ARGUMENT
+    assert await failed_task(temporal, box) == cause
+    assert "ActivityTaskScheduled" not in await temporal.names(box)
+    assert (await box.describe()).status is WorkflowExecutionStatus.RUNNING
+    assert (await hand.task()).attempt == 2
+
+
+async def test_32_what_happens_while_a_worker_decides_is_seen_afterwards_and_ends_of_activities_last(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    await hand.decide(schedule("a", temporal.task_queue, start_to_close_timeout=LONG))
+    attempt = await hand.activity()
+    await hand.signal(box, "wake")
+    task = await hand.task()
+    before = await temporal.names(box)
+    await hand.done(attempt)
+    await hand.signal(box, "s1")
+    await hand.signal(box, "s2")
+    assert await temporal.names(box) == before
+    await hand.complete(task, marker("decided"))
+    names = await temporal.names(box)
+    assert names[names.index("MarkerRecorded") :] == [
+        "MarkerRecorded",
+        "ActivityTaskStarted",
+        "WorkflowExecutionSignaled",
+        "WorkflowExecutionSignaled",
+        "ActivityTaskCompleted",
+        "WorkflowTaskScheduled",
+    ]
+
+
+async def test_33_a_hundred_events_wait_for_a_decision_and_one_more_fails_the_task(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    task = await hand.task()
+    await asyncio.gather(*[hand.signal(box, f"s{number}") for number in range(100)])
+    assert "WorkflowExecutionSignaled" not in await temporal.names(box)
+    await hand.signal(box, "one more")
+    assert (await temporal.names(box)).count("WorkflowExecutionSignaled") == 101
+    assert await failed_task(temporal, box) == "FORCE_CLOSE_COMMAND"
+    assert (await refused(hand.complete(task, close()))).status is RPCStatusCode.NOT_FOUND
+
+
+async def test_34_closing_with_something_unheard_fails_the_task_and_meanwhile_signals_are_refused(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    task = await hand.task()
+    await hand.signal(box, "unheard")
+    error = await refused(hand.complete(task, close()))
+    assert (error.status, error.message) == (RPCStatusCode.INVALID_ARGUMENT, "UnhandledCommand")
+    assert await failed_task(temporal, box) == "UNHANDLED_COMMAND"
+    task = await hand.task()
+    error = await refused(hand.signal(box, "too late"))
+    assert (error.status, error.message) == (RPCStatusCode.RESOURCE_EXHAUSTED, "workflow is closing")
+    await hand.complete(task, close())
+    assert (await box.describe()).status is WorkflowExecutionStatus.COMPLETED
+
+
+async def test_35_36_further_attempts_come_at_once_and_leave_no_events_until_one_succeeds(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    for attempt in (1, 2, 3):
+        task = await hand.task()
+        assert task.attempt == attempt
+        await hand.fail(task)
+    names = await temporal.names(box)
+    assert names == ["WorkflowExecutionStarted", "WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskFailed"]
+    task = await hand.task()
+    assert (task.attempt, task.started_event_id) == (4, 6)
+    assert types(task)[4:] == ["WORKFLOW_TASK_SCHEDULED", "WORKFLOW_TASK_STARTED"]
+    await hand.complete(task, marker("decided"))
+    assert (await temporal.names(box))[4:] == [
+        "WorkflowTaskScheduled",
+        "WorkflowTaskStarted",
+        "WorkflowTaskCompleted",
+        "MarkerRecorded",
+    ]
+
+
+async def test_35_something_new_makes_a_further_attempt_a_first_one(
+    hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    await hand.fail(await hand.task())
+    await hand.signal(box, "new")
+    assert (await hand.task()).attempt == 1
+
+
+async def test_40_nothing_may_follow_a_command_that_closes(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    error = await refused(hand.decide(close(), timer("t", LONG)))
+    assert error.status is RPCStatusCode.INVALID_ARGUMENT
+    names = await temporal.names(box)
+    assert names[-1] == "WorkflowTaskFailed"
+    assert "TimerStarted" not in names
+
+
+async def test_40_terminating_while_a_worker_decides_fails_its_task(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    task = await hand.task()
+    await hand.signal(box, "unheard")
+    await box.terminate()
+    assert (await temporal.names(box))[2:] == [
+        "WorkflowTaskStarted",
+        "WorkflowTaskFailed",
+        "WorkflowExecutionSignaled",
+        "WorkflowExecutionTerminated",
+    ]
+    assert await failed_task(temporal, box) == "FORCE_CLOSE_COMMAND"
+    assert (await refused(hand.complete(task, close()))).status is RPCStatusCode.NOT_FOUND
+
+
+def query(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
+    """A query, asked once: the SDK's own client tries again where the operator is busy."""
+    request = QueryWorkflowRequest(namespace=temporal.operator.namespace)
+    request.execution.workflow_id = handle.id
+    request.query.query_type = "look"
+    return temporal.client.workflow_service.query_workflow(request)
+
+
+async def test_42_ten_queries_wait_for_the_same_task_and_one_more_is_refused(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    asked = [asyncio.create_task(query(temporal, box)) for _ in range(11)]
+    done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    [error] = [task.exception() for task in done]
+    assert isinstance(error, RPCError)
+    assert error.status is RPCStatusCode.RESOURCE_EXHAUSTED
+    assert len((await hand.decide()).queries) == 10
+    answers = await asyncio.gather(*waiting)
+    assert [answer.query_result.payloads[0].data for answer in answers] == [b"look"] * 10
+
+
+async def test_42_a_workflow_whose_code_fails_again_and_again_is_not_queried(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    await hand.fail(await hand.task())
+    await hand.fail(await hand.task())
+    error = await refused(query(temporal, box))
+    assert error.status is RPCStatusCode.FAILED_PRECONDITION
+    assert "failed state" in error.message
+
+
+async def test_42_a_workflow_that_was_closed_before_it_decided_anything_cannot_be_queried(
+    temporal: Temporal, box: WorkflowHandle[Any, Any]
+) -> None:
+    await box.terminate()
+    assert (await refused(query(temporal, box))).status is RPCStatusCode.INVALID_ARGUMENT
+
+
+async def test_43_ten_updates_may_be_under_way_and_one_more_is_refused(
+    temporal: Temporal, box: WorkflowHandle[Any, Any]
+) -> None:
+    def update(number: int) -> Any:
+        request = UpdateWorkflowExecutionRequest(namespace=temporal.operator.namespace)
+        request.workflow_execution.workflow_id = box.id
+        request.request.meta.update_id = str(number)
+        request.request.input.name = "add"
+        request.request.input.args.payloads.add(metadata={"encoding": b"json/plain"}, data=b'"x"')
+        request.wait_policy.lifecycle_stage = (
+            UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+        )
+        return temporal.client.workflow_service.update_workflow_execution(request)
+
+    asked = [asyncio.create_task(update(number)) for number in range(11)]
+    done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    [error] = [task.exception() for task in done]
+    assert isinstance(error, RPCError)
+    assert error.status is RPCStatusCode.RESOURCE_EXHAUSTED
+    async with temporal.worker():
+        await asyncio.gather(*waiting)
+        assert await box.query(flows.Box.look) == ["x"] * 10
+
+
+async def test_44_a_signal_that_is_sent_again_is_recorded_once(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    for request_id in ("one", "one", "two"):
+        await hand.signal(box, "put", request_id)
+    assert (await temporal.names(box)).count("WorkflowExecutionSignaled") == 2
+
+
+async def test_44_a_signal_before_the_first_task_is_due_does_not_bring_it_early(
+    temporal: Temporal, hand: ByHand
+) -> None:
+    handle = await temporal.start(flows.Box.run, start_delay=HOUR)
+    await hand.signal(handle, "put")
+    await handle.cancel()
+    assert await temporal.names(handle) == [
+        "WorkflowExecutionStarted",
+        "WorkflowExecutionSignaled",
+        "WorkflowExecutionCancelRequested",
+    ]
+    assert not (await handle.describe()).raw_description.HasField("pending_workflow_task")
+    await handle.terminate()
+
+
+async def test_52_two_thousand_activities_may_be_open_and_one_more_fails_the_task(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    def commands(count: int) -> list[Command]:
+        return [schedule(str(number), "nobody", start_to_close_timeout=LONG) for number in range(count)]
+
+    await refused(hand.decide(*commands(2_001)))
+    assert await failed_task(temporal, box) == "PENDING_ACTIVITIES_LIMIT_EXCEEDED"
+    assert (await box.describe()).status is WorkflowExecutionStatus.RUNNING
+
+
+async def test_52_from_4096_events_on_a_worker_is_told_to_continue_as_new(
+    temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
+) -> None:
+    taken = [(await hand.decide(*[marker("m")] * 500, prolong=True)).started_event_id for _ in range(10)]
+    assert taken[-2] < 4_096 < taken[-1]
+    tasks = [said for name, said in await temporal.history(box) if name == "WorkflowTaskStarted"]
+    assert [task.suggest_continue_as_new for task in tasks] == [False] * 9 + [True]

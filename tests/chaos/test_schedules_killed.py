@@ -16,7 +16,7 @@ import pytest
 from kube import Cluster, Json
 from process import operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "25"))
 SCHEDULES = int(os.environ.get("PERDURE_SCHEDULES", "20"))
@@ -61,7 +61,7 @@ def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace
                 )
                 return found if done else None
 
-            schedules = namespace.wait("all runs to end", settled, seconds=600)
+            schedules = namespace.wait("all runs to end", settled, seconds=1500)
     created = [run["metadata"]["name"] for run in namespace.list("workflowruns")]
     total = 0
     for each in schedules:

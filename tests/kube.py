@@ -78,7 +78,7 @@ class Cluster:
         assert run is not None
         past = gather(run, self.segments(run))
         assert past.damage == ()
-        run["status"]["history"]["events"] = past.events
+        run.setdefault("status", {}).setdefault("history", {})["events"] = past.events
         return run
 
     def segments(self, run: Json) -> list[Json]:

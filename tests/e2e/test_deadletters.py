@@ -82,10 +82,12 @@ def test_many_operations_at_once_start_one_run(namespace: Cluster) -> None:
         "all of them to be answered",
         lambda: all((o.get("status") or {}).get("completionTime") for o in namespace.list("operations")),
     )
-    done = [o["metadata"]["name"] for o in namespace.list("operations") if "result" in o["status"]]
+    done = [o["metadata"]["name"] for o in namespace.list("operations") if "result" in (o.get("status") or {})]
     assert len(done) == 1
     status = namespace.wait("the re-drive to end", lambda: redriven(namespace, name))
     assert status["redrives"] == 1
     assert status["failure"]["cause"]["type"] == "Never"
     namespace.apply({**manifest, "metadata": {"name": "once-more"}})
-    namespace.wait("it to run again", lambda: (namespace.get("deadletter", name) or {})["status"]["redrives"] == 2)
+    namespace.wait(
+        "it to run again", lambda: ((namespace.get("deadletter", name) or {}).get("status") or {}).get("redrives") == 2
+    )

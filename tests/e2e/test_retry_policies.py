@@ -43,7 +43,7 @@ def test_its_status_shows_the_waits_and_its_columns_too(namespace: Cluster) -> N
     namespace.apply(policy("google", exponential={}))
     namespace.wait(
         "the change to be told",
-        lambda: (namespace.get("retrypolicy", "google") or {})["status"].get("observedGeneration") == 2,
+        lambda: ((namespace.get("retrypolicy", "google") or {}).get("status") or {}).get("observedGeneration") == 2,
     )
 
 

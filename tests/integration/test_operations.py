@@ -199,7 +199,7 @@ def test_a_workflow_that_goes_on_as_a_new_run_is_followed(namespace: Cluster) ->
     assert [answer(namespace, f"tell-{number}")["phase"] for number in range(3)] == ["Complete"] * 3
 
     def last() -> list[Json]:
-        return [run for run in namespace.list("workflowruns") if run["status"].get("phase") == "Completed"]
+        return [run for run in namespace.list("workflowruns") if (run.get("status") or {}).get("phase") == "Completed"]
 
     assert namespace.wait("the third run", last)[0]["status"]["output"] == 2
     assert ask(namespace, "old", "count", signal={"name": "approved"})[0] == "WorkflowExecutionCompleted"

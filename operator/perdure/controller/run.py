@@ -284,7 +284,6 @@ class Run:
             observed.append(inputs.DecideAgain())
         if not state.closed:
             observed += await self._attempts.gather(await self._done_by_pods(state), now)
-            now = max(now, wall_clock())  # looking has taken its time
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False

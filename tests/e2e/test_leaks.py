@@ -29,14 +29,18 @@ def test_nothing_is_left_behind(namespace: Cluster) -> None:
     for number in range(RUNS):
         work = (well, kept, gone)[number % 3]
         namespace.start(f"run-{number}", one_step(work))
-    for number in range(RUNS):
-        namespace.closed(f"run-{number}", seconds=600)
-    failed = len(range(1, RUNS, 3))
+    phases = [namespace.closed(f"run-{number}", seconds=600)["phase"] for number in range(RUNS)]
+    assert set(phases[1::3] + phases[2::3]) == {"Failed"}
+    assert "Completed" in phases[::3]
+    # A busy node fails to start one now and then, which is an attempt that has failed.
+    failed = phases[::3].count("Failed")
+    left = +Counter({"pods": len(phases[1::3]) + failed, "leases": failed})
 
     def settled() -> bool:
-        return counted(namespace) - before == +Counter({"pods": failed})
+        return counted(namespace) - before == left
 
     # Leases go with their pods, when the cluster's garbage collector comes to it.
     namespace.wait("only the pods of failed attempts to be left, held by nothing", settled, seconds=600)
+    print(f"{RUNS} runs: {dict(left)} are left, as the policies say")
     namespace("delete", "workflowruns", "--all", "--wait=true", "--timeout=300s")
     namespace.wait("nothing to be left", lambda: +(counted(namespace) - before) == Counter(), seconds=600)

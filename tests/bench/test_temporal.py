@@ -1,6 +1,6 @@
 """Workflows as code: how many in a second, how soon a signal is answered, what they write, and what sleeping ones cost.
 
-PERDURE_WORKFLOWS says how many run (100 by default), PERDURE_SLEEPING how many sleep (200; docs/temporal.md speaks of 10,000).
+PERDURE_WORKFLOWS says how many run (100 by default), PERDURE_SLEEPING how many sleep (200 by default).
 With PERDURE_TEMPORAL_REFERENCE, the address of a Temporal server, the same is asked of that one in the same run. Figures are
 printed, and nothing is decided by them.
 """

@@ -370,8 +370,9 @@ class Manager:
                 return
 
     def _note(self, obj: api.Object, *, deleted: bool) -> None:
-        self._tools.workers.seen(obj, deleted=deleted)
+        """Note a run. The directory comes first: by it a workflow id has one open run, whatever clients can list of it."""
         self.directory.put(obj)
+        self._tools.workers.seen(obj, deleted=deleted)
 
     def _take_in(self, obj: api.Object, take: Callable[..., None]) -> None:
         """Take in one of many: whatever is wrong with it, it does not keep the others from being taken in."""

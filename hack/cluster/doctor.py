@@ -7,6 +7,7 @@ from pathlib import Path
 from cluster import commands, leftovers, lifecycle, nodeimage, processes
 from cluster.docker import OwnDaemon, find_docker, has_cap_sys_resource
 from cluster.errors import ClusterError
+from cluster.kindconfig import has_cgroup_v2
 from cluster.paths import Cache
 from cluster.registry import registry_answers
 from cluster.tools import DEFAULT_TOOLS
@@ -23,8 +24,7 @@ def report(cache: Cache) -> Iterator[str]:
     else:
         yield "docker:      no daemon answers"
     yield f"registry:    {'reachable' if registry_answers() else 'not reachable'}"
-    unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    yield f"cgroup:      {'v2' if unified else 'v1'}"
+    yield f"cgroup:      {'v2' if has_cgroup_v2() else 'v1'}"
     capable = "yes" if has_cap_sys_resource() else "no (our daemon runs a wrapped runc)"
     yield f"CAP_SYS_RESOURCE: {capable}"
     yield f"root:        {'yes' if os.geteuid() == 0 else 'no'}"

@@ -26,6 +26,25 @@ rules:
 """
 
 
+CGROUP_V1 = """\
+- |
+  kind: KubeletConfiguration
+  apiVersion: kubelet.config.k8s.io/v1beta1
+  metadata:
+    name: config
+  cgroupDriver: cgroupfs
+containerdConfigPatches:
+- |
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler.options]
+    SystemdCgroup = false
+"""
+"""On cgroup v1 runc freezes a container while it sets it up by systemd, and a busy kernel does not always manage to freeze one:
+the container ends with "unable to freeze". Without systemd in between nothing is frozen (opencontainers/cgroups, systemd/v1.go).
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """Files on the host that the API server's audit log and policy are."""
@@ -34,11 +53,18 @@ class Audit:
     policy: Path
 
 
-def render(base: str, *, name: str, workers: int, audit: Audit | None = None) -> str:
+def has_cgroup_v2() -> bool:
+    """Whether this machine, whose kernel the nodes share, has the unified hierarchy."""
+    return Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+
+def render(base: str, *, name: str, workers: int, audit: Audit | None = None, cgroup_v2: bool = True) -> str:
     """Render the configuration of one cluster."""
     blocks = top_level_blocks(base)
     blocks["name"] = f"name: {name}\n"
     blocks["nodes"] = nodes(workers, audit)
+    if not cgroup_v2:
+        blocks["kubeadmConfigPatches"] += CGROUP_V1
     if audit:
         blocks["kubeadmConfigPatchesJSON6902"] = audit_patch()
     return "".join(blocks.values())

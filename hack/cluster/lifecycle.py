@@ -145,7 +145,13 @@ def create(cache: Cache, docker: Docker, wanted: State) -> None:
         files.audit.mkdir()
         files.audit_policy.write_text(kindconfig.AUDIT_POLICY_TEXT)
     files.kind_config.write_text(
-        kindconfig.render(KIND_CONFIG.read_text(), name=state.name, workers=state.workers, audit=audit)
+        kindconfig.render(
+            KIND_CONFIG.read_text(),
+            name=state.name,
+            workers=state.workers,
+            audit=audit,
+            cgroup_v2=kindconfig.has_cgroup_v2(),
+        )
     )
     write_atomically(files.state, json.dumps(asdict(state)))
     draft = files.root / "kubeconfig.new"

@@ -1,3 +1,4 @@
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ def test_the_audit_log_gets_from_the_api_server_to_the_host() -> None:
 
 def test_audit_adds_to_the_patches_of_the_file() -> None:
     assert rendered(audit=AUDIT)["kubeadmConfigPatches"] == rendered()["kubeadmConfigPatches"]
+
+
+def test_on_cgroup_v1_kubelet_and_containerd_leave_systemd_out_of_it() -> None:
+    text = kindconfig.render(KIND_CONFIG.read_text(), name="t1", workers=2, audit=AUDIT, cgroup_v2=False)
+    config = yaml.safe_load(text)
+    patches = [yaml.safe_load(patch) for patch in config["kubeadmConfigPatches"]]
+    assert [patch.get("cgroupDriver") for patch in patches] == [None, "cgroupfs"]
+    (patch,) = [tomllib.loads(patch) for patch in config["containerdConfigPatches"]]
+    runtimes = patch["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+    assert {runtime["options"]["SystemdCgroup"] for runtime in runtimes.values()} == {False}
+    assert len(config["kubeadmConfigPatchesJSON6902"]) == 1
 
 
 def test_the_policy_logs_each_write_once_and_no_read() -> None:

@@ -1,14 +1,16 @@
 """Which runs there are: by workflow id, so that at most one is open, and by parent. Filled by the watch and a first listing.
 
-Why this is enough to keep an id to one open run, without a lock in the API server. A watch tells of objects in the order in which
-they were made, so whoever decides about a run knows every run that was made before it. Of several that wait to start, the one
-that was made first goes first, and the others wait until it has started or closed; the start itself is a compare-and-swap on the
-run's own object. So an operator that knows less than another, or wakes from a long sleep, either starts the very run that the
-other would start, or loses the swap.
+Why this is enough to keep an id to one open run, without a lock in the API server. Who was once told to go stays first until the
+directory knows that it has started or is gone: its start is on its way, and nobody may overtake it, whoever turns out to have
+been made earlier. That holds within one operator whatever it hears in which order. Two operators (a rolling update) agree because
+a watch tells of objects in the order in which they were made, and of several that wait the one that was made first goes first;
+the start itself is a compare-and-swap on the run's own object. So an operator that knows less than another either starts the very
+run that the other would start, or loses the swap. "Made first" cannot be told by ``creationTimestamp`` alone, which has whole
+seconds: within a second the resourceVersion decides that a run had when it was first seen.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
@@ -43,6 +45,8 @@ class Entry:
     workflow_id: str
     created: str
     """RFC 3339, of the object."""
+    came: str
+    """Its resourceVersion when it was first seen."""
     standing: Standing
     phase: str = ""
     closed: str = ""
@@ -61,10 +65,6 @@ class Entry:
     schedule_uid: str = ""
     """The Schedule that it belongs to."""
 
-    @property
-    def order(self) -> tuple[bool, str, str]:
-        """Of runs that wait for the same id: who goes first. One that continues another goes before all that are new."""
-        return not self.continues, self.created, self.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,8 @@ class Directory:
         self._by_parent: dict[str, set[str]] = {}
         self._by_name: dict[tuple[str, str], str] = {}
         self._by_schedule: dict[str, set[str]] = {}
+        self._going: dict[tuple[str, str], str] = {}
+        """By workflow id, the run that was told to go and is not known to have started."""
 
     def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
@@ -109,6 +111,10 @@ class Directory:
         before = self._by_uid.get(entry.uid)
         if before is not None and api.older(entry.version, before.version):
             return before, before  # a watch lags behind what was read
+        if before is not None:
+            entry = replace(entry, came=before.came)
+        if entry.standing is not Standing.WAITING:
+            self._arrived(entry)
         if before is not None and before.parent_uid != entry.parent_uid:
             _discard(self._by_parent, before.parent_uid, entry.uid)
         self._by_uid[entry.uid] = entry
@@ -131,6 +137,7 @@ class Directory:
             _discard(self._by_id, (entry.namespace, entry.workflow_id), uid)
             _discard(self._by_parent, entry.parent_uid, uid)
             _discard(self._by_schedule, entry.schedule_uid, uid)
+            self._arrived(entry)
         return entry
 
     def get(self, uid: str) -> Entry | None:
@@ -175,20 +182,27 @@ class Directory:
         """The run of a workflow id that is open, or the one that will be next."""
         found = self.runs_of(namespace, workflow_id)
         open_ = [entry for entry in found if entry.standing is Standing.OPEN]
-        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=lambda e: e.order)
+        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self._order)
         return next(iter((*open_, *waiting)), None)
 
-    def may_start(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:  # noqa: PLR0911 (one for each case)
-        """Whether a run that waits may start now."""
+    def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
+        """Whether a run that waits may start now. If it may, it goes before all others until it has started or is gone."""
+        verdict = self._verdict(entry, reuse, conflict)
+        if isinstance(verdict, Go):
+            self._going[entry.namespace, entry.workflow_id] = entry.uid
+        return verdict
+
+    def _verdict(self, entry: Entry, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:  # noqa: PLR0911 (one for each case)
         others = list(self.sharing(entry))
         for other in others:
             if other.standing is Standing.OPEN:
                 return _conflict(other, conflict)
             if other.standing is Standing.CLOSED and other.successor and other.successor != entry.name:
                 return Wait(other)
-        ahead = [other for other in others if other.standing is Standing.WAITING and other.order < entry.order]
-        if ahead:
-            return Wait(min(ahead, key=lambda e: e.order))
+        waiting = (other for other in others if other.standing is Standing.WAITING)
+        first = min(waiting, key=self._order, default=entry)
+        if self._order(first) < self._order(entry):
+            return Wait(first)
         if entry.continues:
             return Go()
         newest = max(
@@ -205,6 +219,16 @@ class Directory:
             f"`workflowIdReusePolicy` is {reuse}"
         )
         return Taken(newest, message)
+
+    def _order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
+        """Of runs that wait for the same id: who goes first. One that continues another goes before all that are new."""
+        going = self._going.get((entry.namespace, entry.workflow_id)) == entry.uid
+        return not entry.continues, not going, entry.created, len(entry.came), entry.came, entry.uid
+
+    def _arrived(self, entry: Entry) -> None:
+        """A run waits no more."""
+        if self._going.get((entry.namespace, entry.workflow_id)) == entry.uid:
+            del self._going[entry.namespace, entry.workflow_id]
 
 
 def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
@@ -230,6 +254,7 @@ def entry_of(obj: api.Object) -> Entry:
         version=meta.get("resourceVersion", ""),
         workflow_id=obj["spec"].get("workflowId") or meta["name"],
         created=meta.get("creationTimestamp", ""),
+        came=meta.get("resourceVersion", ""),
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
         phase=status.get("phase", ""),
         closed=closed,

@@ -524,7 +524,7 @@ class Run:
         reuse, conflict, reset = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy, self._reset
         if reset is not None:
             reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.TERMINATE_EXISTING
-        verdict = self._peers.directory.may_start(entry, reuse=reuse, conflict=conflict)
+        verdict = self._peers.directory.claim(entry, reuse=reuse, conflict=conflict)
         match verdict:
             case Taken(other, message, use_existing):
                 return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)

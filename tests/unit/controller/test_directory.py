@@ -1,0 +1,145 @@
+"""A workflow id has one open run, whatever comes in which order, and whichever of two operators decides."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.api.steps import WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowIdConflictPolicy
+from perdure.controller.directory import Directory, Go, Wait
+from perdure.kube import client as api
+
+
+class Server:
+    """What the API server has: runs of one workflow id, and what a watch tells of them, in order."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, api.Object] = {}
+        self.told: list[api.Object] = []
+        self._version = 0
+
+    def create(self, uid: str, second: int) -> api.Object:
+        meta = {"name": f"run-{uid}", "namespace": "default", "uid": uid, "creationTimestamp": f"2026-01-01T00:00:{second:02}Z"}
+        return self._written({"metadata": meta, "spec": {"workflowId": "same"}})
+
+    def start(self, seen: api.Object) -> api.Object | None:
+        """The compare-and-swap with which a run starts; None if somebody has written since."""
+        current = self.runs[seen["metadata"]["uid"]]
+        if current["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]:
+            return None
+        return self._written({**current, "status": {"phase": "Running", "state": {"runId": "x"}}})
+
+    def close(self, uid: str) -> None:
+        status = {**self.runs[uid]["status"], "phase": "Completed", "completionTime": "2026-01-01T00:01:00Z"}
+        self._written({**self.runs[uid], "status": status})
+
+    def open(self) -> list[str]:
+        statuses = {uid: run.get("status") or {} for uid, run in self.runs.items()}
+        return [uid for uid, status in statuses.items() if "state" in status and "completionTime" not in status]
+
+    def _written(self, obj: api.Object) -> api.Object:
+        self._version += 1
+        made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        self.runs[made["metadata"]["uid"]] = made
+        self.told.append(made)
+        return made
+
+
+class Operator:
+    """One that decides by what it knows; its writes arrive later."""
+
+    def __init__(self, server: Server) -> None:
+        self.directory, self._server = Directory(), server
+        self.known: dict[str, api.Object] = {}
+        self.going: list[api.Object] = []
+        self.heard = 0
+
+    def hear(self, obj: api.Object) -> None:
+        self.directory.put(obj)
+        known = self.known.setdefault(obj["metadata"]["uid"], obj)
+        if not api.older(obj["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]):
+            self.known[obj["metadata"]["uid"]] = obj
+
+    def hear_next(self) -> None:
+        if self.heard < len(self._server.told):
+            self.hear(self._server.told[self.heard])
+            self.heard += 1
+
+    def decide(self, uid: str) -> None:
+        entry = self.directory.get(uid)
+        if entry is None or entry.standing.value != "waiting":
+            return
+        reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.FAIL
+        if isinstance(self.directory.claim(entry, reuse=reuse, conflict=conflict), Go):
+            self.going.append(self.known[uid])
+
+    def land(self) -> None:
+        if self.going:
+            written = self._server.start(self.going.pop(0))
+            if written is not None:
+                self.hear(written)
+
+
+UIDS = st.permutations([f"{n:x}" for n in range(6)])
+SECONDS = st.lists(st.integers(0, 1), min_size=6, max_size=6).map(sorted)
+
+
+@given(uids=UIDS, seconds=SECONDS, data=st.data())
+def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(uids: list[str], seconds: list[int], data: Any) -> None:
+    server = Server()
+    operator = Operator(server)
+    pending = list(zip(uids, seconds, strict=True))
+    for _ in range(60):
+        match data.draw(st.sampled_from(["create", "hear", "decide", "decide", "land", "close"])):
+            case "create" if pending:
+                server.create(*pending.pop(0))
+            case "hear" if server.told:
+                operator.hear(data.draw(st.sampled_from(server.told)))
+            case "decide":
+                operator.decide(data.draw(st.sampled_from(sorted(operator.known) or uids)))
+            case "land":
+                operator.land()
+            case "close" if server.open():
+                server.close(server.open()[0])
+        assert len(server.open()) <= 1
+
+
+@given(uids=UIDS, seconds=SECONDS, data=st.data())
+def test_two_operators_that_hear_in_order_start_one_run(uids: list[str], seconds: list[int], data: Any) -> None:
+    server = Server()
+    operators = [Operator(server), Operator(server)]
+    pending = list(zip(uids, seconds, strict=True))
+    for _ in range(60):
+        operator = data.draw(st.sampled_from(operators))
+        match data.draw(st.sampled_from(["create", "hear", "hear", "decide", "decide", "land"])):
+            case "create" if pending:
+                server.create(*pending.pop(0))
+            case "hear":
+                operator.hear_next()
+            case "decide":
+                operator.decide(data.draw(st.sampled_from(sorted(operator.known) or uids)))
+            case "land":
+                operator.land()
+        assert len(server.open()) <= 1
+
+
+def test_who_was_told_to_go_is_not_overtaken_by_one_that_was_made_earlier_and_heard_of_later() -> None:
+    server = Server()
+    operator = Operator(server)
+    early, late = server.create("a", 0), server.create("b", 1)
+    operator.hear(late)
+    operator.decide("b")
+    operator.hear(early)
+    entry = operator.directory.get("a")
+    assert entry is not None
+    verdict = operator.directory.claim(
+        entry, reuse=WorkflowIdReusePolicy.ALLOW_DUPLICATE, conflict=WorkflowIdConflictPolicy.FAIL
+    )
+    assert isinstance(verdict, Wait)
+    assert verdict.other.uid == "b"
+    operator.going.clear()  # `b` was deleted before it began
+    operator.directory.drop("b")
+    operator.decide("a")
+    operator.land()
+    assert server.open() == ["a"]

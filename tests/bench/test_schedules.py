@@ -112,7 +112,7 @@ def cron_jobs(namespace: Cluster, count: int) -> list[float]:
     """Seconds after they were due that Kubernetes' own CronJob controller has made as many Jobs; suspended, so without pods."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
     job = {"spec": {"suspend": True, "template": {"spec": pod}}}
-    due = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1 + count // 500)  # noqa: TID251 (as above)
+    due = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=2 + count // 500)  # noqa: TID251 (as above)
     spec = {"schedule": f"{due.minute} {due.hour} {due.day} {due.month} *", "timeZone": "UTC", "jobTemplate": job}
     manifests = [
         {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": f"c-{n:05}"}, "spec": spec}
@@ -183,7 +183,7 @@ async def test_many_schedules_that_are_due_in_the_same_second(namespace: Cluster
     ]
     took = await create_all("deadletters", name, raw, status={"redrives": 1})
     namespace("delete", "deadletters", "--all", "--wait=false")
-    due = datetime.now(UTC) + timedelta(seconds=max(20, SCHEDULES // 25))  # noqa: TID251 (of this machine, which is the cluster's)
+    due = datetime.now(UTC) + timedelta(seconds=max(60, SCHEDULES // 25))  # noqa: TID251 (of this machine, which is the cluster's)
     calendar = {field: str(getattr(due, field)) for field in ("year", "month", "hour", "minute", "second")}
     objects = [
         schedule(f"s-{n:05}", name, calendars=[{**calendar, "dayOfMonth": str(due.day)}]) for n in range(SCHEDULES)

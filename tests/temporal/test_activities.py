@@ -65,7 +65,28 @@ async def test_22_a_retry_that_would_come_too_late_is_not_waited_for(temporal: T
     assert error.cause.type == "Slow"
 
 
-async def test_23_24_25_timeouts_end_attempts_as_they_should(temporal: Temporal) -> None:
+async def test_23_a_timeout_that_leaves_no_time_for_another_attempt_becomes_schedule_to_close(
+    temporal: Temporal,
+) -> None:
+    async with temporal.worker():
+        error = await failure(
+            temporal,
+            "silent",
+            [],
+            start_to_close_timeout=1,
+            schedule_to_close_timeout=60,
+            retry={"initial_interval": 90},
+        )
+    assert error.retry_state == RetryState.RETRY_STATE_TIMEOUT
+    assert isinstance(error.cause, TemporalTimeoutError)
+    assert error.cause.type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
+    assert error.cause.message.startswith("Not enough time to schedule next retry")
+    inner = error.cause.cause
+    assert isinstance(inner, TemporalTimeoutError)
+    assert inner.type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+
+
+async def test_24_25_timeouts_end_attempts_as_they_should(temporal: Temporal) -> None:
     async with temporal.worker():
         silent = await failure(temporal, "silent", [], start_to_close_timeout=1, retry={"maximum_attempts": 1})
         beatless = await failure(
@@ -86,6 +107,17 @@ async def test_24_schedule_to_start_is_never_retried(temporal: Temporal) -> None
     assert error.cause.type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
 
 
+async def test_26_a_delay_that_a_failure_asks_for_beats_the_intervals_and_no_limit(temporal: Temporal) -> None:
+    retry = {"initial_interval": 3600, "maximum_attempts": 3}
+    async with temporal.worker():
+        error = await failure(temporal, "fail_with_delay", [0.1], retry=retry)
+        late = await failure(
+            temporal, "fail_with_delay", [3600], schedule_to_close_timeout=60, retry={"initial_interval": 0.1}
+        )
+    assert error.retry_state == RetryState.RETRY_STATE_MAXIMUM_ATTEMPTS_REACHED
+    assert late.retry_state == RetryState.RETRY_STATE_TIMEOUT
+
+
 async def test_27_heartbeat_details_survive_failed_attempts(temporal: Temporal) -> None:
     async with temporal.worker():
         result = await temporal.run(flows.Call.run, "beat_then_fail", [], {"retry": {"initial_interval": 0.1}})
@@ -99,6 +131,20 @@ async def test_28_failed_attempts_leave_no_events_and_the_started_event_tells_of
     started = [a for name, a in await temporal.history(handle) if name == "ActivityTaskStarted"]
     assert [a.attempt for a in started] == [3]
     assert started[0].last_failure.application_failure_info.type == "NotYet"
+
+
+async def test_31_little_is_kept_of_a_failure_while_further_attempts_follow(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Call.run, "fail_at_length", [], {"retry": {"initial_interval": 3600}})
+
+        async def failed() -> Any:
+            found = (await handle.describe()).raw_description.pending_activities
+            return found[0].last_failure if found and found[0].attempt == 2 else None
+
+        kept = await until("the first attempt to fail", failed)
+        assert (kept.message, kept.application_failure_info.type) == ("x" * 4_096, "Long")
+        assert not kept.application_failure_info.HasField("details")
+        await handle.terminate()
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -104,7 +104,7 @@ async def test_46_a_start_that_is_sent_again_finds_its_own_run(temporal: Tempora
     assert one.run_id == two.run_id
 
 
-async def test_47_continuing_as_new_keeps_the_chain(temporal: Temporal) -> None:
+async def test_47_continuing_as_new_keeps_the_chain_and_waits_for_nothing(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Counter.run, 2)
         assert await handle.result()
@@ -112,6 +112,8 @@ async def test_47_continuing_as_new_keeps_the_chain(temporal: Temporal) -> None:
         assert last.raw_description.workflow_execution_info.first_run_id == handle.first_execution_run_id
         first = temporal.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         assert (await first.describe()).status is WorkflowExecutionStatus.CONTINUED_AS_NEW
+        [began] = [said for name, said in await temporal.history(handle) if name == "WorkflowExecutionStarted"]
+        assert not began.first_workflow_task_backoff.ToTimedelta()
 
 
 async def test_48_a_failed_workflow_is_retried_in_a_new_run(temporal: Temporal) -> None:
@@ -130,6 +132,27 @@ async def test_48_a_run_timeout_ends_the_workflow(temporal: Temporal) -> None:
         with pytest.raises(WorkflowFailureError) as caught:
             await temporal.run(flows.Sleeper.run, 60, run_timeout=timedelta(seconds=2))
     assert isinstance(caught.value.cause, TemporalTimeoutError)
+
+
+async def test_49_a_cron_schedule_is_refused_and_says_what_to_make(temporal: Temporal) -> None:
+    with pytest.raises(RPCError, match="make a schedule") as caught:
+        await temporal.start(flows.Sleeper.run, 600, cron_schedule="@daily")
+    assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
+
+
+async def test_52_ids_have_at_most_a_thousand_characters(temporal: Temporal) -> None:
+    handle = await temporal.start(flows.Sleeper.run, 600, id="i" * 1_000)
+    await handle.terminate()
+    with pytest.raises(RPCError, match="length exceeds limit") as caught:
+        await temporal.start(flows.Sleeper.run, 600, id="i" * 1_001)
+    assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
+
+
+async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: Temporal) -> None:
+    async with temporal.worker():
+        with pytest.raises(WorkflowFailureError) as caught:
+            await temporal.run(flows.Returns.run, 2 * 1024 * 1024)
+    assert isinstance(caught.value.cause, TerminatedError)
 
 
 @pytest.mark.parametrize(("policy", "status"), [(1, "TERMINATED"), (2, "RUNNING"), (3, "CANCELED")])

@@ -92,7 +92,7 @@ async def test_a_schedule_starts_workflows_and_kubectl_sees_it(make: Maker) -> N
         await handle.pause()
 
 
-async def test_triggering_a_paused_schedule_and_backfilling(make: Maker) -> None:
+async def test_15_triggering_a_paused_schedule_and_backfilling(make: Maker) -> None:
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     async with make.temporal.worker():
         handle = await make(
@@ -111,7 +111,7 @@ async def test_triggering_a_paused_schedule_and_backfilling(make: Maker) -> None
         assert {begin + timedelta(days=day) for day in range(3)} <= scheduled
 
 
-async def test_a_failure_pauses_and_unpausing_goes_on(make: Maker) -> None:
+async def test_18_a_failure_pauses_and_unpausing_goes_on(make: Maker) -> None:
     async with make.temporal.worker():
         handle = await make(flows.Fails.run, 2, policy=SchedulePolicy(pause_on_failure=True))
         await handle.trigger()
@@ -153,7 +153,7 @@ async def test_updating_changes_what_the_next_action_does(make: Maker) -> None:
     assert (await handle.describe()).info.last_updated_at is not None
 
 
-async def test_an_old_conflict_token_is_refused(make: Maker) -> None:
+async def test_20_an_old_conflict_token_is_refused(make: Maker) -> None:
     handle = await make(flows.Greet.run, "you")
     raw = (await handle.describe()).raw_description
     await handle.pause()
@@ -209,6 +209,33 @@ async def test_matching_times_are_told(make: Maker) -> None:
     found = await make.client.workflow_service.list_schedule_matching_times(request)
     noons = [begin + timedelta(hours=12), begin + timedelta(hours=36)]
     assert [time.ToDatetime(tzinfo=UTC) for time in found.start_time] == noons
+
+
+async def test_3_a_start_that_is_refused_is_tried_again_for_as_long_as_the_window_and_then_dropped(make: Maker) -> None:
+    cluster = make.temporal.operator.cluster
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    cluster.apply({**quota, "spec": {"hard": {"count/workflowruns.perdure.dev": "0"}}})
+
+    async def counts() -> bool:
+        return "used" in cluster.get("resourcequota", "none")["status"]
+
+    try:
+        await until("the quota to count", counts)
+        short, long = [
+            await make(flows.Greet.run, "you", policy=SchedulePolicy(catchup_window=window), trigger_immediately=True)
+            for window in (timedelta(seconds=10), timedelta(days=1))
+        ]
+
+        async def refused() -> bool:
+            recent = cluster.get("schedule", short.id)["status"].get("recentActions", [])
+            return [each["status"] for each in recent] == ["Refused"]
+
+        await until("the start to be given up", refused)
+    finally:
+        cluster("delete", "resourcequota", "none")
+    async with make.temporal.worker():
+        assert await make.results(long, 1) == ["Hello, you"]
+    assert not (await short.describe()).info.running_actions
 
 
 async def test_what_cannot_be_followed_is_refused_by_its_name(make: Maker) -> None:

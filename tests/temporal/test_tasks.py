@@ -1,9 +1,17 @@
 """Workflow tasks, queries and updates, as the SDK sees them. The rules themselves are tried in tests/engine/test_tasks.py."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
-from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError, WorkflowUpdateStage
+from temporalio import activity
+from temporalio.client import (
+    Client,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateStage,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
@@ -37,7 +45,7 @@ async def test_39_a_rejected_update_leaves_no_event(temporal: Temporal) -> None:
         await box.terminate()
 
 
-async def test_40_42_closed_workflows_can_be_queried_and_a_failing_query_says_so(temporal: Temporal) -> None:
+async def test_42_closed_workflows_can_be_queried_and_a_failing_query_says_so(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
         await box.signal(flows.Box.put, "a")
@@ -88,6 +96,36 @@ async def test_37_a_worker_that_has_gone_leaves_its_workflows_to_another(tempora
     async with temporal.worker():
         await box.signal(flows.Box.close)
         assert await box.result() == []
+
+
+async def test_38_a_local_activity_may_take_longer_than_a_workflow_task(temporal: Temporal) -> None:
+    """The worker prolongs its task; the activity ends once that was seen twice. Half an hour is the end of it."""
+    seen = asyncio.Event()
+
+    @activity.defn(name="until_seen")
+    async def until_seen() -> str:
+        await seen.wait()
+        return "seen"
+
+    async with temporal.worker(activities=[until_seen]):
+        handle = await temporal.start(flows.CallsLocally.run, "until_seen", task_timeout=timedelta(seconds=2))
+
+        async def prolonged() -> bool:
+            return (await temporal.names(handle)).count("WorkflowTaskCompleted") >= 2
+
+        await until("the task to be prolonged twice", prolonged)
+        seen.set()
+        assert await handle.result() == "seen"
+        assert (await temporal.names(handle)).count("MarkerRecorded") == 1
+
+
+async def test_53_an_application_error_fails_the_workflow(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Fails.run, 2)
+        with pytest.raises(WorkflowFailureError) as caught:
+            await handle.result()
+        assert isinstance(caught.value.cause, ApplicationError)
+        assert "WorkflowTaskFailed" not in await temporal.names(handle)
 
 
 async def test_histories_replay_with_the_sdks_own_replayer(temporal: Temporal) -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import (
@@ -104,7 +106,7 @@ async def test_46_a_start_that_is_sent_again_finds_its_own_run(temporal: Tempora
     assert one.run_id == two.run_id
 
 
-async def test_47_continuing_as_new_keeps_the_chain_and_waits_for_nothing(temporal: Temporal) -> None:
+async def test_47_continuing_as_new_keeps_the_chain(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Counter.run, 2)
         assert await handle.result()
@@ -112,8 +114,6 @@ async def test_47_continuing_as_new_keeps_the_chain_and_waits_for_nothing(tempor
         assert last.raw_description.workflow_execution_info.first_run_id == handle.first_execution_run_id
         first = temporal.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         assert (await first.describe()).status is WorkflowExecutionStatus.CONTINUED_AS_NEW
-        [began] = [said for name, said in await temporal.history(handle) if name == "WorkflowExecutionStarted"]
-        assert not began.first_workflow_task_backoff.ToTimedelta()
 
 
 async def test_48_a_failed_workflow_is_retried_in_a_new_run(temporal: Temporal) -> None:
@@ -149,10 +149,24 @@ async def test_52_ids_have_at_most_a_thousand_characters(temporal: Temporal) -> 
 
 
 async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: Temporal) -> None:
-    async with temporal.worker():
+    """A worker that knows the limit fails its task, and tries again until somebody mends the code; one that does not learns it."""
+    async with temporal.worker(disable_payload_error_limit=True):
         with pytest.raises(WorkflowFailureError) as caught:
             await temporal.run(flows.Returns.run, 2 * 1024 * 1024)
     assert isinstance(caught.value.cause, TerminatedError)
+
+
+async def test_52_a_worker_that_knows_the_limits_fails_its_task_and_the_workflow_stays(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Returns.run, 2 * 1024 * 1024)
+
+        async def failed() -> list[Any]:
+            return [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
+
+        [failure] = await until("the task to fail", failed)
+        assert failure.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+        await handle.terminate()
 
 
 @pytest.mark.parametrize(("policy", "status"), [(1, "TERMINATED"), (2, "RUNNING"), (3, "CANCELED")])

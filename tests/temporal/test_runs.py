@@ -149,7 +149,7 @@ async def test_52_ids_have_at_most_a_thousand_characters(temporal: Temporal) -> 
 
 
 async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: Temporal) -> None:
-    """A worker that knows the limit fails its task, and tries again until somebody mends the code; one that does not learns it."""
+    """A worker that knows the limit fails its task until somebody mends the code; one that does not ends the workflow."""
     async with temporal.worker(disable_payload_error_limit=True):
         with pytest.raises(WorkflowFailureError) as caught:
             await temporal.run(flows.Returns.run, 2 * 1024 * 1024)

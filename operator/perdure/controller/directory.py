@@ -66,7 +66,6 @@ class Entry:
     """The Schedule that it belongs to."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Go:
     """The run may start."""

@@ -20,7 +20,12 @@ class Server:
         self._version = 0
 
     def create(self, uid: str, second: int) -> api.Object:
-        meta = {"name": f"run-{uid}", "namespace": "default", "uid": uid, "creationTimestamp": f"2026-01-01T00:00:{second:02}Z"}
+        meta = {
+            "name": f"run-{uid}",
+            "namespace": "default",
+            "uid": uid,
+            "creationTimestamp": f"2026-01-01T00:00:{second:02}Z",
+        }
         return self._written({"metadata": meta, "spec": {"workflowId": "same"}})
 
     def start(self, seen: api.Object) -> api.Object | None:
@@ -86,7 +91,9 @@ SECONDS = st.lists(st.integers(0, 1), min_size=6, max_size=6).map(sorted)
 
 
 @given(uids=UIDS, seconds=SECONDS, data=st.data())
-def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(uids: list[str], seconds: list[int], data: Any) -> None:
+def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(
+    uids: list[str], seconds: list[int], data: Any
+) -> None:
     server = Server()
     operator = Operator(server)
     pending = list(zip(uids, seconds, strict=True))

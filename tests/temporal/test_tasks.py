@@ -5,6 +5,9 @@ from datetime import timedelta
 
 import pytest
 from temporalio import activity
+from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkerRequest, ListWorkersRequest
 from temporalio.client import (
     Client,
     WorkflowFailureError,
@@ -163,3 +166,34 @@ async def test_many_signals_at_once_arrive_each_once(temporal: Temporal) -> None
         await asyncio.gather(*[box.signal(flows.Box.put, str(number)) for number in range(30)])
         await box.signal(flows.Box.close)
         assert sorted(map(int, await box.result())) == list(range(30))
+
+
+async def test_task_queues_and_workers_are_told_of(temporal: Temporal) -> None:
+    service, namespace = temporal.client.workflow_service, temporal.client.namespace
+    waiting = await temporal.start(flows.Greet.run, "you")
+    asked = DescribeTaskQueueRequest(
+        namespace=namespace,
+        task_queue=TaskQueue(name=temporal.task_queue),
+        api_mode=DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED,
+        report_stats=True,
+        report_pollers=True,
+    )
+    told = (await service.describe_task_queue(asked)).versions_info[""].types_info
+    assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.approximate_backlog_count == 1
+    assert not told[TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY].stats.approximate_backlog_count
+    async with temporal.worker(identity="the-worker"):
+        assert await waiting.result() == "Hello, you"
+        told = (await service.describe_task_queue(asked)).versions_info[""].types_info
+        assert [each.identity for each in told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].pollers] == ["the-worker"]
+        assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.tasks_dispatch_rate > 0
+    # A worker that has gone has said so, which is what it tells of itself even within the first minute.
+    query = f"TaskQueue = '{temporal.task_queue}' AND Status = 'ShuttingDown'"
+    [worker] = (await service.list_workers(ListWorkersRequest(namespace=namespace, query=query))).workers
+    assert (worker.worker_identity, worker.sdk_name) == ("the-worker", "temporal-python")
+    key = worker.worker_instance_key
+    described = await service.describe_worker(DescribeWorkerRequest(namespace=namespace, worker_instance_key=key))
+    assert described.worker_info.worker_heartbeat.task_queue == temporal.task_queue
+    for wrong in ("Colour = 'red'", "TaskQueue ="):
+        with pytest.raises(RPCError) as caught:
+            await service.list_workers(ListWorkersRequest(namespace=namespace, query=wrong))
+        assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT

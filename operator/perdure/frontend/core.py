@@ -22,6 +22,7 @@ from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs
 from perdure.frontend.updates import Updates
 from perdure.frontend.visibility import Visibility
+from perdure.frontend.workers import Workers
 from perdure.kube import client as api
 from perdure.kube.clock import now
 
@@ -60,6 +61,7 @@ class Core:
         self.settings = settings
         self.epoch = uuid.uuid4().hex
         self.queues = TaskQueues()
+        self.workers = Workers(self.queues)
         self.updates = Updates()
         self.queries = Queries()
         self.visibility = Visibility()

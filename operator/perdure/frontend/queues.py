@@ -1,6 +1,7 @@
 """Task queues, in memory: who has something to be done, and who asks for work. All of it can be rebuilt from open runs."""
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ DEAD_AFTER = timedelta(seconds=10)
 """A sticky queue that nobody has polled for so long is that of a worker that has gone."""
 FORGOTTEN_AFTER = timedelta(minutes=5)
 """A poller that was not seen for so long is not listed any more."""
+_RATE_OVER = timedelta(seconds=30)
 
 
 class Kind(StrEnum):
@@ -42,11 +44,43 @@ class Offer:
 
 
 @dataclass(slots=True)
+class _Rate:
+    """How many a second there are, of late: each counts less as time goes by."""
+
+    weight: float = 0.0
+    since: datetime = field(default_factory=now)
+
+    def count(self) -> None:
+        self.weight, self.since = self._left() + 1.0, now()
+
+    def per_second(self) -> float:
+        return self._left() / _RATE_OVER.total_seconds()
+
+    def _left(self) -> float:
+        return self.weight * math.exp(-((now() - self.since) / _RATE_OVER))
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a queue is like."""
+
+    waiting: int
+    age: timedelta
+    """How long the first has waited."""
+    added: float
+    """How many come to it in a second."""
+    dispatched: float
+    """How many are handed out in a second."""
+
+
+@dataclass(slots=True)
 class _Queue:
     offers: OrderedDict[Offer, datetime] = field(default_factory=OrderedDict)
     waiting: deque[asyncio.Future[Offer]] = field(default_factory=deque)
     pollers: dict[str, datetime] = field(default_factory=dict)
     last_poll: datetime | None = None
+    added: _Rate = field(default_factory=_Rate)
+    dispatched: _Rate = field(default_factory=_Rate)
 
 
 class TaskQueues:
@@ -85,6 +119,7 @@ class TaskQueues:
 
     def _give(self, offer: Offer, name: QueueName) -> None:
         queue = self._queue(name)
+        queue.added.count()
         while queue.waiting:
             poller = queue.waiting.popleft()
             if not poller.done():
@@ -105,12 +140,15 @@ class TaskQueues:
         queue.last_poll = now()
         queue.pollers[identity] = queue.last_poll
         if queue.offers:
+            queue.dispatched.count()
             return queue.offers.popitem(last=False)[0]
         poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
         try:
             async with asyncio.timeout(seconds):
-                return await poller
+                offer = await poller
+            queue.dispatched.count()
+            return offer  # noqa: TRY300 (what the block is for)
         except TimeoutError:
             return None
         except asyncio.CancelledError:
@@ -145,12 +183,12 @@ class TaskQueues:
         queue.pollers = {identity: time for identity, time in queue.pollers.items() if time > since}
         return dict(queue.pollers)
 
-    def backlog(self, name: QueueName) -> tuple[int, timedelta]:
-        """How much waits in a queue, and how long the oldest has."""
-        queue = self._queues.get(name)
-        if queue is None or not queue.offers:
-            return 0, timedelta(0)
-        return len(queue.offers), now() - next(iter(queue.offers.values()))
+    def statistics(self, name: QueueName) -> Statistics:
+        """How much waits in a queue, and how fast it moves."""
+        queue = self._queues.get(name) or _Queue()
+        first = next(iter(queue.offers.values()), None)
+        age = timedelta(0) if first is None else now() - first
+        return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())
 
     def workers(self, namespace: str) -> dict[str, tuple[set[str], datetime]]:
         """Who works in a namespace: which queues each has polled lately, and when last."""

@@ -30,6 +30,7 @@ from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.service.updating import Updating
+from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflows import Workflows
 from perdure.kube import client as api
 from perdure.observe import metrics
@@ -85,6 +86,7 @@ class Frontend(Core):
             Resets(self),
             Changing(self),
             Batches(self),
+            TaskWorkers(self),
             System(self),
         ):
             for name in dir(service):

@@ -1,9 +1,8 @@
-"""RPCs about the server, its namespaces, task queues and workers."""
+"""RPCs about the server, its namespaces, and the search attributes that are known there."""
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
-from temporalio.api.enums.v1 import IndexedValueType, NamespaceState, TaskQueueType
+from temporalio.api.enums.v1 import IndexedValueType, NamespaceState
 from temporalio.api.namespace.v1 import NamespaceInfo
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
@@ -13,13 +12,9 @@ from temporalio.api.operatorservice.v1 import (
     RemoveSearchAttributesRequest,
     RemoveSearchAttributesResponse,
 )
-from temporalio.api.taskqueue.v1 import PollerInfo
-from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeNamespaceResponse,
-    DescribeTaskQueueRequest,
-    DescribeTaskQueueResponse,
     GetClusterInfoRequest,
     GetClusterInfoResponse,
     GetSearchAttributesRequest,
@@ -28,15 +23,12 @@ from temporalio.api.workflowservice.v1 import (
     GetSystemInfoResponse,
     ListNamespacesRequest,
     ListNamespacesResponse,
-    ListWorkersRequest,
-    ListWorkersResponse,
 )
 
 from perdure import __version__
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
-from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import Call
 from perdure.kube import client as api
 
@@ -142,7 +134,7 @@ class System:
             state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
             description="a namespace of Kubernetes",
             capabilities=NamespaceInfo.Capabilities(
-                eager_workflow_start=True, sync_update=True, async_update=True, worker_heartbeats=False
+                eager_workflow_start=True, sync_update=True, async_update=True, worker_heartbeats=True
             ),
             limits=NamespaceInfo.Limits(blob_size_limit_error=_MAX_BLOB, memo_size_limit_error=_MAX_BLOB // 4),
         )
@@ -151,32 +143,6 @@ class System:
         response.config.custom_search_attribute_aliases.update({})
         response.replication_config.active_cluster_name = "perdure"
         response.replication_config.clusters.add(cluster_name="perdure")
-        return response
-
-    # Task queues and workers
-
-    async def describe_task_queue(self, request: DescribeTaskQueueRequest, call: Call) -> DescribeTaskQueueResponse:
-        """Who polls a task queue, and how much waits in it."""
-        del call
-        activity = request.task_queue_type == TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-        kind = Kind.ACTIVITY if activity else Kind.WORKFLOW
-        name = QueueName(request.namespace, kind, request.task_queue.name)
-        response = DescribeTaskQueueResponse()
-        for identity, time in self._core.queues.pollers(name).items():
-            response.pollers.append(_poller(identity, time))
-        waiting, age = self._core.queues.backlog(name)
-        response.stats.approximate_backlog_count = waiting
-        response.stats.approximate_backlog_age.FromTimedelta(age)
-        return response
-
-    async def list_workers(self, request: ListWorkersRequest, call: Call) -> ListWorkersResponse:
-        """Who has polled lately."""
-        del call
-        response = ListWorkersResponse()
-        for identity, (queues, time) in sorted(self._core.queues.workers(request.namespace).items()):
-            beat = WorkerHeartbeat(worker_identity=identity, task_queue=", ".join(sorted(queues)))
-            beat.heartbeat_time.FromDatetime(time)
-            response.workers_info.append(WorkerInfo(worker_heartbeat=beat))
         return response
 
     # Search attributes
@@ -261,9 +227,3 @@ class System:
         kept = {name: kind for name, kind in types.items() if name not in set(request.search_attributes)}
         await self._write_registry(namespace, kept)
         return RemoveSearchAttributesResponse()
-
-
-def _poller(identity: str, time: datetime) -> Any:
-    made = PollerInfo(identity=identity, rate_per_second=100_000)
-    made.last_access_time.FromDatetime(time)
-    return made

@@ -277,6 +277,8 @@ class WorkflowTasks:
     async def shutdown_worker(self, request: ShutdownWorkerRequest, call: Call) -> ShutdownWorkerResponse:
         """A worker goes away: what was meant for it is for all of its task queue again."""
         del call
+        if request.HasField("worker_heartbeat"):
+            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         if request.sticky_task_queue:
             self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
             for run in self._core.runs.manager.all_running():

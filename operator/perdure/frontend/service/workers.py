@@ -1,0 +1,124 @@
+"""RPCs about task queues and workers."""
+
+from datetime import datetime
+
+from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueStats, TaskQueueTypeInfo
+from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
+    DescribeWorkerRequest,
+    DescribeWorkerResponse,
+    ListWorkersRequest,
+    ListWorkersResponse,
+    RecordWorkerHeartbeatRequest,
+    RecordWorkerHeartbeatResponse,
+)
+
+from perdure.frontend.core import Core
+from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.paging import page_of
+from perdure.frontend.querylang import InvalidQueryError, parse
+from perdure.frontend.queues import Kind, QueueName
+from perdure.frontend.service.call import Call
+from perdure.frontend.workers import field_of, listed
+
+_PAGE = 1_000
+_KINDS = {
+    TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW: Kind.WORKFLOW,
+    TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: Kind.ACTIVITY,
+}
+_UNVERSIONED = ""
+
+
+class TaskWorkers:
+    """Tells of task queues, and of who works."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe_task_queue(self, request: DescribeTaskQueueRequest, call: Call) -> DescribeTaskQueueResponse:
+        """Who polls a task queue, and how much waits in it."""
+        del call
+        if not request.task_queue.name:
+            raise invalid("TaskQueue is not set on request.")
+        name = request.task_queue.name
+        if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
+            response = DescribeTaskQueueResponse()
+            types = response.versions_info[_UNVERSIONED].types_info
+            for each in set(request.task_queue_types) & set(_KINDS) or _KINDS:
+                types[each].CopyFrom(self._described(request, QueueName(request.namespace, _KINDS[each], name)))
+            return response
+        kind = _KINDS.get(request.task_queue_type, Kind.WORKFLOW)
+        told = self._described(request, QueueName(request.namespace, kind, name))
+        return DescribeTaskQueueResponse(pollers=told.pollers, stats=told.stats)
+
+    def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:
+        found = self._core.queues.statistics(name)
+        told = TaskQueueTypeInfo(
+            pollers=[_poller(identity, time) for identity, time in self._core.queues.pollers(name).items()],
+            stats=TaskQueueStats(
+                approximate_backlog_count=found.waiting,
+                tasks_add_rate=found.added,
+                tasks_dispatch_rate=found.dispatched,
+            ),
+        )
+        told.stats.approximate_backlog_age.FromTimedelta(found.age)
+        if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
+            if not request.report_stats:
+                told.ClearField("stats")
+            if not request.report_pollers:
+                told.ClearField("pollers")
+        return told
+
+    async def list_workers(self, request: ListWorkersRequest, call: Call) -> ListWorkersResponse:
+        """The workers that a filter takes."""
+        del call
+        try:
+            query = parse(request.query)
+            if query.group_by:
+                raise InvalidQueryError("'group by' is not offered for workers")  # noqa: TRY301 (told like the others)
+            query.test(_known)
+            found = [
+                beat
+                for beat in self._core.workers.all(request.namespace)
+                if query.test(lambda name, beat=beat: field_of(beat, name))  # type: ignore[misc]
+            ]
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
+        page, token = page_of(found, request.next_page_token, request.page_size, _PAGE)
+        return ListWorkersResponse(
+            workers_info=[WorkerInfo(worker_heartbeat=beat) for beat in page],
+            workers=map(listed, page),
+            next_page_token=token,
+        )
+
+    async def describe_worker(self, request: DescribeWorkerRequest, call: Call) -> DescribeWorkerResponse:
+        """What a worker has told of itself last."""
+        del call
+        found = self._core.workers.get(request.namespace, request.worker_instance_key)
+        if found is None:
+            raise not_found(f"worker not found: {request.worker_instance_key}")
+        return DescribeWorkerResponse(worker_info=WorkerInfo(worker_heartbeat=found))
+
+    async def record_worker_heartbeat(
+        self, request: RecordWorkerHeartbeatRequest, call: Call
+    ) -> RecordWorkerHeartbeatResponse:
+        """Workers tell of themselves."""
+        del call
+        self._core.workers.tell(request.namespace, request.worker_heartbeat)
+        return RecordWorkerHeartbeatResponse()
+
+
+def _known(name: str) -> object:
+    try:
+        return field_of(WorkerHeartbeat(), name)
+    except KeyError:
+        raise InvalidQueryError(f"{name} is not a field of a worker") from None
+
+
+def _poller(identity: str, time: datetime) -> PollerInfo:
+    made = PollerInfo(identity=identity, rate_per_second=100_000)
+    made.last_access_time.FromDatetime(time)
+    return made

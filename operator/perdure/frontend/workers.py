@@ -1,0 +1,110 @@
+"""Who works: what workers tell of themselves once in a minute, and those that only poll. In memory, for some minutes."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import WorkerStatus
+from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerListInfo
+
+from perdure.frontend.enums import from_enum
+from perdure.frontend.queues import FORGOTTEN_AFTER, TaskQueues
+from perdure.kube.clock import now
+
+MOST = 10_000
+"""Of so many workers something is kept; of those that have told of themselves last."""
+
+
+class Workers:
+    """All that is known of workers."""
+
+    def __init__(self, queues: TaskQueues) -> None:
+        self._queues = queues
+        self._told: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
+
+    def tell(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
+        """Workers of a namespace tell of themselves; whoever gives itself no key does not."""
+        for beat in beats:
+            if beat.worker_instance_key:
+                key = namespace, beat.worker_instance_key
+                self._told.pop(key, None)
+                self._told[key] = beat, now()
+        since = now() - FORGOTTEN_AFTER
+        while self._told:  # the eldest comes first
+            key = next(iter(self._told))
+            if len(self._told) <= MOST and self._told[key][1] > since:
+                break
+            del self._told[key]
+
+    def get(self, namespace: str, key: str) -> WorkerHeartbeat | None:
+        """What a worker has told last."""
+        return next((beat for beat in self.all(namespace) if key and beat.worker_instance_key == key), None)
+
+    def all(self, namespace: str) -> list[WorkerHeartbeat]:
+        """The workers of a namespace, by identity; of those that tell nothing, what their polls tell."""
+        since = now() - FORGOTTEN_AFTER
+        found = [beat for (of, _), (beat, time) in self._told.items() if of == namespace and time > since]
+        known = {beat.worker_identity for beat in found}
+        for identity, (queues, time) in self._queues.workers(namespace).items():
+            if identity not in known:
+                beat = WorkerHeartbeat(worker_identity=identity, task_queue=", ".join(sorted(queues)))
+                beat.heartbeat_time.FromDatetime(time)
+                found.append(beat)
+        return sorted(found, key=lambda beat: (beat.worker_identity, beat.worker_instance_key))
+
+
+def listed(beat: WorkerHeartbeat) -> WorkerListInfo:
+    """What a list tells of a worker."""
+    made = WorkerListInfo(
+        worker_instance_key=beat.worker_instance_key,
+        worker_identity=beat.worker_identity,
+        task_queue=beat.task_queue,
+        sdk_name=beat.sdk_name,
+        sdk_version=beat.sdk_version,
+        status=beat.status,
+        host_name=beat.host_info.host_name,
+        worker_grouping_key=beat.host_info.worker_grouping_key,
+        process_id=beat.host_info.process_id,
+        plugins=beat.plugins,
+        drivers=beat.drivers,
+    )
+    if beat.HasField("deployment_version"):
+        made.deployment_version.CopyFrom(beat.deployment_version)
+    if beat.HasField("start_time"):
+        made.start_time.CopyFrom(beat.start_time)
+    return made
+
+
+def field_of(beat: WorkerHeartbeat, name: str) -> Any:
+    """The value of a field that a filter can name; None where it is not set.
+
+    Raises:
+        KeyError: there is no such field.
+    """
+    return _FIELDS[name](beat)
+
+
+def _time(given: Timestamp) -> datetime | None:
+    return given.ToDatetime(tzinfo=UTC) if given.seconds else None
+
+
+def _status(beat: WorkerHeartbeat) -> str:
+    return from_enum(WorkerStatus, beat.status)
+
+
+_FIELDS: dict[str, Callable[[WorkerHeartbeat], Any]] = {
+    "WorkerInstanceKey": lambda beat: beat.worker_instance_key or None,
+    "WorkerIdentity": lambda beat: beat.worker_identity or None,
+    "HostName": lambda beat: beat.host_info.host_name or None,
+    "TaskQueue": lambda beat: beat.task_queue or None,
+    "DeploymentName": lambda beat: beat.deployment_version.deployment_name or None,
+    "BuildId": lambda beat: beat.deployment_version.build_id or None,
+    "SdkName": lambda beat: beat.sdk_name or None,
+    "SdkVersion": lambda beat: beat.sdk_version or None,
+    "StartTime": lambda beat: _time(beat.start_time),
+    "HeartbeatTime": lambda beat: _time(beat.heartbeat_time),
+    "WorkerStatus": _status,
+    "Status": _status,
+}
+"""As Temporal's server has them (service/matching/workers/worker_query_engine.go)."""

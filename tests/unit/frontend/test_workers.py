@@ -1,0 +1,80 @@
+"""What is told of workers and task queues."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from temporalio.api.enums.v1 import WorkerStatus
+from temporalio.api.worker.v1 import WorkerHeartbeat
+
+from perdure.frontend import queues as of_queues
+from perdure.frontend import workers as of_workers
+from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.workers import Workers, field_of, listed
+from perdure.kube import clock
+
+QUEUE = QueueName("default", Kind.WORKFLOW, "orders")
+
+
+def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
+    made = WorkerHeartbeat(worker_instance_key=key, worker_identity=identity or key, task_queue="orders", **fields)  # type: ignore[arg-type]
+    made.host_info.host_name = "node"
+    return made
+
+
+def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(TaskQueues())
+    workers.tell("default", [beat("a"), beat("b")])
+    workers.tell("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
+    assert [each.worker_instance_key for each in workers.all("default")] == ["a", "b"]
+    assert not workers.all("other")
+    assert workers.get("other", "a") is None
+    found = workers.get("default", "a")
+    assert found is not None
+    assert field_of(found, "Status") == "ShuttingDown"
+    assert listed(found).host_name == "node"
+
+    def later() -> datetime:
+        return clock.now() + FORGOTTEN_AFTER + timedelta(seconds=1)
+
+    monkeypatch.setattr(of_workers, "now", later)
+    assert not workers.all("default")
+    workers.tell("default", [beat("c")])
+    assert [each.worker_instance_key for each in workers.all("default")] == ["c"]
+
+
+def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_workers, "MOST", 3)
+    workers = Workers(TaskQueues())
+    workers.tell("default", [beat(key) for key in "abc"])
+    workers.tell("default", [beat("a"), beat("d"), beat("")])
+    assert [each.worker_instance_key for each in workers.all("default")] == ["a", "c", "d"]
+
+
+async def test_who_only_polls_is_listed_by_its_polls() -> None:
+    queues = TaskQueues()
+    workers = Workers(queues)
+    assert await queues.poll(QUEUE, "silent", 0.01) is None
+    assert await queues.poll(QUEUE, "telling", 0.01) is None
+    workers.tell("default", [beat("key", "telling")])
+    assert [(each.worker_identity, each.task_queue) for each in workers.all("default")] == [
+        ("silent", "orders"),
+        ("telling", "orders"),
+    ]
+    assert workers.get("default", "") is None
+
+
+async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = clock.now()
+    monkeypatch.setattr(of_queues, "now", lambda: begin)
+    queues = TaskQueues()
+    for number in range(60):
+        queues.offer(Offer("run", number), QUEUE)
+    assert await queues.poll(QUEUE, "worker", 1) == Offer("run", 0)
+    monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(seconds=10))
+    found = queues.statistics(QUEUE)
+    assert (found.waiting, found.age) == (59, timedelta(seconds=10))
+    assert 1 < found.added < 2  # 60 in the last half minute, of which some time has passed
+    assert 0.01 < found.dispatched < 0.04
+    monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(hours=1))
+    assert queues.statistics(QUEUE).added == pytest.approx(0)
+    assert queues.statistics(QueueName("default", Kind.ACTIVITY, "orders")).waiting == 0

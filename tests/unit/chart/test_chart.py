@@ -228,6 +228,18 @@ def test_temporal_is_served_unless_switched_off_and_with_tls_where_there_is_a_ce
     assert [x["metadata"]["name"] for x in of_kind(render("temporal.enabled=false"), "Service")] == ["perdure"]
 
 
+def test_there_is_one_operator_at_a_time_where_sdk_workers_speak_to_it(helm: Helm, render: Render) -> None:
+    def strategy(*settings: str) -> str:
+        [deployment] = of_kind(render(*settings), "Deployment")
+        return str(deployment["spec"]["strategy"]["type"])
+
+    assert strategy() == "Recreate"
+    assert strategy("temporal.enabled=false", "replicas=2") == "RollingUpdate"
+    done = helm("template", "perdure", str(CHART), "--set-json", "replicas=2")
+    assert done.returncode != 0
+    assert "replicas: can be at most 1 while temporal.enabled is true" in done.stderr
+
+
 def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
     worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
     assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}

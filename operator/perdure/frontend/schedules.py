@@ -209,6 +209,27 @@ def _json(told: msgspec.Struct) -> str:
 # To Temporal
 
 
+def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeObject:
+    """A schedule that tells of the runs that are there, each with its id.
+
+    What is decided is written before it is done, so for a moment the status names runs that are about to be made: whoever asks
+    for one of these would not find it.
+
+    Args:
+        obj: The Schedule.
+        run_id_of: The id of a run of its namespace by its name; None where there is none.
+    """
+    status = dict(obj.get("status") or {})
+    for field in ("recentActions", "runningWorkflows"):
+        told = []
+        for run in status.get(field) or ():
+            run_id = run.get("runId") or run_id_of(run["workflowRun"])
+            if run_id is not None or run.get("status", "Running") != "Running":
+                told.append({**run, "runId": run_id or ""})
+        status[field] = told
+    return {**obj, "status": status}
+
+
 def described(obj: KubeObject) -> Schedule:
     """A schedule as Temporal's clients see it.
 

@@ -234,6 +234,25 @@ def test_recent_actions_tell_workflow_ids() -> None:
     assert schedules.entry(obj, NOW).info.workflow_type.name == "Report"
 
 
+def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
+    obj = made_of(asked())
+    time = "2026-11-21T13:30:00Z"
+    runs = [
+        {"workflowRun": "gone", "runId": "r-1", "status": "Completed"},
+        {"workflowRun": "refused", "status": "Refused"},
+        {"workflowRun": "made", "status": "Running"},
+        {"workflowRun": "to-be-made", "status": "Running"},
+    ]
+    obj["status"] = {
+        "recentActions": [{"scheduledTime": time, "actualTime": time, **run} for run in runs],
+        "runningWorkflows": [{"workflowRun": "made"}, {"workflowRun": "to-be-made"}],
+    }
+    told = schedules.info(schedules.with_runs(obj, {"made": "r-3"}.get), NOW)
+    assert [each.start_workflow_result.run_id for each in told.recent_actions] == ["r-1", "", "r-3"]
+    assert [each.run_id for each in told.running_workflows] == ["r-3"]
+    assert len(obj["status"]["runningWorkflows"]) == 2
+
+
 def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_listed() -> None:
     obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))]))
     done = [

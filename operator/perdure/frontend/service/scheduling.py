@@ -107,7 +107,7 @@ class Scheduling:
         try:
             return DescribeScheduleResponse(
                 schedule=schedules.described(obj),
-                info=schedules.info(obj, now()),
+                info=schedules.info(self._with_runs(obj), now()),
                 memo=schedules.memo(obj),
                 search_attributes=schedules.search_attributes(obj),
                 conflict_token=_token(obj),
@@ -195,7 +195,7 @@ class Scheduling:
         response = ListSchedulesResponse(next_page_token=token)
         for obj in page:
             try:
-                response.schedules.append(schedules.entry(obj, now()))
+                response.schedules.append(schedules.entry(self._with_runs(obj), now()))
             except pydantic.ValidationError:  # its condition Ready tells why
                 response.schedules.add(schedule_id=id_of(obj))
         return response
@@ -222,6 +222,15 @@ class Scheduling:
         return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
 
     # One schedule
+
+    def _with_runs(self, obj: api.Object) -> api.Object:
+        directory, namespace = self._core.runs.manager.directory, obj["metadata"]["namespace"]
+
+        def run_id_of(name: str) -> str | None:
+            run = directory.named(namespace, name)
+            return None if run is None else run.uid
+
+        return schedules.with_runs(obj, run_id_of)
 
     async def _read(self, namespace: str, schedule_id: str) -> api.Object:
         _check_id(schedule_id)

@@ -122,7 +122,8 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     try:
         yield port
     finally:
-        await server.stop(grace=1.0)
+        # Its inner tasks may have been cancelled with those of the operator, which is no failure of ours.
+        await asyncio.wait({asyncio.ensure_future(server.stop(grace=1.0))})
 
 
 def _is_loopback(address: str) -> bool:

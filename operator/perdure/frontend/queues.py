@@ -15,6 +15,8 @@ DEAD_AFTER = timedelta(seconds=10)
 FORGOTTEN_AFTER = timedelta(minutes=5)
 """A poller that was not seen for so long is not listed any more."""
 _RATE_OVER = timedelta(seconds=30)
+_MANY = 1_000
+"""So many queues are kept without a look at whether they are still used."""
 
 
 class Kind(StrEnum):
@@ -82,6 +84,10 @@ class _Queue:
     added: _Rate = field(default_factory=_Rate)
     dispatched: _Rate = field(default_factory=_Rate)
 
+    def forget_pollers(self) -> None:
+        since = now() - FORGOTTEN_AFTER
+        self.pollers = {identity: time for identity, time in self.pollers.items() if time > since}
+
 
 class TaskQueues:
     """All of them."""
@@ -89,9 +95,23 @@ class TaskQueues:
     def __init__(self) -> None:
         self._queues: dict[QueueName, _Queue] = {}
         self._of_run: dict[str, dict[Offer, QueueName]] = {}
+        self._many = _MANY
 
     def _queue(self, name: QueueName) -> _Queue:
-        return self._queues.setdefault(name, _Queue())
+        queue = self._queues.get(name)
+        if queue is None:
+            if len(self._queues) >= self._many:
+                self._forget()
+                self._many = max(_MANY, 2 * len(self._queues))
+            queue = self._queues[name] = _Queue()
+        return queue
+
+    def _forget(self) -> None:
+        """Forget queues that nobody has polled for minutes, and in which nothing is: every worker has one of its own."""
+        for name, queue in list(self._queues.items()):
+            queue.forget_pollers()
+            if not (queue.pollers or queue.offers or queue.waiting):
+                del self._queues[name]
 
     # What is to be done
 
@@ -120,11 +140,9 @@ class TaskQueues:
     def _give(self, offer: Offer, name: QueueName) -> None:
         queue = self._queue(name)
         queue.added.count()
-        while queue.waiting:
-            poller = queue.waiting.popleft()
-            if not poller.done():
-                poller.set_result(offer)
-                return
+        if queue.waiting:
+            queue.waiting.popleft().set_result(offer)
+            return
         queue.offers.setdefault(offer, now())
 
     def _withdraw(self, offer: Offer, name: QueueName) -> None:
@@ -145,21 +163,19 @@ class TaskQueues:
         poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
         try:
-            async with asyncio.timeout(seconds):
-                offer = await poller
-            queue.dispatched.count()
-            return offer  # noqa: TRY300 (what the block is for)
-        except TimeoutError:
-            return None
+            await asyncio.wait({poller}, timeout=seconds)
         except asyncio.CancelledError:
-            if poller.done() and not poller.cancelled():
+            if poller.done():
                 self._give(poller.result(), name)
             raise
         finally:
             queue.last_poll = now()
             if poller in queue.waiting:
                 queue.waiting.remove(poller)
-            poller.cancel()
+        if not poller.done():  # whoever offers something meanwhile has been told that nobody waits here
+            return None
+        queue.dispatched.count()
+        return poller.result()
 
     def alive(self, name: QueueName) -> bool:
         """Whether somebody polls a queue."""
@@ -179,8 +195,7 @@ class TaskQueues:
         queue = self._queues.get(name)
         if queue is None:
             return {}
-        since = now() - FORGOTTEN_AFTER
-        queue.pollers = {identity: time for identity, time in queue.pollers.items() if time > since}
+        queue.forget_pollers()
         return dict(queue.pollers)
 
     def statistics(self, name: QueueName) -> Statistics:

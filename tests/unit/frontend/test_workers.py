@@ -1,5 +1,7 @@
 """What is told of workers and task queues."""
 
+import asyncio
+import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -78,3 +80,35 @@ async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytes
     monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(hours=1))
     assert queues.statistics(QUEUE).added == pytest.approx(0)
     assert queues.statistics(QueueName("default", Kind.ACTIVITY, "orders")).waiting == 0
+
+
+async def test_what_is_offered_at_the_very_end_of_a_poll_is_not_lost() -> None:
+    for _ in range(100):
+        queues = TaskQueues()
+        polling = asyncio.create_task(queues.poll(QUEUE, "worker", 0.002))
+        await asyncio.sleep(0)
+        time.sleep(0.003)  # noqa: ASYNC251 (the loop is busy while the poll runs out)
+        queues.offer(Offer("run", 1), QUEUE)
+        assert await polling == Offer("run", 1) or queues.statistics(QUEUE).waiting == 1
+
+
+async def test_what_was_given_to_a_poll_that_is_cancelled_is_for_the_next() -> None:
+    queues = TaskQueues()
+    polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10))
+    await asyncio.sleep(0)
+    queues.offer(Offer("run", 1), QUEUE)
+    polling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await polling
+    assert await queues.poll(QUEUE, "other", 0.01) == Offer("run", 1)
+
+
+async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = TaskQueues()
+    for number in range(of_queues._MANY - 1):
+        await queues.poll(QueueName("default", Kind.WORKFLOW, f"sticky-{number}"), "worker", 0)
+    queues.offer(Offer("run", 1), QUEUE)
+    monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
+    queues.offer(Offer("run", 2), QueueName("default", Kind.ACTIVITY, "orders"))
+    assert {name.name for name in queues._queues} == {"orders"}
+    assert len(queues._queues) == 2

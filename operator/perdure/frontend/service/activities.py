@@ -1,6 +1,5 @@
 """RPCs about activities: of the workers that do them, and of those who answer for one from elsewhere."""
 
-import asyncio
 import uuid
 from time import monotonic
 from typing import Any
@@ -79,7 +78,7 @@ class Activities:
         try:
             answer = await self._core.runs.ask(entry, taken)
             return self._attempt(entry, offer, fence) if answer.ok else None
-        except asyncio.CancelledError:
+        except BaseException:
             returned = inputs.ActivityReturned(
                 request_id=f"{fence}/returned",
                 scheduled_event_id=offer.scheduled_event_id,

@@ -1,6 +1,5 @@
 """RPCs of workers about workflow tasks and queries."""
 
-import asyncio
 import uuid
 from datetime import timedelta
 from time import monotonic
@@ -96,7 +95,7 @@ class WorkflowTasks:
             if not answer.ok:
                 return None
             return await self._task(entry, sticky=sticky)
-        except asyncio.CancelledError:
+        except BaseException:
             self._give_back(entry)
             raise
 

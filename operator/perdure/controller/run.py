@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import msgspec
+import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.steps import WorkflowIdReusePolicy
@@ -130,10 +131,13 @@ class Run:
         self._client = tools.client
         self._segments = Segments(tools.client, self.ref)
         self._inbox: list[_Asked] = []
+        self._one_by_one = False
+        """Whether requests are taken one at a time: a pass has failed with several, and it is to be found which it was."""
         self._forgotten: list[inputs.RequestForgotten] = []
         self._reported: set[str] = set()
         self._decide_again = False
         self._conflicts = 0
+        self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
     @property
     def state(self) -> State | None:
@@ -274,7 +278,7 @@ class Run:
 
     async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
-        asked, forgotten = list(self._inbox), list(self._forgotten)
+        asked, forgotten = self._inbox[: 1 if self._one_by_one else None], list(self._forgotten)
         deciding = state.code is not None and state.code.deciding
         told = [] if deciding else await self._relations.gather(state)
         reported = [key for key in state.reports if key in self._reported]
@@ -287,12 +291,17 @@ class Run:
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
-        transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
-        if transition.durable:
-            try:
+        try:
+            transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
+            if transition.durable:
                 transition = await self._commit(transition, now, asked=asked)
-            except _NoRoomError:
-                return state, True
+        except _NoRoomError:
+            return state, True
+        except Exception as error:
+            if not self._blamed(asked, error):
+                raise
+            return state, True
+        self._one_by_one &= bool(self._inbox[len(asked) :])
         self._state = transition.state
         self._attempts.retire(transition)
         self._relations.taken(len(told))
@@ -302,7 +311,7 @@ class Run:
         self._answer(asked, transition)
         after = transition.state.code
         resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
-        return transition.state, transition.more or resumes
+        return transition.state, transition.more or resumes or self._one_by_one
 
     async def _report(self, state: State) -> bool:
         """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
@@ -318,6 +327,25 @@ class Run:
             if answer is not None and each in self._inbox:
                 self._inbox.remove(each)
                 each.then(answer)
+
+    def _blamed(self, asked: Sequence[_Asked], error: Exception) -> bool:
+        """Whether a pass failed for a request that the run cannot take: nothing that is asked keeps the run from going on.
+
+        Of several that were asked at once, each is taken by itself then; one that fails by itself is refused.
+        """
+        if isinstance(error, api.ApiError | api.TRANSIENT) and not isinstance(error, api.InvalidError):
+            return False
+        if not asked:
+            if not isinstance(error, api.ApiError):
+                self._state = None  # what is only kept in memory may be the reason: go on from what is recorded
+            return False
+        self._one_by_one = len(asked) > 1
+        if not self._one_by_one and asked[0] in self._inbox:
+            self._inbox.remove(asked[0])
+            self._log.warning("A request cannot be taken", request=type(asked[0].request).__name__, exc_info=error)
+            message = f"the run cannot take this: {error}"
+            asked[0].then(Answer(ok=False, reason=ConditionReason.INVALID_INPUT.value, message=message))
+        return True
 
     def _refuse_last(self, asked: Sequence[_Asked]) -> bool:
         """Refuse the last request that carries something, as the run would have to end for its size; whether there was one."""
@@ -604,9 +632,15 @@ class Run:
         if reason is not None and self._refuse_last(asked):
             raise _NoRoomError
         if reason is not None:
-            transition = await self._terminate(sealed.status, transition, reason, now, origin)
+            ended = await self._terminate(sealed.status, transition, reason, now, origin)
+            transition = replace(
+                ended, answers={each.request.request_id: _over(each.request, reason) for each in asked}
+            )
         if sealed.damage:
             self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
+        lacking = run_status.lacks_worker(self._record.status)
+        if lacking and not run_status.lacks_worker(before):
+            self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
         self._peers.noted(self._record.latest())
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
@@ -667,7 +701,17 @@ class Run:
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
             definition=definition.snapshot if definition else None,
+            polled=state is None
+            or state.code is None
+            or self._workers.polled(self.ref.namespace, state.code.task_queue),
         )
+
+
+def _over(request: inputs.Request, reason: str) -> Answer:
+    """The answer to a request with which a run became too large, so that it was terminated."""
+    if isinstance(request, inputs.TerminateRequested):
+        return Answer(ok=True)
+    return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)
 
 
 def _of_pods(state: State) -> State:

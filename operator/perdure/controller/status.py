@@ -18,6 +18,7 @@ from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State, closing_failure
 from perdure.engine.step import next_wake
+from perdure.engine.tasks.model import Code
 from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
 from perdure.runtime.segments import Damage
@@ -76,6 +77,8 @@ class RunFacts:
     progress: str
     definition: Mapping[str, Any] | None
     """The definition as it was when the run started; None where it stands in the run's own spec."""
+    polled: bool = True
+    """Whether some worker has polled its task queue lately, where workers decide it."""
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
@@ -107,7 +110,7 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         "phase": phase,
         "conditions": old["conditions"]
         if state.closed and not closing
-        else _conditions(old, facts, _verdicts(old, state, failure, delayed=delayed), now),
+        else _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=delayed), now),
         "runId": facts.uid,
         "firstRunId": facts.first_uid,
         "attempt": state.attempt,
@@ -195,6 +198,12 @@ def is_damaged(status: Status) -> bool:
     return any(c.get("reason") == ConditionReason.STATE_DAMAGED for c in status.get("conditions") or ())
 
 
+def lacks_worker(status: Status) -> str:
+    """Why a run waits for a worker, by its status; empty where it does not."""
+    found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == ConditionReason.NO_WORKER)
+    return next(found, "")
+
+
 def too_large(status: Status) -> str | None:
     """Why a status cannot be stored, None if it can."""
     size = len(msgspec.json.encode(status))
@@ -229,8 +238,20 @@ class _Verdict:
     kind: ConditionType = ConditionType.SUCCEEDED
 
 
-def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bool) -> list[_Verdict]:
+def _verdicts(old: Status, facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> list[_Verdict]:
     """What the conditions of a run say."""
+    verdicts = [_outcome(facts, state, failure, delayed=delayed)]
+    if state.cancel_requested:
+        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
+    if state.paused:
+        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.paused.reason, ConditionType.PAUSED))
+    elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
+        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
+    return verdicts
+
+
+def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> _Verdict:
+    """How a run has ended, or what is in its way."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.message if failure else ""
     if failure and failure.type in _TELLING:
@@ -244,20 +265,26 @@ def _verdicts(old: Status, state: State, failure: Failure | None, *, delayed: bo
     if stuck is not None:
         message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
         reason = ConditionReason.ATTEMPT_NOT_STARTING
+    if state.code is not None and not state.closed and not delayed:
+        reason, message = _of_task(state.code, reason, message, polled=facts.polled)
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.successor_refused:
         succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
     if state.task:
         reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
-    verdicts = [_Verdict(succeeded, reason, message)]
-    if state.cancel_requested:
-        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
-    if state.paused:
-        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.paused.reason, ConditionType.PAUSED))
-    elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
-        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
-    return verdicts
+    return _Verdict(succeeded, reason, message)
+
+
+def _of_task(code: Code, reason: ConditionReason, message: str, *, polled: bool) -> tuple[ConditionReason, str]:
+    """What is in the way of a run that workers decide."""
+    if code.task is None or code.deciding:
+        return reason, message
+    if code.failure:
+        return ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {code.failure}"
+    if not polled:
+        return ConditionReason.NO_WORKER, f"no worker polls the task queue `{code.task_queue}`"
+    return reason, message
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:

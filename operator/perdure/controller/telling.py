@@ -68,6 +68,9 @@ class Teller:
             self._retired(attempt, after)
         if after.successor_refused and before is not None and not before.successor_refused:
             self.warn(EventReason.SUCCESSOR_REFUSED, after.successor_refused, "Continue")
+        failure = after.code.failure if after.code is not None and not after.closed else ""
+        if failure and not (before is not None and before.code is not None and before.code.failure):
+            self.warn(EventReason.WORKFLOW_TASK_FAILED, f"The workflow task is tried again: {failure}", "Decide")
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")

@@ -22,6 +22,10 @@ class Workers(Protocol):
         """A WorkflowRun is there, has changed, or is gone."""
         ...
 
+    def polled(self, namespace: str, task_queue: str) -> bool:
+        """Whether somebody has asked for workflow tasks of a task queue lately."""
+        ...
+
 
 class NoWorkers:
     """Nobody serves workers: what they would do waits."""
@@ -33,3 +37,8 @@ class NoWorkers:
 
     def seen(self, obj: api.Object, *, deleted: bool) -> None:
         """Nothing to be done."""
+
+    def polled(self, namespace: str, task_queue: str) -> bool:
+        """Nobody does."""
+        del namespace, task_queue
+        return False

@@ -29,6 +29,10 @@ _OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
 }
 
 
+_STARTED_BEFORE = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed)
+"""What Temporal's SDKs expect of an activity that has started only."""
+
+
 def no_activity(activity_id: str) -> Answer:
     """The answer to whoever names an activity that is not open."""
     return Answer(ok=False, reason="ActivityNotFound", message=f"no activity `{activity_id}` is open")
@@ -259,12 +263,15 @@ class Attempts(Ledger):
         started_event_id = 0
         if self.tasks is not None:
             self.tasks.make_normal()
-        if activity.started_time is not None:
+        started_time = activity.started_time
+        if self.state.code is not None and closing in _STARTED_BEFORE:
+            started_time = started_time or self.now  # as whoever answers for it by its id; workers know no other order
+        if started_time is not None:
             started_event_id = self.state.next_event_id
             self.emit(
                 ev.ActivityTaskStarted(
                     event_id=started_event_id,
-                    event_time=activity.started_time,
+                    event_time=started_time,
                     scheduled_event_id=activity.scheduled_event_id,
                     attempt=activity.attempt,
                     last_failure=activity.last_failure,

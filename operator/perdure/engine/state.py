@@ -641,6 +641,7 @@ def beside_history_removed(state: State) -> State:
             buffered=(),
             sticky_queue="",
             sticky_timeout=DEFAULT_TIMEOUT,
+            failure="",
             closing=False,
             completed="",
         ),

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio.api.update.v1 import Outcome
 
@@ -28,6 +28,8 @@ from perdure.kube.clock import now
 
 _STICKY_SECONDS = 5.0
 """How long a query waits for the worker that has the workflow in memory."""
+_WORKERS_COME_WITHIN = timedelta(seconds=30)
+"""After a restart of the operator."""
 UPDATE_LOST = Failure(
     kind=FailureKind.APPLICATION,
     type="AcceptedUpdateCompletedWorkflow",
@@ -60,6 +62,7 @@ class Core:
     def __init__(self, settings: Settings = Settings()) -> None:
         self.settings = settings
         self.epoch = uuid.uuid4().hex
+        self._begun = now()
         self.queues = TaskQueues()
         self.workers = Workers(self.queues)
         self.updates = Updates()
@@ -90,6 +93,12 @@ class Core:
         if deleted and hasattr(self, "runs"):
             self.queues.settle(obj["metadata"]["uid"], {})
             self.runs.changed(obj["metadata"]["uid"])
+
+    def polled(self, namespace: str, task_queue: str) -> bool:
+        """Whether a worker has asked for workflow tasks of a task queue within the last minutes; or has not had the time to."""
+        return now() < self._begun + _WORKERS_COME_WITHIN or bool(
+            self.queues.pollers(QueueName(namespace, Kind.WORKFLOW, task_queue))
+        )
 
     def _offers(self, run: Run, state: State, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid

@@ -54,6 +54,7 @@ _CLOSING_COMMANDS = (
     cmd.CancelWorkflowExecution,
     cmd.ContinueAsNewWorkflowExecution,
 )
+_LONGEST_FAILURE = 1_024
 SUGGEST_BYTES = 4 * 1024 * 1024
 """Bytes of history from which on a worker is told to continue as new."""
 
@@ -363,7 +364,7 @@ class Tasks:
                 return _yes()
             return _no("TaskNotFound", "Workflow task not found.")
         if task.speculative and item.rejects_only and not item.commands and not self.code.buffered:
-            self._change(task=None, completed=item.token.text(), sticky_queue=item.sticky_queue)
+            self._change(task=None, failure="", completed=item.token.text(), sticky_queue=item.sticky_queue)
             self._keep_stickiness(item)
             return _yes(str(self.code.previous_started_event_id))
         closes = any(isinstance(command, _CLOSING_COMMANDS) for command in item.commands)
@@ -401,14 +402,17 @@ class Tasks:
             del step.events[events:]
             del step.retired[retired:]
             self._completed_event_id = 0
-            failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
-            self._fail(task, error.cause, failure, item.identity)
+            if task.attempt == 1:
+                failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
+                self._fail(task, error.cause, failure, item.identity)
+            # A further attempt is left to run out, each after a longer time: the worker would answer the same at once, for ever
+            # (respondworkflowtaskcompleted/api.go).
             return _no("BadCommand", f"{error.cause}: {error}")
         self._completed_event_id = 0
         if not step.open():
             return _yes()
         self._keep_stickiness(item)
-        self._change(completed=item.token.text())
+        self._change(failure="", completed=item.token.text())
         self._flush()
         if item.force_new_task and self.code.task is None:
             self._schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)
@@ -471,14 +475,15 @@ class Tasks:
                 ),
                 decide=False,
             )
-        self._again(task)
+        why = f"{cause}: {failure.message}" if failure is not None else self.code.failure
+        self._again(task, why)
         self._change(closing=closing)
 
-    def _again(self, task: Task, *, count: bool = True) -> None:
+    def _again(self, task: Task, why: str, *, count: bool = True) -> None:
         """Schedule the next attempt. One that failed with the worker that had the workflow in memory is not counted."""
         count = count and not self.code.sticky_queue
         had = bool(self.code.buffered)
-        self._change(task=None, sticky_queue="")
+        self._change(task=None, sticky_queue="", failure=why[:_LONGEST_FAILURE])
         self._pass.durable = True
         self._flush()
         self._schedule(attempt=1 if had or not count else task.attempt + 1)
@@ -530,7 +535,7 @@ class Tasks:
                     ev.WorkflowTaskTimedOut(scheduled_event_id=task.scheduled_event_id, timeout_type=kind, **step.here),
                     decide=False,
                 )
-            self._again(task, count=False)
+            self._again(task, self.code.failure, count=False)
             return
         if task.attempt == 1:
             self._write_started(task)
@@ -543,7 +548,9 @@ class Tasks:
                 ),
                 decide=False,
             )
-        self._again(task)
+        seconds = task.start_to_close_timeout.total_seconds()
+        who = task.identity or "the worker"
+        self._again(task, self.code.failure or f"{who} has not answered within {seconds:g} s")
 
 
 def _yes(message: str = "") -> Answer:

@@ -76,6 +76,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """What has happened while a worker decides: without ids; recorded when the task has ended."""
     sticky_queue: str = ""
     sticky_timeout: timedelta = DEFAULT_TIMEOUT
+    failure: str = ""
+    """Why the last task came to nothing; empty again once one is completed."""
     closing: bool = False
     """The workflow wanted to close, but something had come up: nothing more is taken until it has decided about that."""
     completed: str = ""

@@ -172,7 +172,10 @@ class WorkflowTasks:
                 request.commands, request.messages
             )
         except BadCommandError as error:
-            await self._fail(entry, token, error.cause, str(error), request.identity)
+            if (
+                token.attempt == 1
+            ):  # a further attempt is left to run out, or it would be refused again and again at once
+                await self._fail(entry, token, error.cause, str(error), request.identity)
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
         completed = inputs.TaskCompleted(

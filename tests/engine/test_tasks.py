@@ -367,6 +367,49 @@ def test_30_41_bad_attributes_fail_the_task_and_the_workflow_goes_on() -> None:
     assert run.names.count("ActivityTaskScheduled") == 0
 
 
+def test_30_commands_that_are_refused_again_leave_the_task_to_run_out() -> None:
+    """Or the worker, which would answer the same, would be asked again at once, for ever."""
+    run = Coded.begin()
+    twice = [activity("a"), activity("a")]
+    assert run.decide(*twice).reason == "BadCommand"
+    assert run.task.attempt == 2
+    assert run.decide(*twice, seconds=1).reason == "BadCommand"
+    assert run.task.started_time is not None, "nobody is asked before the time of this attempt is over"
+    run.at(12)
+    assert (run.task.attempt, run.task.started_time) == (3, None)
+    assert run.names.count("WorkflowTaskFailed") == 1
+
+
+def test_why_a_task_came_to_nothing_is_known_until_one_is_completed() -> None:
+    run = Coded.begin()
+    run.take()
+    run.ask(inp.TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=WRONG)
+    assert run.code.failure == "WorkflowWorkerUnhandledFailure: no"
+    run.take()
+    run.at(11)
+    assert run.code.failure == "WorkflowWorkerUnhandledFailure: no", (
+        "why it does not answer stands in the first attempt"
+    )
+    run.decide(timer("t", 5))
+    assert run.code.failure == ""
+    run.at(20)
+    run.take(identity="lazy")
+    run.at(31)
+    assert run.code.failure == "lazy has not answered within 10 s"
+
+
+def test_an_activity_that_fails_before_it_has_started_has_started_for_workers() -> None:
+    """SDKs take an activity's failure only after its start."""
+    for report in ({"failure": WRONG}, {"result": 1}):
+        run = Coded.begin()
+        run.decide(activity("a", retry_policy=RetryPolicy(maximum_attempts=1)))
+        assert run.ask(inp.ActivityAnswered, activity_id="a", **report).ok
+        started, closed = run.events[5:7]
+        assert isinstance(started, ev.ActivityTaskStarted)
+        assert isinstance(closed, ev.ActivityTaskCompleted | ev.ActivityTaskFailed)
+        assert closed.started_event_id == started.event_id
+
+
 def test_30_two_activities_of_one_id_fail_the_task() -> None:
     run = Coded.begin()
     run.decide(activity("a"), activity("a"))

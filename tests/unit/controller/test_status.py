@@ -1,10 +1,12 @@
 """What the status of a run says, for states that the real engine has come to; times are seconds since the start."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from engine.coded import Coded
 from engine.script import T0, Drive, Reacting, activity, application, seconds, timer
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunStatus
@@ -12,7 +14,7 @@ from perdure.controller.status import RunFacts, Status, compose, waiting
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
-from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead
+from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead, TaskFailed
 from perdure.engine.retry import RetryPolicy
 from perdure.language.failures import as_json
 
@@ -348,3 +350,29 @@ def test_every_node_of_a_failure_has_a_type() -> None:
         "Application",
         "Server",
     ]
+
+
+# Runs that workers decide
+
+
+def of_code(polled: bool, *, failed: bool) -> dict[str, Any]:
+    run = Coded.begin()
+    if failed:
+        run.take()
+        wrong = Failure(kind=FailureKind.APPLICATION, message="no class Order")
+        run.ask(TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=wrong)
+    status = compose({}, replace(FACTS, polled=polled), run.state, run.events, run.now)
+    known(status)
+    return succeeded(status)
+
+
+def test_a_run_that_no_worker_polls_for_says_so() -> None:
+    assert of_code(polled=True, failed=False)["message"] == ""
+    told = of_code(polled=False, failed=False)
+    assert (told["reason"], told["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
+
+
+def test_a_run_whose_workflow_task_fails_says_why() -> None:
+    told = of_code(polled=True, failed=True)
+    assert told["reason"] == "WorkflowTaskFailed"
+    assert told["message"] == "the workflow task is tried again: WorkflowWorkerUnhandledFailure: no class Order"

@@ -49,7 +49,7 @@ def ask(name: str, signal: str) -> dict[str, Any]:
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "Operation",
         "metadata": {"name": name},
-        "spec": {"target": {"name": "order"}, "signal": {"name": signal}},
+        "spec": {"target": {"kind": "WorkflowRun", "name": "order"}, "signal": {"name": signal}},
     }
 
 

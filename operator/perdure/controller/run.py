@@ -333,7 +333,7 @@ class Run:
 
         Of several that were asked at once, each is taken by itself then; one that fails by itself is refused.
         """
-        if isinstance(error, api.ApiError | api.TRANSIENT) and not isinstance(error, api.InvalidError):
+        if isinstance(error, (api.ApiError, *api.TRANSIENT)) and not isinstance(error, api.InvalidError):
             return False
         if not asked:
             if not isinstance(error, api.ApiError):

@@ -93,7 +93,9 @@ class Call:
 
     @workflow.run
     async def run(self, name: str, arguments: list[Any], options: dict[str, Any]) -> Any:
-        said: dict[str, Any] = {key: timedelta(seconds=value) for key, value in options.items() if key != "retry"}
+        said: dict[str, Any] = {key: timedelta(seconds=options[key]) for key in options if key.endswith("_timeout")}
+        if "task_queue" in options:
+            said["task_queue"] = options["task_queue"]
         said.setdefault("start_to_close_timeout", SHORT)
         if "retry" in options:
             retry = dict(options["retry"])

@@ -191,3 +191,10 @@ async def test_ten_workflows_at_once(temporal: Temporal) -> None:
     async with temporal.worker(max_concurrent_activities=20):
         results = await asyncio.gather(*[temporal.run(flows.Greet.run, str(number)) for number in range(10)])
     assert results == [f"Hello, {number}" for number in range(10)]
+
+
+async def test_a_pod_activity_that_nobody_knows_fails(temporal: Temporal) -> None:
+    async with temporal.worker():
+        error = await failure(temporal, "upper", [], task_queue="pods/nobody")
+        assert isinstance(error.cause, ApplicationError)
+        assert error.cause.type == "InvalidActivity"

@@ -156,6 +156,12 @@ async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: T
     assert isinstance(caught.value.cause, TerminatedError)
 
 
+async def test_52_whoever_makes_a_run_too_large_is_answered(temporal: Temporal) -> None:
+    handle = await temporal.start(flows.Sleeper.run, 600)
+    await handle.terminate(reason="r" * 900_000)
+    assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
 async def test_52_a_worker_that_knows_the_limits_fails_its_task_and_the_workflow_stays(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Returns.run, 2 * 1024 * 1024)

@@ -213,6 +213,61 @@ def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
     assert "was deleted before it had ended" in done.stderr
 
 
+def of_workflow_id(server: ApiServer, *found: dict[str, Any]) -> None:
+    """Have the list answer with the runs that a field selector takes."""
+
+    def answer() -> dict[str, Any]:
+        field, _, value = server.asked[-1][1]["fieldSelector"][0].partition("=")
+        kind, key = field.split(".")
+        return items(*(run for run in found if run[kind].get(key) == value.replace("\\", "")))
+
+    server.answers[RUNS] = answer
+    for run in found:
+        server.answers[f"{RUNS}/{run['metadata']['name']}"] = run
+
+
+def named(name: str, workflow_id: str | None, **status: Any) -> dict[str, Any]:
+    run = Flow(name=name).object
+    spec = run["spec"] | ({"workflowId": workflow_id} if workflow_id else {})
+    return {**run, "metadata": run["metadata"] | {"uid": name}, "spec": spec, "status": run["status"] | status}
+
+
+def test_a_run_may_be_named_by_its_workflow_id(server: ApiServer) -> None:
+    ended = {"phase": "Completed", "completionTime": "2026-01-01T12:00:05Z"}
+    later = {"phase": "Failed", "completionTime": "2026-01-01T12:00:09Z"}
+    taken = {"failure": {"type": "WorkflowExecutionAlreadyStarted"}, "completionTime": "2026-01-01T13:00:00Z"}
+    open_ = named("second", "A/1,b", phase="Running")
+    of_workflow_id(server, named("first", "A/1,b", **ended), open_)
+    for verb in ("describe", "history"):
+        assert call(verb, "-w", "A/1,b").exit_code == 0
+    assert json.loads(call("describe", "-w", "A/1,b", "-o", "json").stdout)["name"] == "second"
+    assert ["spec.workflowId=A/1\\,b"] in [query.get("fieldSelector") for _, query in server.asked]
+    done = call("wait", "--workflow-id", "A/1,b", "--timeout", "100ms")
+    assert (done.exit_code, done.stderr) == (
+        124,
+        "Error: the run of workflow id `A/1,b` has not ended within 100ms; it goes on\n",
+    )
+    of_workflow_id(server, named("last", "b", **later), named("first", "b", **ended), named("refused", "b", **taken))
+    assert json.loads(call("describe", "-w", "b", "-o", "json").stdout)["name"] == "last"
+    of_workflow_id(server, named("order-7", None), named("other", "order-7", **ended), named("x", "y"))
+    assert json.loads(call("describe", "-w", "order-7", "-o", "json").stdout)["name"] == "order-7"
+    assert "there is no WorkflowRun with workflow id `none`" in call("describe", "-w", "none").stderr
+
+
+@pytest.mark.parametrize("verb", ["describe", "history", "wait"])
+def test_a_name_that_is_a_workflow_id_is_told_of(server: ApiServer, verb: str) -> None:
+    of_workflow_id(server, named("order-1-abc", "A 1"))
+    done = call(verb, "A 1")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "Error: there is no WorkflowRun `A 1` in namespace `shop`, but that is the workflow id of `order-1-abc`; say it with "
+        "`-w 'A 1'`\n"
+    )
+    for wrong in (["a", "-w", "b"], []):
+        done = call(verb, *wrong)
+        assert (done.exit_code, "one of the two" in " ".join(done.stderr.split())) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("status", "message", "want"),
     [

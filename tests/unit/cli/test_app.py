@@ -10,10 +10,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from engine.coded import Coded
+from perdure.api.workflowrun import WorkflowRun
 from perdure.cli.app import VERBS, build, program_name
+from perdure.engine import commands as cmd
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from unit.cli.apiserver import ApiServer, items, kubeconfig, use_kubeconfig
+from unit.cli.coderun import object_of
 from unit.cli.flow import ORDER, UID, Flow, charged_after_two_refusals
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
@@ -168,6 +172,37 @@ def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow
     done = call("start", "flow")
     assert (done.exit_code, done.stderr) == (0, warning)
     assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "called"),
+    [
+        ("OrderWorkflow", "order-workflow-1"),
+        ("orders.v2/Bill", "orders-v2-bill-1"),
+        ("Überweisung", "berweisung-1"),
+        ("注文", "run-1"),
+    ],
+)
+def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) -> None:
+    done = call("start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == f"workflowrun.perdure.dev/{called} created\n"
+    assert server.created[0]["spec"] == {
+        "workflow": {"type": kind, "taskQueue": "orders"},
+        "workflowId": "A-1001",
+        "input": {"id": 7},
+        "startPaused": True,
+    }
+    assert WorkflowRun.parse(server.created[0]).spec.workflow is not None
+
+
+def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:
+    run = Coded.begin()
+    run.decide(cmd.CompleteWorkflowExecution(), seconds=1)
+    server.status = lambda _: object_of(run)["status"]
+    done = call("start", "--type", "Order", "--task-queue", "orders", "--name", "k9", "--wait")
+    assert done.exit_code == 0, done.stderr
+    assert "k9 Completed" in done.stdout
 
 
 @pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])

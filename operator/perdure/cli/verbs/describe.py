@@ -26,9 +26,9 @@ from perdure.kube import clock
 
 HELP = """Show a run: its steps, what is open, why it failed.
 
-Each step is shown with its attempts, its times, the pods of its attempts and
-what is to know about it; then what the run waits for, the chain of causes if
-it failed, and commands that make sense next.
+Each step is shown with its attempts, its times, the pods or the worker of its
+attempts and what is to know about it; then what the run waits for, the chain
+of causes if it failed, and commands that make sense next.
 
 \b
 Examples:

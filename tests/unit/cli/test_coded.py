@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.coded import Coded, activity, timer
+from engine.coded import STICKY, Coded, activity, timer
 from perdure.cli.view.changes import changes
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
@@ -192,6 +192,18 @@ def test_a_child_is_one_line_that_says_how_it_stands(outcome: ChildOutcome, stat
     assert steps_of(run).splitlines()[1:] == [line, *notes]
 
 
+def test_a_child_that_could_not_be_started_has_failed() -> None:
+    run = Coded.begin()
+    run.decide(child("3.1", "pay-1"), seconds=1)
+    (number,) = run.state.children
+    taken = Failure(kind=FailureKind.APPLICATION, type="WorkflowExecutionAlreadyStarted", message="it is open")
+    run.at(2, inp.ChildStartFailed(initiated_event_id=int(number), failure=taken))
+    assert steps_of(run).splitlines()[1:] == [
+        "└─ pay-1  ✗ Failed  child Payment         +1s    1s",
+        "     WorkflowExecutionAlreadyStarted: it is open",
+    ]
+
+
 def test_a_child_that_is_open_when_the_run_ends_is_cut_off_or_goes_on() -> None:
     run = Coded.begin()
     run.decide(child("3.1", "pay-1"), child("3.2", "pay-2", parent_close_policy=ParentClosePolicy.ABANDON), seconds=1)
@@ -255,6 +267,35 @@ def test_a_task_that_fails_says_why_and_that_the_code_is_to_be_mended() -> None:
     run.decide(timer("1", 60), seconds=30)
     assert "failed before" not in shown(run)
     assert "Task:         none; it waits for what is pending\n" in shown(run)
+
+
+def test_that_the_worker_which_had_the_run_in_memory_is_gone_is_no_failure() -> None:
+    run = Coded.begin()
+    run.decide(timer("1", 60), seconds=1, sticky_queue=STICKY, sticky_timeout=timedelta(seconds=5))
+    run.signal(seconds=2)
+    run.at(10)
+    assert "WorkflowTaskTimedOut" in run.names
+    assert "Task:         no worker has answered since 2026-01-01T00:00:10Z (0s ago)\n" in shown(run)
+
+
+def test_who_follows_a_run_hears_once_that_its_task_fails_and_that_it_does_no_more() -> None:
+    run = Coded.begin()
+    before = seen(run)
+    fail_task(run, 22)
+    after = seen(run)
+    failing = "+22s ● k9 Running: the workflow task fails: WorkflowWorkerUnhandledFailure: no such"
+    assert list(changes(before, after, page(run))) == [failing]
+    fail_task(run, 23)
+    assert list(changes(after, seen(run), page(run))) == []
+    after = seen(run)
+    run.decide(seconds=30)
+    assert list(changes(after, seen(run), page(run))) == ["+30s ● k9 Running"]
+
+
+def test_a_run_of_code_that_begins_later_is_not_sent_to_look_for_a_workflow() -> None:
+    run = Coded.begin(first_workflow_task_backoff=timedelta(seconds=60))
+    assert "Status:       ○ Pending (StartDelayed)" in shown(run)
+    assert "workflow.perdure.dev" not in shown(run)
 
 
 def test_a_task_that_was_not_answered_in_time_says_so() -> None:

@@ -50,7 +50,7 @@ def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
             "no operator has seen the run yet; see whether one runs",
             page.kubectl(None, "get", "pods", "-A", "-l", "app.kubernetes.io/name=perdure"),
         )
-    elif run.workflow:
+    elif run.workflow and run.code is None:
         yield (
             "look at the Workflow it waits for; it starts by itself when that can be run",
             page.kubectl(run.namespace, "get", "workflow.perdure.dev", run.workflow, "-o", "yaml"),

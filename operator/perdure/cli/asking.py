@@ -17,7 +17,14 @@ import typer
 from perdure.api.labels import API_VERSION
 from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
+from perdure.cli.options import (
+    ContextOption,
+    NamespaceOption,
+    OpenWorkflowIdOption,
+    RunName,
+    check_named,
+    seconds_of,
+)
 from perdure.cli.page import program_of
 from perdure.cli.terminal import Screen
 
@@ -33,14 +40,6 @@ class Output(StrEnum):
     NAME = "name"
 
 
-_Target = Annotated[
-    str | None,
-    typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or give --workflow-id", show_default=False),
-]
-_WorkflowId = Annotated[
-    str | None,
-    typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
-]
 ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
@@ -78,8 +77,7 @@ class Asked(How):
         Raises:
             BadParameter: none is named, or two are.
         """
-        if (self.name is None) == (self.workflow_id is None):
-            raise typer.BadParameter("name the run, or give --workflow-id; one of the two")
+        check_named(self.name, self.workflow_id)
         which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
         return {"kind": self.kind, **which}
 
@@ -112,7 +110,7 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
         shared = {key: options.pop(key) for key in ("workflow_id", *_HOW)}
         verb(context, Asked(name=name, **shared), **options)
 
-    whom = [_parameter("name", _Target, None, first=True), _parameter("workflow_id", _WorkflowId, None)]
+    whom = [_parameter("name", RunName, None, first=True), _parameter("workflow_id", OpenWorkflowIdOption, None)]
     return _with_options(command, verb, whom)
 
 

@@ -6,11 +6,14 @@ What speaks to an API server is slow to import: it is imported when something is
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from perdure import __version__
 from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.reasons import ConditionReason
 from perdure.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
@@ -70,6 +73,52 @@ class Cluster:
             CliError: there is none, or it cannot be read.
         """
         return await self.read("WorkflowRun", "workflowruns", name)
+
+    async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
+        """Read a WorkflowRun that is named, or the one of a workflow id: the open one, else the one that closed last.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        if workflow_id is not None:
+            found = await self._of_workflow_id(workflow_id)
+            if not found:
+                raise GoneError(
+                    f"there is no WorkflowRun with workflow id `{workflow_id}` in namespace `{self.namespace}`; see which ones "
+                    f"there are with `{self._program} list -A -o wide`, and choose the namespace with -n"
+                )
+            return max(found, key=_standing)
+        assert name is not None, "it is named in one of the two ways"
+        try:
+            return await self.run(name)
+        except GoneError as error:
+            raise await self._other_way(name) or error from None
+
+    async def _other_way(self, name: str) -> GoneError | None:
+        """What is to be said of a name that no run has, where it is the workflow id of some."""
+        try:
+            found = await self._of_workflow_id(name)
+        except CliError:
+            return None
+        if not found:
+            return None
+        newest = sorted(found, key=_standing, reverse=True)[:3]
+        runs = ", ".join(f"`{run['metadata']['name']}`" for run in newest)
+        return GoneError(
+            f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`, but that is the workflow id of {runs}; say it "
+            f"with `-w {shlex.quote(name)}`"
+        )
+
+    async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
+        """The runs of a workflow id; one that is given none has its name for it."""
+        url = self._api.path(self._api.PERDURE, self.namespace, "workflowruns")
+        escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
+        found = {}
+        for field in ("spec.workflowId", "metadata.name"):
+            for run in await self._ask(self._client.list_all(url, fieldSelector=f"{field}={escaped}")):
+                if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id:
+                    found[run["metadata"]["uid"]] = run
+        return list(found.values())
 
     async def schedule(self, name: str) -> Object:
         """Read a Schedule.
@@ -131,7 +180,11 @@ class Cluster:
         Raises:
             CliError: there is none, or it cannot be read.
         """
-        found: Object = await self._ask(self._client.get(self._path(plural, name)), name, kind)
+        try:
+            path = self._path(plural, name)
+        except ValueError:  # no object can be called so
+            raise self._gone(kind, name) from None
+        found: Object = await self._ask(self._client.get(path), name, kind)
         return found
 
     async def every(self, plural: str, *, everywhere: bool = False, **asked: str) -> list[Object]:
@@ -254,18 +307,21 @@ class Cluster:
                     "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
-            verb = _LISTED_BY.get(kind, "")
-            way = f"{self._program} {verb}" if verb else f"kubectl get {kind.lower()}"
-            raise GoneError(
-                f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
-                f"`{way} -A`, and choose the namespace with -n"
-            ) from None
+            raise self._gone(kind, name) from None
         except self._api.AlreadyExistsError as error:
             raise ExistsError(f"the API server refuses: {error.message}") from error
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error
         except self._api.TRANSIENT as error:
             raise _unreachable(self._client.access, error) from error
+
+    def _gone(self, kind: str, name: str) -> GoneError:
+        verb = _LISTED_BY.get(kind, "")
+        way = f"{self._program} {verb}" if verb else f"kubectl get {kind.lower()}"
+        return GoneError(
+            f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
+            f"`{way} -A`, and choose the namespace with -n"
+        )
 
     def _refused(self, status: int, message: str) -> CliError:
         if status == 401:  # noqa: PLR2004
@@ -279,6 +335,18 @@ class Cluster:
         if status == 429 or status >= 500:  # noqa: PLR2004
             return UnreachableError(f"the API server cannot answer now ({status}: {message}); try again in a moment")
         return CliError(f"the API server refuses: {message}")
+
+
+def _standing(run: Object) -> tuple[bool, bool, str, str]:
+    """Of the runs of a workflow id the open one is the greatest; of the closed ones that which has run last."""
+    status = run.get("status") or {}
+    refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+    return (
+        not status.get("completionTime"),
+        not refused and bool(status.get("startTime")),
+        str(status.get("completionTime") or ""),
+        str(run["metadata"].get("creationTimestamp") or ""),
+    )
 
 
 @asynccontextmanager

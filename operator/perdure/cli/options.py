@@ -18,7 +18,22 @@ class TimeFormat(StrEnum):
     ISO = "iso"
 
 
-RunName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the WorkflowRun", show_default=False)]
+RunName = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or give --workflow-id", show_default=False),
+]
+
+OpenWorkflowIdOption = Annotated[
+    str | None,
+    typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
+]
+
+WorkflowIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workflow-id", "-w", help="Instead of NAME: the open or last run of a workflow id", show_default=False
+    ),
+]
 
 NamespaceOption = Annotated[
     str | None,
@@ -33,6 +48,16 @@ ContextOption = Annotated[
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colours")]
 
 TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="How times are shown")]
+
+
+def check_named(name: str | None, workflow_id: str | None) -> None:
+    """Make sure that a run is named in one way.
+
+    Raises:
+        BadParameter: it is named in none, or in both.
+    """
+    if (name is None) == (workflow_id is None):
+        raise typer.BadParameter("name the run, or give --workflow-id; one of the two")
 
 
 _Word = TypeVar("_Word", bound=StrEnum)

@@ -49,7 +49,7 @@ class ApiServer:
             return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
         meta = body["metadata"]
         name = meta.get("name") or f"{meta['generateName']}{len(self.created) + 1}"
-        made = {**body, "metadata": {**meta, "name": name, "namespace": "shop"}}
+        made = {**body, "metadata": {**meta, "name": name, "namespace": "shop", "uid": f"uid-of-{name}"}}
         self.created.append(made)
         self.answers[f"{path}/{name}"] = lambda: {**made, "status": self.status(made)}
         return 201, made

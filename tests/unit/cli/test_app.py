@@ -10,10 +10,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from engine.coded import Coded
+from perdure.api.workflowrun import WorkflowRun
 from perdure.cli.app import VERBS, build, program_name
+from perdure.engine import commands as cmd
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from unit.cli.apiserver import ApiServer, items, kubeconfig, use_kubeconfig
+from unit.cli.coderun import object_of
 from unit.cli.flow import ORDER, UID, Flow, charged_after_two_refusals
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
@@ -170,6 +174,37 @@ def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow
     assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
 
 
+@pytest.mark.parametrize(
+    ("kind", "called"),
+    [
+        ("OrderWorkflow", "order-workflow-1"),
+        ("orders.v2/Bill", "orders-v2-bill-1"),
+        ("Überweisung", "berweisung-1"),
+        ("注文", "run-1"),
+    ],
+)
+def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) -> None:
+    done = call("start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == f"workflowrun.perdure.dev/{called} created\n"
+    assert server.created[0]["spec"] == {
+        "workflow": {"type": kind, "taskQueue": "orders"},
+        "workflowId": "A-1001",
+        "input": {"id": 7},
+        "startPaused": True,
+    }
+    assert WorkflowRun.parse(server.created[0]).spec.workflow is not None
+
+
+def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:
+    run = Coded.begin()
+    run.decide(cmd.CompleteWorkflowExecution(), seconds=1)
+    server.status = lambda _: object_of(run)["status"]
+    done = call("start", "--type", "Order", "--task-queue", "orders", "--name", "k9", "--wait")
+    assert done.exit_code == 0, done.stderr
+    assert "k9 Completed" in done.stdout
+
+
 @pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])
 def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer, end: str, want: int) -> None:
     definition = """
@@ -211,6 +246,61 @@ def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
     done = call("wait", "order-42")
     assert done.exit_code == 2
     assert "was deleted before it had ended" in done.stderr
+
+
+def of_workflow_id(server: ApiServer, *found: dict[str, Any]) -> None:
+    """Have the list answer with the runs that a field selector takes."""
+
+    def answer() -> dict[str, Any]:
+        field, _, value = server.asked[-1][1]["fieldSelector"][0].partition("=")
+        kind, key = field.split(".")
+        return items(*(run for run in found if run[kind].get(key) == value.replace("\\", "")))
+
+    server.answers[RUNS] = answer
+    for run in found:
+        server.answers[f"{RUNS}/{run['metadata']['name']}"] = run
+
+
+def named(name: str, workflow_id: str | None, **status: Any) -> dict[str, Any]:
+    run = Flow(name=name).object
+    spec = run["spec"] | ({"workflowId": workflow_id} if workflow_id else {})
+    return {**run, "metadata": run["metadata"] | {"uid": name}, "spec": spec, "status": run["status"] | status}
+
+
+def test_a_run_may_be_named_by_its_workflow_id(server: ApiServer) -> None:
+    ended = {"phase": "Completed", "completionTime": "2026-01-01T12:00:05Z"}
+    later = {"phase": "Failed", "completionTime": "2026-01-01T12:00:09Z"}
+    taken = {"failure": {"type": "WorkflowExecutionAlreadyStarted"}, "completionTime": "2026-01-01T13:00:00Z"}
+    open_ = named("second", "A/1,b", phase="Running")
+    of_workflow_id(server, named("first", "A/1,b", **ended), open_)
+    for verb in ("describe", "history"):
+        assert call(verb, "-w", "A/1,b").exit_code == 0
+    assert json.loads(call("describe", "-w", "A/1,b", "-o", "json").stdout)["name"] == "second"
+    assert ["spec.workflowId=A/1\\,b"] in [query.get("fieldSelector") for _, query in server.asked]
+    done = call("wait", "--workflow-id", "A/1,b", "--timeout", "100ms")
+    assert (done.exit_code, done.stderr) == (
+        124,
+        "Error: the run of workflow id `A/1,b` has not ended within 100ms; it goes on\n",
+    )
+    of_workflow_id(server, named("last", "b", **later), named("first", "b", **ended), named("refused", "b", **taken))
+    assert json.loads(call("describe", "-w", "b", "-o", "json").stdout)["name"] == "last"
+    of_workflow_id(server, named("order-7", None), named("other", "order-7", **ended), named("x", "y"))
+    assert json.loads(call("describe", "-w", "order-7", "-o", "json").stdout)["name"] == "order-7"
+    assert "there is no WorkflowRun with workflow id `none`" in call("describe", "-w", "none").stderr
+
+
+@pytest.mark.parametrize("verb", ["describe", "history", "wait"])
+def test_a_name_that_is_a_workflow_id_is_told_of(server: ApiServer, verb: str) -> None:
+    of_workflow_id(server, named("order-1-abc", "A 1"))
+    done = call(verb, "A 1")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "Error: there is no WorkflowRun `A 1` in namespace `shop`, but that is the workflow id of `order-1-abc`; say it with "
+        "`-w 'A 1'`\n"
+    )
+    for wrong in (["a", "-w", "b"], []):
+        done = call(verb, *wrong)
+        assert (done.exit_code, "one of the two" in " ".join(done.stderr.split())) == (2, True)
 
 
 @pytest.mark.parametrize(

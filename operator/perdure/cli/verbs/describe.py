@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from perdure.cli.cluster import connect
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
+from perdure.cli.options import (
+    ColorOption,
+    ContextOption,
+    NamespaceOption,
+    RunName,
+    TimeFormat,
+    TimeOption,
+    WorkflowIdOption,
+    check_named,
+)
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.data import as_data
@@ -17,13 +26,14 @@ from perdure.kube import clock
 
 HELP = """Show a run: its steps, what is open, why it failed.
 
-Each step is shown with its attempts, its times, the pods of its attempts and
-what is to know about it; then what the run waits for, the chain of causes if
-it failed, and commands that make sense next.
+Each step is shown with its attempts, its times, the pods or the worker of its
+attempts and what is to know about it; then what the run waits for, the chain
+of causes if it failed, and commands that make sense next.
 
 \b
 Examples:
   {program} describe order-42
+  {program} describe --workflow-id A-1001
   {program} describe order-42 --namespace shop --time-format iso
   {program} describe order-42 --output json
 """
@@ -39,8 +49,9 @@ class Output(StrEnum):
 
 def command(
     context: typer.Context,
-    name: RunName,
+    name: RunName = None,
     *,
+    workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
     times: TimeOption = TimeFormat.RELATIVE,
@@ -48,8 +59,9 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Show a run."""
+    check_named(name, workflow_id)
     screen = Screen(color)
-    run = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    run = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
     if output is Output.TEXT:
         screen.show(describe(run, page))
@@ -59,8 +71,10 @@ def command(
         screen.write_yaml(as_data(run, page))
 
 
-async def _read(name: str, namespace: str | None, context: str | None, program: str) -> Run:
+async def _read(
+    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+) -> Run:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.with_past(await cluster.run(name))
+        found = await cluster.with_past(await cluster.chosen(name, workflow_id))
         seen = await cluster.seen(found)
     return read_run(found, now=clock.now(), seen=seen)

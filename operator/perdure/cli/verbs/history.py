@@ -10,7 +10,16 @@ import typer
 
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption
+from perdure.cli.options import (
+    ColorOption,
+    ContextOption,
+    NamespaceOption,
+    RunName,
+    TimeFormat,
+    TimeOption,
+    WorkflowIdOption,
+    check_named,
+)
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view import events as view
@@ -26,6 +35,7 @@ stored, which `{program} replay` reads.
 \b
 Examples:
   {program} history order-42
+  {program} history --workflow-id A-1001
   {program} history order-42 --detailed --time-format iso
   {program} history order-42 --output json > order-42.json
 """
@@ -40,8 +50,9 @@ class Output(StrEnum):
 
 def command(
     context: typer.Context,
-    name: RunName,
+    name: RunName = None,
     *,
+    workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
     detailed: Annotated[bool, typer.Option("--detailed", help="Show every attribute of every event")] = False,
@@ -50,8 +61,9 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Show the event history of a run."""
+    check_named(name, workflow_id)
     screen = Screen(color)
-    past = asyncio.run(_read(name, namespace, cluster, program_of(context)))
+    called, past = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     events = past.events
     wrong = [damage.message for damage in past.damage]
     try:
@@ -60,7 +72,7 @@ def command(
         wrong.append(str(error))
     if wrong:
         raise CliError(
-            f"the history of `{name}` is not whole: {'; '.join(wrong)}; see what there is with "
+            f"the history of `{called}` is not whole: {'; '.join(wrong)}; see what there is with "
             f"`kubectl get historysegments`"
         )
     if output is Output.JSON:
@@ -68,9 +80,12 @@ def command(
     elif events:
         screen.show(view.table(events, page_of(context, screen, times=times), detailed=detailed))
     else:
-        typer.echo(f"The run `{name}` has not started: it has no events yet.", err=True)
+        typer.echo(f"The run `{called}` has not started: it has no events yet.", err=True)
 
 
-async def _read(name: str, namespace: str | None, context: str | None, program: str) -> Past:
+async def _read(
+    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+) -> tuple[str, Past]:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.past(await cluster.run(name))
+        run = await cluster.chosen(name, workflow_id)
+        return run["metadata"]["name"], await cluster.past(run)

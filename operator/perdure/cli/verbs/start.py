@@ -1,6 +1,7 @@
-"""`start`: start a run of a Workflow."""
+"""`start`: start a run of a Workflow, or of code."""
 
 import asyncio
+import re
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from perdure.cli.page import program_of
 from perdure.cli.terminal import Screen
 from perdure.cli.verbs import wait as waiting
 
-HELP = """Start a run of a Workflow.
+HELP = """Start a run of a Workflow; or of code, by --type and --task-queue.
 
 With --wait, follows the run until it ends. A Workflow that is not there is
 warned of: the run waits for it.
@@ -27,13 +28,24 @@ also 1 it ended in any other way, 124 it did not end in time.
 Examples:
   {program} start order-flow --input @order.json
   {program} start order-flow --name order-42 --wait --timeout 5m
+  {program} start --type Order --task-queue orders -w A-1001
 """
 
 
 def command(
     context: typer.Context,
-    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name of the Workflow", show_default=False)],
+    workflow: Annotated[
+        str | None, typer.Argument(metavar="WORKFLOW", help="Name of the Workflow", show_default=False)
+    ] = None,
     *,
+    kind: Annotated[
+        str | None,
+        typer.Option("--type", help="Instead of WORKFLOW: type of a workflow that is code", show_default=False),
+    ] = None,
+    task_queue: Annotated[
+        str | None,
+        typer.Option("--task-queue", help="With --type: task queue that its workers poll", show_default=False),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", help="Name of the WorkflowRun; made up by default", show_default=False),
@@ -71,13 +83,14 @@ def command(
     output: OutputOption = Output.TEXT,
     cluster: ContextOption = None,
 ) -> None:
-    """Start a run of a Workflow."""
+    """Start a run of a Workflow, or of code."""
+    what = _what(workflow, kind, task_queue)
     if timeout is not None:
         seconds_of(timeout, "--timeout")
         if not wait:
             raise typer.BadParameter("takes --wait as well", param_hint="--timeout")
     spec: dict[str, Any] = {
-        "workflow": {"name": workflow},
+        "workflow": what,
         "workflowId": workflow_id,
         "input": value(given, "--input"),
         "startPaused": paused or None,
@@ -87,7 +100,7 @@ def command(
     body = {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {"name": name} if name is not None else {"generateName": f"{workflow}-"},
+        "metadata": {"name": name} if name is not None else {"generateName": f"{workflow or _readable(str(kind))}-"},
         "spec": {key: each for key, each in spec.items() if each is not None},
     }
     made = asyncio.run(_create(context, body, namespace, cluster))
@@ -100,11 +113,31 @@ def command(
         waiting.command(context, called, namespace=made["metadata"]["namespace"], timeout=timeout, cluster=cluster)
 
 
+def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Object:
+    """What is to be started, as the spec of a run says it.
+
+    Raises:
+        BadParameter: it is not said, or in two ways.
+    """
+    if (kind is None) != (task_queue is None):
+        missing, given = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
+        raise typer.BadParameter(f"takes {missing} as well: code is run by its type, on a task queue", param_hint=given)
+    if (workflow is None) == (kind is None):
+        raise typer.BadParameter("name a Workflow, or give --type and --task-queue; one of the two")
+    return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
+
+
+def _readable(kind: str) -> str:
+    """What the name of a run can hold of a type: `order-workflow` for `OrderWorkflow`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
+    return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
+
+
 async def _create(context: typer.Context, body: Object, namespace: str | None, cluster: str | None) -> Object:
     async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
         made = await reached.create("workflowruns", body)
-        workflow = body["spec"]["workflow"]["name"]
-        if await reached.lacks_workflow(workflow):
+        workflow = body["spec"]["workflow"].get("name")
+        if workflow is not None and await reached.lacks_workflow(workflow):
             told = f"there is no Workflow `{workflow}` in namespace `{reached.namespace}` yet; the run waits until there is"
             typer.echo(f"Warning: {told}", err=True)
         return made

@@ -7,9 +7,19 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.cluster import Cluster, GoneError, UnreachableError, connect
+from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, RunName, TimeFormat, TimeOption, seconds_of
+from perdure.cli.options import (
+    ColorOption,
+    ContextOption,
+    NamespaceOption,
+    RunName,
+    TimeFormat,
+    TimeOption,
+    WorkflowIdOption,
+    check_named,
+    seconds_of,
+)
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.changes import changes
@@ -28,6 +38,7 @@ cluster, no such run, it was deleted), 124 it did not end in time.
 \b
 Examples:
   {program} wait order-42
+  {program} wait --workflow-id A-1001
   {program} wait order-42 --timeout 5m && echo shipped
 """
 
@@ -37,8 +48,9 @@ _PAUSE = 0.5
 
 def command(
     context: typer.Context,
-    name: RunName,
+    name: RunName = None,
     *,
+    workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
     timeout: Annotated[
         str | None,
@@ -51,11 +63,13 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Follow a run until it ends."""
+    check_named(name, workflow_id)
     waiter = _Waiter(context, Screen(color), times, cluster)
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
-    phase = asyncio.run(waiter.wait(name, namespace, seconds))
+    phase = asyncio.run(waiter.wait(name, workflow_id, namespace, seconds))
     if phase is None:
-        typer.echo(f"Error: the run `{name}` has not ended within {timeout}; it goes on", err=True)
+        which = f"`{name}`" if name is not None else f"of workflow id `{workflow_id}`"
+        typer.echo(f"Error: the run {which} has not ended within {timeout}; it goes on", err=True)
         raise typer.Exit(ExitCode.TIMEOUT)
     raise typer.Exit(ExitCode.YES if phase == "Completed" else ExitCode.NO)
 
@@ -67,13 +81,15 @@ class _Waiter:
         self.times = times
         self.cluster = cluster
 
-    async def wait(self, name: str, namespace: str | None, seconds: float | None) -> str | None:
+    async def wait(
+        self, name: str | None, workflow_id: str | None, namespace: str | None, seconds: float | None
+    ) -> str | None:
         """Follow the run; the phase it ended in, or None where it has not ended in time."""
         program = program_of(self.context)
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                looks = _looks(cluster, name)
+                looks = _looks(cluster, await cluster.chosen(name, workflow_id))
                 return await (self.draw(looks) if self.screen.interactive else self.tell(looks))
         except TimeoutError:
             if not limit.expired():
@@ -105,30 +121,12 @@ class _Waiter:
         return before.phase
 
 
-async def _looks(cluster: Cluster, name: str) -> AsyncIterator[Run]:
-    """The run, again and again, until it is closed."""
-    uid: str | None = None
+async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[Run]:
+    """The run, again and again, until it is closed; first as it was found."""
+    name, uid = found["metadata"]["name"], found["metadata"]["uid"]
     away = False
     while True:
-        try:
-            found = await cluster.run(name)
-        except UnreachableError as error:
-            if uid is None:
-                raise
-            if not away:
-                typer.echo(f"{error}; still waiting", err=True)
-            away = True
-        except GoneError:
-            if uid is None:
-                raise
-            raise CliError(f"the run `{name}` was deleted before it had ended; start it again to wait for it") from None
-        else:
-            away = False
-            uid = uid or found["metadata"]["uid"]
-            if found["metadata"]["uid"] != uid:
-                raise CliError(
-                    f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
-                )
+        if not away:
             status = found.get("status") or {}
             pending = status.get("pendingActivities") or status.get("pendingChildren")
             run = read_run(found, now=clock.now(), seen=await cluster.seen(found) if pending else None)
@@ -136,3 +134,15 @@ async def _looks(cluster: Cluster, name: str) -> AsyncIterator[Run]:
             if run.closed:
                 return
         await asyncio.sleep(_PAUSE)
+        try:
+            found = await cluster.run(name)
+        except UnreachableError as error:
+            if not away:
+                typer.echo(f"{error}; still waiting", err=True)
+            away = True
+            continue
+        except GoneError:
+            raise CliError(f"the run `{name}` was deleted before it had ended; start it again to wait for it") from None
+        away = False
+        if found["metadata"]["uid"] != uid:
+            raise CliError(f"the run `{name}` was deleted, and another one of that name was created; wait for that one")

@@ -8,7 +8,8 @@ import msgspec
 
 from perdure.api.lenient import mapping
 from perdure.cli.view import text
-from perdure.cli.view.failure import summary
+from perdure.cli.view.failure import summary, task_failure
+from perdure.cli.view.recorded import by_worker
 
 Event = Mapping[str, Any]
 Told = list[str | None]
@@ -104,7 +105,17 @@ def _started(event: Event) -> Told:
 
 def _activity_started(event: Event) -> Told:
     failed = mapping(event.get("lastFailure"))
-    return [f"attempt {event.get('attempt', 1)}", f"after {summary(failed)}" if failed else None]
+    who = event.get("identity")
+    return [
+        f"attempt {event.get('attempt', 1)}",
+        f"by {who}" if who else None,
+        f"after {summary(failed)}" if failed else None,
+    ]
+
+
+def _activity_scheduled(event: Event) -> Told:
+    queue = by_worker(event.get("taskQueue"))
+    return [f"({event.get('activityType')})", f"task queue {queue}" if queue else None, *_value("input")(event)]
 
 
 def _child(event: Event) -> Told:
@@ -130,7 +141,7 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "ActivityTaskCanceled": _value("details"),
     "ActivityTaskCompleted": _value("result"),
     "ActivityTaskFailed": _failure,
-    "ActivityTaskScheduled": lambda event: [f"({event.get('activityType')})", *_value("input")(event)],
+    "ActivityTaskScheduled": _activity_scheduled,
     "ActivityTaskStarted": _activity_started,
     "ActivityTaskTimedOut": _failure,
     "ChildWorkflowExecutionCanceled": _value("details"),
@@ -167,7 +178,7 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "WorkflowExecutionTimedOut": lambda event: [*_text("retryState")(event), *_next(event)],
     "WorkflowExecutionUnpaused": _asked,
     "WorkflowTaskFailed": lambda event: [
-        *_text("cause")(event),
+        task_failure(event),
         *_asked({**event, "cause": None}),
     ],
     "WorkflowTaskScheduled": _text("taskQueue"),

@@ -27,7 +27,7 @@ def changes(before: Run | None, after: Run, page: Page) -> Iterator[str]:
     for step in after.every_step():
         if step.state not in _QUIET and _stand(known.get(step.path)) != _stand(step):
             yield _line(_when(step, after, page), page, step.path, step.state, _tries(step), note(step, after, page))
-    if before is None or (before.phase, before.reason, before.message) != (after.phase, after.reason, after.message):
+    if before is None or (before.phase, why(before)) != (after.phase, why(after)):
         at = page.since(after.end or page.now, after.start)
         yield _line(at, page, after.name, after.phase, _took(after, page), why(after))
 
@@ -39,9 +39,11 @@ def why(run: Run) -> str:
         run: The run.
 
     Returns:
-        The failure, or reason and message; empty where there is nothing to say.
+        The failure, or reason and message, or why workers cannot decide; empty where there is nothing to say.
     """
-    told = summary(run.failure) if run.failure else run.message
+    task = run.code.task if run.code is not None and not run.closed else None
+    failed = f"the workflow task fails: {task.failed}" if task is not None and task.failed else ""
+    told = summary(run.failure) if run.failure else run.message or failed
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, told)))
 
 

@@ -8,6 +8,7 @@ from perdure.cli.view import failure, hints, text
 from perdure.cli.view.facts import Request, Run
 from perdure.cli.view.page import Page
 from perdure.cli.view.pending import activity_card, child_lines, signal_lines, timer_lines
+from perdure.cli.view.tasks import Code, standing
 from perdure.cli.view.tree import tree
 
 _LABEL = 14
@@ -64,6 +65,8 @@ def header(run: Run, page: Page) -> Iterator[Text]:
     yield _field("Name", run.name)
     yield _field("Namespace", run.namespace)
     yield _field("Workflow", run.workflow or "written in the run itself")
+    if run.code is not None:
+        yield _field("Task queue", run.code.task_queue)
     if run.workflow_id != run.name:
         yield _field("Workflow id", run.workflow_id)
     if run.uid:
@@ -115,6 +118,8 @@ def status(run: Run, page: Page) -> Iterator[Text]:
         yield from _wrapped("Paused", _asked(run.paused, page), page)
     elif run.message and not run.failure:
         yield from _wrapped("Message", run.message, page)
+    if run.code is not None and not run.closed:
+        yield from _task(run, run.code, page)
     if run.undecided and run.undecided.next_attempt is not None:
         yield _field("Next try", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
     if run.cancel is not None:
@@ -124,6 +129,15 @@ def status(run: Run, page: Page) -> Iterator[Text]:
             yield from _wrapped(
                 condition.type, text.join((f"{condition.status} ({condition.reason})", condition.message), ": "), page
             )
+
+
+def _task(run: Run, code: Code, page: Page) -> Iterator[Text]:
+    """What there is to decide."""
+    if code.task is not None:
+        yield from _wrapped("Task", standing(code.task, page), page)
+    elif run.phase == "Running":
+        waits = any(step.end is None for step in run.steps)
+        yield _field("Task", f"none; it waits for {'what is pending' if waits else 'a signal or an update'}")
 
 
 def _asked(request: Request, page: Page) -> str:

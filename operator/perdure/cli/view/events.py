@@ -11,6 +11,7 @@ from perdure.cli.view.attributes import ALWAYS, Event, readable, short
 from perdure.cli.view.page import Page, style_of
 
 _STYLES = (("Completed", "Succeeded"), ("Failed", "Failed"), ("TimedOut", "TimedOut"), ("Canceled", "Cancelled"))
+_WHOLE = frozenset({"WorkflowTaskFailed"})
 
 
 class GapError(ValueError):
@@ -61,10 +62,15 @@ def table(events: Sequence[Event], page: Page, *, detailed: bool = False) -> lis
         number, time, kind, attributes = row
         line = Text(f"{number:>{widths[0]}}  {text.pad(time, widths[1])}  ")
         line.append(text.pad(kind, widths[2]), style=_style(kind))
-        if not detailed:
-            line.append(f"  {page.shorten(attributes, max(page.width - sum(widths) - 6, 20))}")
+        room = max(page.width - sum(widths) - 6, 20)
+        # What stands in the way of a run is told whole.
+        below = kind in _WHOLE and cell_len(attributes) > room and not detailed
+        if not detailed and not below:
+            line.append(f"  {page.shorten(attributes, room)}")
         line.rstrip()
         lines.append(line)
+        if below:
+            lines += [Text(" " * (widths[0] + 2) + part) for part in _broken(attributes, page.width - widths[0] - 2)]
         if detailed:
             lines += _attributes(event, widths[0] + 2, page)
     return lines

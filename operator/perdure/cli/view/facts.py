@@ -12,10 +12,13 @@ from typing import Any
 
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
+from perdure.cli.view.coded import coded_steps
+from perdure.cli.view.failure import with_cause
 from perdure.cli.view.openings import Child, OpenActivity, Seen, Signal, Timer, read_openings
 from perdure.cli.view.page import elapsed
 from perdure.cli.view.recorded import History, read_history
 from perdure.cli.view.steps import Source, Step, read_steps
+from perdure.cli.view.tasks import Code, read_code
 from perdure.cli.view.text import read_time
 
 
@@ -92,6 +95,8 @@ class Run:
     uid: str
     workflow: str | None
     """Name of the Workflow, or type; None where the definition stands in the run."""
+    code: Code | None
+    """None where it runs steps."""
     workflow_id: str
     phase: str
     reason: str
@@ -158,6 +163,8 @@ def read_run(obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     succeeded = next((c for c in conditions if c.type == "Succeeded"), None)
     reference = mapping(spec.get("workflow"))
+    failure = mapping(status.get("failure"))
+    code = read_code(reference, state, told.task_failed)
     source = Source(
         run=name,
         phase=phase,
@@ -174,10 +181,11 @@ def read_run(obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None)
         namespace=str(metadata.get("namespace") or "default"),
         uid=str(metadata.get("uid") or ""),
         workflow=reference.get("name") or reference.get("type"),
+        code=code,
         workflow_id=str(spec.get("workflowId") or name),
         phase=phase,
         reason=succeeded.reason if succeeded else "",
-        message=succeeded.message if succeeded else "",
+        message=with_cause(succeeded.message, failure) if succeeded else "",
         observed=bool(status),
         deleting=bool(metadata.get("deletionTimestamp")),
         created=read_time(metadata.get("creationTimestamp")),
@@ -186,12 +194,12 @@ def read_run(obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None)
         progress=str(status.get("progress") or ""),
         input=told.first.get("input", spec.get("input")),
         output=status.get("output"),
-        failure=mapping(status.get("failure")) or None,
+        failure=failure or None,
         chain=_chain(metadata, status, told),
         conditions=conditions,
         paused=_pause(state, conditions) if phase == "Paused" else None,
         cancel=_cancel(state, told, conditions),
-        steps=read_steps(source),
+        steps=coded_steps(source) if code is not None else read_steps(source),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.api.lenient import mapping, mappings
+from perdure.api.lenient import Json, mapping, mappings
 from perdure.cli.view import text
 from perdure.cli.view.page import Page
 
@@ -36,9 +36,49 @@ def summary(failure: Mapping[str, Any]) -> str:
         For instance `CardDeclined: no funds`.
     """
     head = _sentence(failure)
-    # What failed an activity stands in its message already.
-    cause = failure.get("cause") if failure.get("kind") != "Activity" else None
+    if failure.get("kind") in {"Activity", "ChildWorkflow"}:  # which mostly say already why they have failed
+        return text.one_line(with_cause(head, failure))
+    cause = failure.get("cause")
     return text.one_line(f"{head}, after {_sentence(cause)}" if isinstance(cause, dict) else head)
+
+
+def task_failure(event: Mapping[str, Any]) -> str:
+    """How a workflow task has failed, in one line.
+
+    Args:
+        event: The WorkflowTaskFailed or WorkflowTaskTimedOut.
+
+    Returns:
+        For instance `WorkflowWorkerUnhandledFailure: no such step`, with the first line of what the worker has said.
+    """
+    cause = str(event.get("cause") or "") or f"{event.get('timeoutType')} timeout"
+    said = str(mapping(event.get("failure")).get("message") or "").strip().partition("\n")[0]
+    return text.one_line(text.join((cause, said), ": "))
+
+
+def with_cause(message: str, failure: Mapping[str, Any]) -> str:
+    """What a failure says, and its innermost cause where that is another thing: SDKs tell of an activity only that it failed.
+
+    Args:
+        message: What is told of it already.
+        failure: The outermost failure.
+
+    Returns:
+        For instance `Activity task failed: NotFoundError: there is no such activity`.
+    """
+    causes = [node for node in _causes(failure) if node.get("message")]
+    if not causes or str(causes[-1]["message"]) in message:
+        return message
+    return f"{message}: {_sentence(causes[-1])}"
+
+
+def _causes(failure: Mapping[str, Any]) -> Iterator[Json]:
+    node = mapping(failure.get("cause"))
+    for _ in range(_MAX_DEPTH):
+        if not node:
+            return
+        yield node
+        node = mapping(node.get("cause"))
 
 
 def _sentence(failure: Mapping[str, Any]) -> str:

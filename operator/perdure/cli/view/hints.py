@@ -8,6 +8,7 @@ from rich.text import Text
 from perdure.cli.view.facts import Run
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
+from perdure.cli.view.tasks import WorkflowTask
 
 Hint: TypeAlias = tuple[str, str]
 """What for, and the command."""
@@ -49,7 +50,7 @@ def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
             "no operator has seen the run yet; see whether one runs",
             page.kubectl(None, "get", "pods", "-A", "-l", "app.kubernetes.io/name=perdure"),
         )
-    elif run.workflow:
+    elif run.workflow and run.code is None:
         yield (
             "look at the Workflow it waits for; it starts by itself when that can be run",
             page.kubectl(run.namespace, "get", "workflow.perdure.dev", run.workflow, "-o", "yaml"),
@@ -66,6 +67,8 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
             "what comes next cannot be decided, and is tried again; see what the operator says",
             page.kubectl("perdure-system", "logs", "deploy/perdure", "--since=15m"),
         )
+    if run.code is not None and run.code.task is not None:
+        yield from _of_task(run.code.task, run.code.task_queue, run, page)
     for activity in run.activities[:_MAX_ACTIVITIES]:
         yield from _of_activity(activity, run, page)
     for child in [child for child in run.children if child.phase][:_MAX_ACTIVITIES]:
@@ -74,8 +77,25 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
 
+def _of_task(task: WorkflowTask, queue: str, run: Run, page: Page) -> Iterator[Hint]:
+    if task.failed or task.attempt > 1:
+        yield (
+            f"the workflow task fails: mend the code, deploy the worker of `{queue}`, and it goes on; what the worker has said",
+            page.perdure(run.namespace, "history", run.name, "--detailed"),
+        )
+    elif task.started is None:
+        yield f"no worker has answered; see which ones poll task queue `{queue}`", page.pollers(run.namespace, queue)
+
+
 def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]:
     pod = activity.pod
+    if activity.task_queue:
+        if activity.state == "Scheduled" and not activity.waits_for:
+            yield (
+                f"`{activity.step}` waits for a worker; see which ones poll task queue `{activity.task_queue}`",
+                page.pollers(run.namespace, activity.task_queue),
+            )
+        return
     if activity.state == "BackingOff":
         step = next((step for step in run.every_step() if step.path == activity.step), None)
         failed = [name for name in (step.pods if step else ()) if _exists(name, run)]

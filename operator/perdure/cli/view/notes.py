@@ -22,12 +22,14 @@ def note(step: Step, run: Run, page: Page) -> str:
     match step.state:
         case "Succeeded" | "Compensated":
             told = _before(step)
-        case "Failed":
+        case "Failed" | "TimedOut" | "Terminated":
             told = _failed(step, run)
         case "Skipped":
             told = "its `when` was false"
         case "Stopped":
             told = f"cut off when the run ended {run.phase}"
+        case "Running" if run.closed:
+            told = f"goes on by itself since the run ended {run.phase}"
         case _ if step.open is not None:
             told = _attempt(step.open, page)
         case _ if step.child is not None:
@@ -52,7 +54,9 @@ def _failed(step: Step, run: Run) -> str:
     """Why a step failed, where none of the steps in it tells."""
     if any(inner.state == "Failed" for inner in step.steps):
         return ""
-    failure = step.failure or (run.failure if "/" not in step.path and not step.path.startswith(":") else None)
+    # The failure of a run of steps is that of one of them.
+    of_run = run.code is None and "/" not in step.path and not step.path.startswith(":")
+    failure = step.failure or (run.failure if of_run else None)
     return text.join((summary(failure) if failure else "", step.retry_state))
 
 
@@ -74,8 +78,9 @@ def _attempt(activity: OpenActivity, page: Page) -> str:
     if activity.next_attempt is not None:
         return text.join((f"{attempt} {page.near(activity.next_attempt)}", failed))
     if activity.state == "Scheduled":
+        whom = "a worker" if activity.task_queue else "its pod"
         return text.join(
-            (f"{attempt}: {activity.waits_for}" if activity.waits_for else f"{attempt} waits for its pod", failed)
+            (f"{attempt}: {activity.waits_for}" if activity.waits_for else f"{attempt} waits for {whom}", failed)
         )
     return text.join((heartbeat(activity, page), failed))
 

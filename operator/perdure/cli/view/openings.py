@@ -62,6 +62,10 @@ class OpenActivity:
     losses: int
     """How many of the attempts before were lost to the infrastructure; they do not count."""
     pod: str | None
+    task_queue: str
+    """Where the workers poll that do it; empty where pods do."""
+    worker: str
+    """The one that has the attempt; empty where none is known to have it."""
     scheduled: datetime | None
     started: datetime | None
     next_attempt: datetime | None
@@ -98,6 +102,7 @@ class Child:
     """A child that has not closed."""
 
     step: str
+    """Its step; where code has started it, which knows no steps, its workflow id."""
     workflow_id: str
     workflow_run: str
     """Name of its newest run that is known; of its first one where the cluster was not looked at."""
@@ -191,6 +196,8 @@ def _activity(
         maximum_attempts=kept.retry_policy.maximum_attempts if kept else 0,
         losses=kept.losses if kept else 0,
         pod=str(pod) if pod else None,
+        task_queue=kept.task_queue if kept and kept.by_worker else "",
+        worker=kept.identity if kept else "",
         scheduled=read_time(entry.get("scheduledTime")),
         started=started,
         next_attempt=next_attempt if state == "BackingOff" else None,
@@ -220,13 +227,13 @@ def _timers(status: Json) -> Iterator[Timer]:
 def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterator[Child]:
     kept = {entry.child_id: entry for entry in convert_all(state.get("children"), PendingChild).values()}
     for entry in mappings(status.get("pendingChildren")):
-        step = str(entry.get("step"))
+        step, workflow_id = str(entry.get("step")), str(entry.get("workflowId") or "")
         number = kept[step].initiated_event_id if step in kept else None
         sight = seen.children.get(number) if seen and number is not None else None
         first = child_name(name, number) if number is not None else str(entry.get("workflowRun") or "")
         yield Child(
-            step=step,
-            workflow_id=str(entry.get("workflowId") or ""),
+            step=workflow_id if "code" in state else step,
+            workflow_id=workflow_id,
             workflow_run=sight.name if sight else first,
             child_run_id=str(entry.get("runId") or ""),
             parent_close_policy=str(entry.get("parentClosePolicy") or ""),

@@ -133,6 +133,11 @@ class Page:
         """A command of ours that can be copied."""
         return self._command(f"{self.program} {verb}", namespace, arguments)
 
+    def pollers(self, namespace: str, task_queue: str) -> str:
+        """A command of Temporal's that tells who polls a task queue."""
+        options = ("--namespace", namespace, "--task-queue", text.one_line(task_queue))
+        return f"temporal task-queue describe {shlex.join(options)}"
+
     def _command(self, program: str, namespace: str | None, arguments: tuple[str, ...]) -> str:
         options = ["--context", self.context] if self.context else []
         options += ["-n", namespace] if namespace else []

@@ -45,6 +45,10 @@ def _told(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
         yield "Pod", text.join((activity.pod, activity.waits_for), ": ")
     elif activity.waits_for:
         yield "Waits", activity.waits_for
+    if activity.task_queue:
+        yield "Task queue", activity.task_queue
+    if activity.worker:
+        yield "Worker", activity.worker
     if activity.scheduled:
         yield "Scheduled", page.moment(activity.scheduled)
     if activity.started:
@@ -96,12 +100,13 @@ def child_lines(run: Run, page: Page) -> Iterator[Text]:
             line.append("has started" if child.child_run_id else "is being started")
         told = text.join(
             (
-                f"workflow id {child.workflow_id}",
+                f"workflow id {child.workflow_id}" if child.workflow_id != child.step else None,
                 f"if this run closes first: {child.parent_close_policy}" if child.parent_close_policy else None,
             )
         )
         yield line
-        yield Text(f"    {page.shorten(text.one_line(told), page.width - 4)}", style="dim")
+        if told:
+            yield Text(f"    {page.shorten(text.one_line(told), page.width - 4)}", style="dim")
     yield from _rest(run.children, page)
 
 

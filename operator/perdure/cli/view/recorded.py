@@ -7,6 +7,8 @@ from typing import Any
 
 from perdure.api.lenient import Json, convert, integer, mapping
 from perdure.cli.view.text import duration, read_time
+from perdure.engine.starts import ParentClosePolicy
+from perdure.engine.state import PODS_QUEUE
 
 _IDS = ("activityId", "childId", "signalId", "timerId")
 _BEGUN = ("scheduledEventId", "initiatedEventId", "startedEventId")
@@ -33,14 +35,29 @@ class Recorded:
     """What the history says of one thing that was begun."""
 
     kind: str
+    path: str = ""
+    """Its id: the path of its step, where no code has made it up."""
+    event_id: int | None = None
+    """Of the event that it began with."""
     target: str = ""
-    scheduled_event_id: int | None = None
+    task_queue: str = ""
+    """Where workers poll for it; empty where pods do it."""
+    worker: str = ""
+    """Who has done it, where a worker has."""
+    workflow_id: str = ""
+    """Of the child, or of the run that is signalled."""
+    abandoned: bool = False
+    """Whether it goes on when the run ends."""
+    has_started: bool = False
+    """Of a child."""
     maximum_attempts: int = 0
     attempt: int | None = None
     losses: int = 0
     start: datetime | None = None
     last_start: datetime | None = None
     end: datetime | None = None
+    closed_by: str = ""
+    """The event that it has ended with."""
     ended: str | None = None
     failure: Json | None = None
     retry_state: str | None = None
@@ -55,11 +72,15 @@ class History:
     """Activities, children and signals, by the path of their step."""
     timers: dict[str, Recorded] = field(default_factory=dict)
     """By timer id."""
+    begun: dict[Any, Recorded] = field(default_factory=dict)
+    """All of them, in order, by the event that each began with."""
     first: Json = field(default_factory=dict)
     """The first event; empty where it is not there."""
     last: Json = field(default_factory=dict)
     cancel: Json = field(default_factory=dict)
     """The request to cancel the run."""
+    task_failed: Json = field(default_factory=dict)
+    """How a workflow task has failed that no worker has completed since; empty where none has, or nothing says so."""
 
 
 def read_history(events: Iterable[Json]) -> History:
@@ -72,7 +93,7 @@ def read_history(events: Iterable[Json]) -> History:
         What they tell.
     """
     told = History()
-    begun: dict[Any, Recorded] = {}
+    begun = told.begun
     for event in events:
         told.last = event
         kind, number = str(event.get("eventType")), event.get("eventId")
@@ -80,15 +101,42 @@ def read_history(events: Iterable[Json]) -> History:
             told.first = event
         if kind == "WorkflowExecutionCancelRequested":
             told.cancel = event
+        told.task_failed = _task_failed(told.task_failed, kind, event)
         new = _begun(kind, event)
         path = next((str(event[key]) for key in _IDS if event.get(key)), "")
         if new is not None:
+            new.path, new.event_id = path, integer(number)
             (told.timers if new.kind == "timer" else told.tasks)[path] = begun[number] = new
             continue
         known = next((begun[event[key]] for key in _BEGUN if event.get(key) in begun), None)
         if known is not None:
             _follow(known, kind, event)
     return told
+
+
+def _task_failed(before: Json, kind: str, event: Json) -> Json:
+    """How a workflow task has failed, after an event. That the worker which had the run in memory is gone is no failure."""
+    match kind:
+        case "WorkflowTaskFailed" if event.get("cause") != "ResetWorkflow":
+            return event
+        case "WorkflowTaskTimedOut" if event.get("timeoutType") == "StartToClose":
+            return event
+        case "WorkflowTaskFailed" | "WorkflowTaskCompleted":
+            return {}
+        case _:
+            return before
+
+
+def by_worker(task_queue: Any) -> str:
+    """The task queue of an activity, where workers do it.
+
+    Args:
+        task_queue: The queue that its events tell.
+
+    Returns:
+        That one; empty where pods do it.
+    """
+    return "" if str(task_queue or "").startswith(PODS_QUEUE) else str(task_queue or "")
 
 
 def _begun(kind: str, event: Json) -> Recorded | None:
@@ -98,7 +146,7 @@ def _begun(kind: str, event: Json) -> Recorded | None:
             return Recorded(
                 "activity",
                 target=str(event.get("activityType") or ""),
-                scheduled_event_id=integer(event.get("eventId")),
+                task_queue=by_worker(event.get("taskQueue")),
                 maximum_attempts=integer(mapping(event.get("retryPolicy")).get("maximumAttempts")) or 0,
                 start=start,
             )
@@ -107,9 +155,20 @@ def _begun(kind: str, event: Json) -> Recorded | None:
             return Recorded("timer", target="" if length is None else duration(length), start=start)
         case "StartChildWorkflowExecutionInitiated":
             asked = mapping(event.get("start"))
-            return Recorded("childWorkflow", target=str(asked.get("workflowType") or ""), start=start)
+            return Recorded(
+                "childWorkflow",
+                target=str(asked.get("workflowType") or ""),
+                workflow_id=str(asked.get("workflowId") or ""),
+                abandoned=event.get("parentClosePolicy") == ParentClosePolicy.ABANDON,
+                start=start,
+            )
         case "SignalExternalWorkflowExecutionInitiated":
-            return Recorded("signal", target=str(event.get("signalName") or ""), start=start)
+            return Recorded(
+                "signal",
+                target=str(event.get("signalName") or ""),
+                workflow_id=str(event.get("workflowId") or ""),
+                start=start,
+            )
         case _:
             return None
 
@@ -119,9 +178,12 @@ def _follow(known: Recorded, kind: str, event: Json) -> None:
     if kind == "ActivityTaskStarted":
         known.attempt = integer(event.get("attempt"))
         known.last_start = time
+        known.worker = str(event.get("identity") or "")
         known.last_failure = mapping(event.get("lastFailure")) or None
+    elif kind == "ChildWorkflowExecutionStarted":
+        known.has_started = True
     elif kind in _ENDED:
-        known.end, known.ended = time, _ENDED[kind]
+        known.end, known.closed_by, known.ended = time, kind, _ENDED[kind]
         known.attempt = integer(event.get("attempt")) or known.attempt
         known.losses = integer(event.get("losses")) or 0
         known.failure = mapping(event.get("failure")) or None

@@ -59,6 +59,10 @@ class Step:
     """How many items there are, where it runs for each of some, as far as is known."""
     pods: tuple[str, ...] = ()
     """The pods of its attempts, the first one first; whether they still exist is another question."""
+    task_queue: str = ""
+    """Where the workers poll that do it; empty where pods do."""
+    worker: str = ""
+    """The one that has its last attempt, as far as is known."""
     open: OpenActivity | None = None
     timer: Timer | None = None
     """Of its sleep, or of how long it waits."""
@@ -292,7 +296,9 @@ class _Reader:
             last_failure=activity.last_failure if activity else told.last_failure if told else None,
             count=count,
             # The pod of an attempt that is not due yet has not been made.
-            pods=self.pods(told, attempt - 1 if attempt and state == "BackingOff" else attempt),
+            pods=pods_of(self.source, told, attempt - 1 if attempt and state == "BackingOff" else attempt),
+            task_queue=told.task_queue if told else "",
+            worker=activity.worker if activity else told.worker if told else "",
             open=activity,
             timer=self.timers.get(path),
             limit=self.timers.get(f"{path}{_LIMIT}"),
@@ -372,16 +378,27 @@ class _Reader:
             return mapping(self.ending.get("failure")) or None
         return None
 
-    def pods(self, told: Recorded | None, attempt: int | None) -> tuple[str, ...]:
-        if told is None or told.scheduled_event_id is None:
-            return ()
-        run, number = self.source.run, told.scheduled_event_id
-        if attempt is not None:
-            return tuple(pod_name(run, number, n) for n in range(1, attempt + 1))
-        # A run that is closed from outside does not record how often its open activities were tried.
-        there = self.source.seen.pods if self.source.seen else frozenset()
-        tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
-        return tuple(name for name in tried if name in there)
+
+def pods_of(source: Source, told: Recorded | None, attempt: int | None) -> tuple[str, ...]:
+    """Name the pods of an activity.
+
+    Args:
+        source: What a status tells.
+        told: What the history says of it; None where it says nothing.
+        attempt: Number of the last attempt that has a pod, where that is known.
+
+    Returns:
+        The pods of its attempts, the first one first; none for what workers do.
+    """
+    if told is None or told.kind != "activity" or told.task_queue or told.event_id is None:
+        return ()
+    run, number = source.run, told.event_id
+    if attempt is not None:
+        return tuple(pod_name(run, number, n) for n in range(1, attempt + 1))
+    # A run that is closed from outside does not record how often its open activities were tried.
+    there = source.seen.pods if source.seen else frozenset()
+    tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
+    return tuple(name for name in tried if name in there)
 
 
 def _catches_timeouts(definition: Json) -> bool:

@@ -50,7 +50,7 @@ def tree(run: Run, page: Page, *, pods: bool = True) -> list[Text]:
     Args:
         run: The run.
         page: What they are shown on.
-        pods: Whether the pods of the attempts are named.
+        pods: Whether the pods of the attempts are named, or the workers that do them.
 
     Returns:
         Lines; the first one is the heading.
@@ -65,7 +65,7 @@ def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[Block]]
     Args:
         run: The run.
         page: What they are shown on.
-        pods: Whether the pods of the attempts are named.
+        pods: Whether the pods of the attempts are named, or the workers that do them.
 
     Returns:
         The heading, and the steps as they are drawn.
@@ -200,8 +200,8 @@ def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]
     sentence = note(step, run, page)
     if sentence:
         told.append((sentence, _STYLES.get(step.state, "")))
-    if pods and step.pods:
-        told.append((_pods(step.pods, page), "dim"))
+    if pods and (step.pods or step.task_queue):
+        told.append((_pods(step.pods, page) if step.pods else _worker(step), "dim"))
     # The stem goes on to what is below, where something is.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
     for line, style in told:
@@ -215,6 +215,10 @@ def _rest(loop: Step) -> str:
     if loop.state in OPEN or loop.state == "Pending":
         return "to come"
     return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
+
+
+def _worker(step: Step) -> str:
+    return text.one_line(f"task queue {step.task_queue}" + (f", worker {step.worker}" if step.worker else ""))
 
 
 def _pods(names: Sequence[str], page: Page) -> str:

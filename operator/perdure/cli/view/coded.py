@@ -1,0 +1,117 @@
+"""The steps of a run of code: each activity, timer, child and signal for itself, in the order in which they began.
+
+Their ids are no paths, and each kind counts for itself: activity `1` and timer `1` have nothing to do with each other.
+"""
+
+from collections.abc import Iterator
+
+from perdure.cli.view.openings import OpenActivity
+from perdure.cli.view.recorded import Recorded
+from perdure.cli.view.steps import Source, Step, pods_of
+
+_CHILD = "childWorkflow"
+_PHASES = {
+    "StartChildWorkflowExecutionFailed": "Failed",
+    "ChildWorkflowExecutionCompleted": "Completed",
+    "ChildWorkflowExecutionTimedOut": "TimedOut",
+    "ChildWorkflowExecutionTerminated": "Terminated",
+}
+"""How a child has ended, where it is told in other words than of an activity."""
+
+
+def coded_steps(source: Source) -> tuple[Step, ...]:
+    """Read the steps of a run of code.
+
+    Args:
+        source: What a status tells.
+
+    Returns:
+        One for each thing that was begun.
+    """
+    reader = _Reader(source)
+    return tuple(reader.step(told) for told in reader.begun())
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.activities = {activity.step: activity for activity in source.openings.activities}
+        self.timers = {timer.step: timer for timer in source.openings.timers}
+        self.children = {child.workflow_id: child for child in source.openings.children}
+        self.paths: set[str] = set()
+
+    def begun(self) -> Iterator[Recorded]:
+        """All that was begun; first what is open since before the events that are there."""
+        recorded = self.source.history.begun.values()
+        known = {(told.kind, _id(told)) for told in recorded if told.ended is None}
+        for activity in self.activities.values():
+            if ("activity", activity.step) not in known:
+                yield Recorded(
+                    "activity",
+                    path=activity.step,
+                    event_id=self.source.openings.scheduled.get(activity.step),
+                    target=activity.activity,
+                    task_queue=activity.task_queue,
+                    start=activity.scheduled,
+                )
+        for timer in self.timers.values():
+            if ("timer", timer.step) not in known:
+                yield Recorded("timer", path=timer.step)
+        for child in self.children.values():
+            if (_CHILD, child.workflow_id) not in known:
+                yield Recorded(_CHILD, workflow_id=child.workflow_id, has_started=bool(child.child_run_id))
+        yield from recorded
+
+    def step(self, told: Recorded) -> Step:
+        is_open = told.ended is None
+        activity = self.activities.get(told.path) if is_open and told.kind == "activity" else None
+        timer = self.timers.get(told.path) if is_open and told.kind == "timer" else None
+        child = self.children.get(told.workflow_id) if is_open and told.kind == _CHILD else None
+        state = self.state(told, activity)
+        attempt = activity.attempt if activity else told.attempt
+        return Step(
+            path=self.path(told),
+            name=_id(told) or told.target,
+            kind="child" if told.kind == _CHILD else told.kind,
+            target=told.target,
+            state=state,
+            attempt=attempt,
+            maximum_attempts=activity.maximum_attempts if activity else told.maximum_attempts,
+            losses=activity.losses if activity else told.losses,
+            start=told.start,
+            end=told.end or (self.source.end if self.source.closed else None),
+            last_start=activity.started if activity else told.last_start,
+            failure=told.failure,
+            retry_state=told.retry_state,
+            last_failure=activity.last_failure if activity else told.last_failure,
+            pods=pods_of(self.source, told, attempt - 1 if attempt and state == "BackingOff" else attempt),
+            task_queue=told.task_queue,
+            worker=activity.worker if activity else told.worker,
+            open=activity,
+            timer=timer,
+            child=child,
+        )
+
+    def path(self, told: Recorded) -> str:
+        """What tells it from all others: the id of an activity, which `complete` asks for; of the rest the kind as well."""
+        named = _id(told) if told.kind == "activity" else f"{told.kind.removesuffix('Workflow')} {_id(told)}"
+        path = named if named not in self.paths else f"{named} ({told.event_id})"
+        self.paths.add(path)
+        return path
+
+    def state(self, told: Recorded, activity: OpenActivity | None) -> str:
+        """How it stands by its events."""
+        if activity is not None:
+            return activity.state
+        if told.ended is not None:
+            return _PHASES.get(told.closed_by, told.ended)
+        if self.source.closed and not told.abandoned:
+            return "Stopped"
+        if told.kind == _CHILD:
+            return "Running" if told.has_started else "Pending"
+        return "Waiting" if told.kind == "timer" else "Running"
+
+
+def _id(told: Recorded) -> str:
+    """What users know it by."""
+    return told.path if told.kind in {"activity", "timer"} else told.workflow_id

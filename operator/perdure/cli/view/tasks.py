@@ -1,0 +1,83 @@
+"""What a run of code waits for its workers to decide, and how they have failed to."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api.lenient import Json, integer, mapping
+from perdure.cli.view import text
+from perdure.cli.view.failure import task_failure
+from perdure.cli.view.page import Page
+from perdure.cli.view.text import read_time
+from perdure.engine.state import WORKFLOWS_QUEUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowTask:
+    """What a worker has to decide."""
+
+    attempt: int
+    scheduled: datetime | None
+    started: datetime | None
+    """When a worker has taken it, as far as the status tells: mostly it hears of the answer only."""
+    worker: str
+    failed: str
+    """How an attempt has failed, as far as the history tells: of a row of failures it tells the first one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What a run has because it is one of code, which workers decide."""
+
+    task_queue: str
+    task: WorkflowTask | None
+    """None where there is nothing to decide."""
+
+
+def read_code(reference: Json, state: Json, failed: Json) -> Code | None:
+    """Read what is told of a run because it is one of code.
+
+    Args:
+        reference: What its spec says it runs.
+        state: The engine's state; empty where it has not begun.
+        failed: The event that tells how its last workflow task has failed; empty where it has not.
+
+    Returns:
+        That; None for a run of steps.
+    """
+    code = mapping(state.get("code"))
+    queue: Any = code.get("taskQueue") or reference.get("taskQueue")
+    if not queue or (not code and queue == WORKFLOWS_QUEUE):
+        return None
+    task = mapping(code.get("task"))
+    return Code(task_queue=str(queue), task=_task(task, failed) if task else None)
+
+
+def _task(task: Json, failed: Json) -> WorkflowTask:
+    return WorkflowTask(
+        attempt=integer(task.get("attempt")) or 1,
+        scheduled=read_time(task.get("scheduledTime")),
+        started=read_time(task.get("startedTime")),
+        worker=str(task.get("identity") or ""),
+        failed=task_failure(failed) if failed else "",
+    )
+
+
+def standing(task: WorkflowTask, page: Page) -> str:
+    """Tell how a workflow task stands.
+
+    Args:
+        task: The workflow task.
+        page: What it is shown on.
+
+    Returns:
+        For instance `attempt 2, no worker has answered since 2026-01-01T12:00:00Z (5s ago)`.
+    """
+    if task.started is not None:
+        stands = text.join(("is being decided", f"by {task.worker}" if task.worker else None), " ")
+        since: datetime | None = task.started
+    else:
+        stands, since = "no worker has answered", task.scheduled
+    stands = text.join((stands, f"since {page.moment(since)}" if since else None), " ")
+    attempt = f"attempt {task.attempt}" if task.attempt > 1 or task.failed else None
+    return text.join((text.join((attempt, stands), ", "), f"failed before: {task.failed}" if task.failed else None))

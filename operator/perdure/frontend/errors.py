@@ -38,6 +38,13 @@ class RpcError(Exception):
         return made
 
 
+class CompletedError(RpcError):
+    """The run has closed before it could heed a request."""
+
+    def __init__(self) -> None:
+        super().__init__(grpc.StatusCode.NOT_FOUND, "workflow execution already completed", NotFoundFailure())
+
+
 def invalid(message: str, detail: Message | None = None) -> RpcError:
     """The request cannot be understood or obeyed, now or later."""
     return RpcError(grpc.StatusCode.INVALID_ARGUMENT, message, detail)
@@ -81,6 +88,11 @@ def precondition(message: str) -> RpcError:
 def unavailable(message: str) -> RpcError:
     """The API server does not do its part; SDKs try again."""
     return RpcError(grpc.StatusCode.UNAVAILABLE, message)
+
+
+def damaged(message: str) -> RpcError:
+    """What is kept of a run cannot be read, until somebody mends it."""
+    return RpcError(grpc.StatusCode.DATA_LOSS, message)
 
 
 def too_late(message: str) -> RpcError:

@@ -100,6 +100,11 @@ def too_late(message: str) -> RpcError:
     return RpcError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
 
 
+def aborted(message: str) -> RpcError:
+    """Something else came first; SDKs try again."""
+    return RpcError(grpc.StatusCode.ABORTED, message)
+
+
 def unauthenticated(message: str) -> RpcError:
     """Who is that?"""
     return RpcError(grpc.StatusCode.UNAUTHENTICATED, message)

@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
     ExecuteMultiOperationResponse,
     PollWorkflowExecutionUpdateRequest,
     PollWorkflowExecutionUpdateResponse,
+    StartWorkflowExecutionRequest,
     StartWorkflowExecutionResponse,
     UpdateWorkflowExecutionRequest,
     UpdateWorkflowExecutionResponse,
@@ -25,7 +26,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.frontend import failures
 from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
-from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, several, unavailable
+from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.starting import Begun, Starting
@@ -34,6 +35,10 @@ from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
 _ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
 _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+
+
+class _MissedError(Exception):
+    """The workflow that was found open has closed before it could take the update."""
 
 
 class Updating:
@@ -171,17 +176,19 @@ class Updating:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
+        for each in (start, update):
+            if each.namespace not in {"", request.namespace}:
+                raise invalid("Operation namespace did not match request's namespace.")
+            each.namespace = request.namespace
         if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
             raise several(0, [invalid("the operations do not go together"), None])
-        begun = await self._attached(request.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = begun or await self._starting.begin(start, "Fail")
-        except RpcError as error:
-            raise several(0, [error, None]) from error
-        try:
-            updated = await self._update(begun.entry, update, call)
-        except RpcError as error:
-            raise several(1, [None, error]) from error
+            begun, updated = await self._start_and_update(start, update, call)
+        except _MissedError:
+            try:
+                begun, updated = await self._start_and_update(start, update, call)
+            except _MissedError as error:
+                raise several(1, [None, aborted(str(error))]) from error
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
             StartWorkflowExecutionResponse(
@@ -190,6 +197,21 @@ class Updating:
         )
         response.responses.add().update_workflow.CopyFrom(updated)
         return response
+
+    async def _start_and_update(
+        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: Call
+    ) -> tuple[Begun, UpdateWorkflowExecutionResponse]:
+        begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
+        try:
+            begun = begun or await self._starting.begin(start, "Fail")
+        except RpcError as error:
+            raise several(0, [error, None]) from error
+        try:
+            return begun, await self._update(begun.entry, update, call)
+        except RpcError as error:
+            if isinstance(error, CompletedError) and not begun.started:
+                raise _MissedError(error.message) from error
+            raise several(1, [None, error]) from error
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> Begun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.

@@ -13,7 +13,7 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.run import Run
 from perdure.controller.segments import past_of
-from perdure.controller.status import DamagedStateError, is_damaged, stored_state
+from perdure.controller.status import DamagedStateError, stored_state
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
@@ -133,7 +133,7 @@ class Runs:
 
         def so() -> bool:
             entry = self.manager.directory.get(run_id)
-            return entry is None or entry.standing is not Standing.WAITING or self._is_damaged(run_id)
+            return entry is None or entry.standing is not Standing.WAITING or bool(self._damage(run_id))
 
         return await self.wait_until(run_id, so, seconds)
 
@@ -204,10 +204,10 @@ class Runs:
         with suppress(api.ApiError, *api.TRANSIENT):  # then it is asked again and again
             await self.manager.find(entry)
         self.manager.ask(entry, request, told)
-        await self.wait_until(entry.uid, lambda: bool(answers) or self._is_damaged(entry.uid), None)
+        await self.wait_until(entry.uid, lambda: bool(answers or self._damage(entry.uid)), None)
         if not answers:
             self.manager.withdraw(entry.uid, request.request_id)
-            return Answer(ok=False, reason=_DAMAGED, message=f"`status.state` of `{entry.name}` cannot be read")
+            return Answer(ok=False, reason=_DAMAGED, message=self._damage(entry.uid))
         return answers[0]
 
     def has_heeded(self, entry: Entry, request: inputs.Request) -> bool:
@@ -215,10 +215,13 @@ class Runs:
         run = self.manager.running(entry.uid)
         return run is not None and run.state is not None and request.request_id in run.state.requests
 
-    def _is_damaged(self, run_id: str) -> bool:
-        """Whether a run does not go on, as its state was found damaged."""
+    def _damage(self, run_id: str) -> str:
+        """Why a run does not go on whose status was found damaged; empty for one that goes on."""
         run = self.manager.running(run_id)
-        return run is not None and run.state is None and is_damaged(run.object.get("status") or {})
+        conditions = (
+            (run.object.get("status") or {}).get("conditions") if run is not None and run.state is None else None
+        )
+        return next((c["message"] for c in conditions or () if c.get("reason") == _DAMAGED), "")
 
     async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
         """Ask a run for something that it must do.

@@ -38,7 +38,7 @@ _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
 
 class _MissedError(Exception):
-    """The workflow that was found open has closed before it could take the update."""
+    """The workflow that was found open, or started, has closed before it could take the update."""
 
 
 class Updating:
@@ -185,6 +185,7 @@ class Updating:
         try:
             begun, updated = await self._start_and_update(start, update, call)
         except _MissedError:
+            start.request_id = uuid.uuid4().hex  # another run than the one that may have been started, and has closed
             try:
                 begun, updated = await self._start_and_update(start, update, call)
             except _MissedError as error:
@@ -209,7 +210,7 @@ class Updating:
         try:
             return begun, await self._update(begun.entry, update, call)
         except RpcError as error:
-            if isinstance(error, CompletedError) and not begun.started:
+            if isinstance(error, CompletedError):
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
 

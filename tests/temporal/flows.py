@@ -204,6 +204,61 @@ class Counter:
 
 
 @workflow.defn
+class Rounds:
+    """Continues as new whenever it has been told so many things; ends when it is told to, with all of them."""
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+        self.open = True
+
+    @workflow.run
+    async def run(self, each: int, before: list[str]) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.items) >= each or not self.open)
+        if self.open:
+            workflow.continue_as_new(args=[each, before + self.items])
+        return before + self.items
+
+    @workflow.signal
+    def put(self, item: str) -> None:
+        self.items.append(item)
+
+    @workflow.signal
+    def close(self) -> None:
+        self.open = False
+
+    @workflow.query
+    def look(self) -> list[str]:
+        return self.items
+
+    @workflow.update
+    def add(self, item: str) -> str:
+        self.items.append(item)
+        return item
+
+
+@workflow.defn
+class Brief:
+    """Ends as soon as it was told something."""
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: bool(self.items))
+        return self.items
+
+    @workflow.signal
+    def put(self, item: str) -> None:
+        self.items.append(item)
+
+    @workflow.update
+    def add(self, item: str) -> str:
+        self.items.append(item)
+        return item
+
+
+@workflow.defn
 class Parent:
     @workflow.run
     async def run(self, policy: int, child_id: str, ending: str) -> str:
@@ -340,6 +395,8 @@ WORKFLOWS = [
     CleansUp,
     CancelsActivity,
     Counter,
+    Rounds,
+    Brief,
     Parent,
     StartsTwice,
     SignalsNobody,

@@ -227,6 +227,10 @@ class Manager:
         """Finds and compiles definitions."""
         return self._tools.definitions
 
+    def serves(self, namespace: str) -> bool:
+        """Whether the runs of a namespace are this operator's."""
+        return None in self._namespaces or namespace in self._namespaces
+
     def running(self, uid: str) -> Run | None:
         """The run, if this process works on it."""
         return self._runs.get(uid)

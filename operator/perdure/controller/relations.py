@@ -373,12 +373,13 @@ class Relations:
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
         refused = ""
         try:
-            await self._client.create(url, body)
+            self._peers.noted(await self._client.create(url, body))  # or, until a watch tells, nobody would have the id
         except api.AlreadyExistsError:
             name = body["metadata"]["name"]
             found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))
             if not is_successor(found, self._run.uid):
                 refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
+            self._peers.noted(found)
         except (api.InvalidError, api.TooLargeError) as error:
             refused = (
                 f"the API server refuses WorkflowRun `{body['metadata']['name']}`: {error.message[:_LONGEST_REFUSAL]}"

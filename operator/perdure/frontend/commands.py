@@ -1,6 +1,6 @@
 """Commands: what a worker asks for, as the engine's commands."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from temporalio.api.enums.v1 import CommandType, ContinueAsNewInitiator, Workflo
 from temporalio.api.enums.v1 import ParentClosePolicy as ProtoParentClosePolicy
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Rejection, Response
+from temporalio.api.update.v1 import Request as UpdateRequest
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
@@ -20,6 +21,8 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum
+
+_BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
 
 class BadCommandError(Exception):
@@ -71,14 +74,33 @@ def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The updates of a run."""
+
+    waiting: Collection[str]
+    """Those that somebody has asked for, and no worker has accepted or rejected."""
+    accepted: Collection[str]
+
+
 class Reader:
     """Reads one answer of a worker."""
 
-    def __init__(self, task: int, types: Mapping[str, str]) -> None:
-        """`task` is the id of its WorkflowTaskStarted; `types` are those of known search attributes."""
+    def __init__(self, task: int, types: Mapping[str, str], namespace: str = "", updates: Known | None = None) -> None:
+        """Begin.
+
+        Args:
+            task: The id of its WorkflowTaskStarted.
+            types: The search attributes that are known, and the type of each.
+            namespace: Of the workflow.
+            updates: What can be accepted and rejected; None: anything.
+        """
+        self._namespace = namespace
         self._task = task
         self._types = types
+        self._updates = updates
         self._number = 0
+        self._decided: set[str] = set()
 
     def read(self, commands: Sequence[ProtoCommand], messages: Sequence[Message]) -> Answered:
         """The whole answer.
@@ -88,14 +110,14 @@ class Reader:
         """
         answered = Answered()
         waiting = {message.id: message for message in messages}
+        if len(waiting) < len(messages):
+            raise BadCommandError(_BAD_UPDATE, "several messages have the same id")
         for command in commands:
             self._number += 1
             if command.command_type == CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE:
                 message = waiting.pop(command.protocol_message_command_attributes.message_id, None)
                 if message is None:
-                    raise BadCommandError(
-                        "BadUpdateWorkflowExecutionMessage", "a command names a message that is not there"
-                    )
+                    raise BadCommandError(_BAD_UPDATE, "a command names a message that is not there")
                 self._message(message, answered)
             else:
                 answered.commands.append(self._command(command))
@@ -113,6 +135,7 @@ class Reader:
         acceptance, rejection, response = Acceptance(), Rejection(), Response()
         if message.body.Unpack(acceptance):
             request = acceptance.accepted_request
+            self._need_asked(update, request)
             answered.accepted.append(update)
             answered.commands.append(
                 cmd.AcceptUpdate(
@@ -126,6 +149,7 @@ class Reader:
                 )
             )
         elif message.body.Unpack(rejection):
+            self._need_asked(update, rejection.rejected_request)
             answered.rejected[update] = failures.to_json(rejection.failure)
         elif message.body.Unpack(response):
             failed = response.outcome.HasField("failure")
@@ -139,7 +163,24 @@ class Reader:
                 )
             )
         else:
-            raise BadCommandError("BadUpdateWorkflowExecutionMessage", f"unknown message {message.body.type_url}")
+            raise BadCommandError(_BAD_UPDATE, f"unknown message {message.body.type_url}")
+
+    def _need_asked(self, update: str, request: UpdateRequest) -> None:
+        """An update is answered once, if it was asked for; one that only the worker still knows is told with the answer."""
+        if self._updates is None:
+            return
+        if update in self._updates.accepted or update in self._decided:
+            raise BadCommandError(_BAD_UPDATE, f"update {update!r} was accepted or rejected before")
+        told = bool(update and request.input.name) and request.meta.update_id == update
+        if update not in self._updates.waiting and not told:
+            raise BadCommandError(_BAD_UPDATE, f"update {update!r} was not found")
+        self._decided.add(update)
+
+    def _own(self, cause: str, namespace: str) -> None:
+        """A command is about the namespace of its workflow."""
+        if namespace not in {"", self._namespace}:
+            message = f"unable to process cross namespace command between {self._namespace} and {namespace}"
+            raise BadCommandError(cause, message)
 
     def _command(self, command: ProtoCommand) -> cmd.Command:
         kind = from_enum(CommandType, command.command_type)
@@ -231,6 +272,7 @@ class Reader:
 
     def _start_child(self, said: Any, metadata: Any) -> cmd.Command:
         cause = "BadStartChildExecutionAttributes"
+        self._own(cause, said.namespace)
         _need(cause, said.workflow_id, "Required field WorkflowId is not set on StartChildWorkflowExecutionCommand.")
         _need(
             cause,
@@ -268,11 +310,9 @@ class Reader:
         )
 
     def _signal_external(self, said: Any, metadata: Any) -> cmd.Command:
-        _need(
-            "BadSignalWorkflowExecutionAttributes",
-            said.signal_name,
-            "SignalName is not set on SignalExternalWorkflowExecutionCommand.",
-        )
+        cause = "BadSignalWorkflowExecutionAttributes"
+        self._own(cause, said.namespace)
+        _need(cause, said.signal_name, "SignalName is not set on SignalExternalWorkflowExecutionCommand.")
         return cmd.SignalExternalWorkflowExecution(
             signal_id="",
             workflow_id=said.execution.workflow_id,
@@ -286,6 +326,7 @@ class Reader:
         )
 
     def _cancel_external(self, said: Any, _: Any) -> cmd.Command:
+        self._own("BadRequestCancelExternalWorkflowExecutionAttributes", said.namespace)
         return cmd.RequestCancelExternalWorkflowExecution(
             workflow_id=said.workflow_id,
             run_id=said.run_id,

@@ -72,7 +72,6 @@ class Core:
         """The search attributes that clients have registered, by namespace: name and type."""
         self.reserved: set[str] = set()
         """Runs whose first task is for the client that has started them: run ids."""
-        self._tasks: set[asyncio.Task[object]] = set()
 
     # From the controller
 
@@ -85,14 +84,25 @@ class Core:
             self.queues.settle(run_id, self._offers(run, state, now()))
         if state is not None and state.closed:
             self._end_updates(run, state)
+        if run.gone:
+            self._abort(run_id)
         self.runs.changed(run_id)
 
     def seen(self, obj: api.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
         self.visibility.seen(obj, deleted=deleted)
-        if deleted and hasattr(self, "runs"):
-            self.queues.settle(obj["metadata"]["uid"], {})
-            self.runs.changed(obj["metadata"]["uid"])
+        if not hasattr(self, "runs"):
+            return
+        run_id = obj["metadata"]["uid"]
+        if deleted:
+            self.queues.settle(run_id, {})
+            self._abort(run_id)
+        self.runs.changed(run_id)
+
+    def _abort(self, run_id: str) -> None:
+        """A run was deleted: nobody will answer what waits for it."""
+        self.updates.abort(run_id)
+        self.queries.abort(run_id)
 
     def polled(self, namespace: str, task_queue: str) -> bool:
         """Whether a worker has asked for workflow tasks of a task queue within the last minutes; or has not had the time to."""
@@ -195,10 +205,7 @@ class Core:
         """Have a worker asked soon: an update waits for it."""
         entry = self.runs.manager.directory.get(run.ref.uid)
         if entry is not None:
-            wanted = self.runs.ask(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
-            task = asyncio.get_running_loop().create_task(wanted)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.runs.manager.ask(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex), lambda _: None)
 
 
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:

@@ -38,6 +38,13 @@ class RpcError(Exception):
         return made
 
 
+class CompletedError(RpcError):
+    """The run has closed before it could heed a request."""
+
+    def __init__(self) -> None:
+        super().__init__(grpc.StatusCode.NOT_FOUND, "workflow execution already completed", NotFoundFailure())
+
+
 def invalid(message: str, detail: Message | None = None) -> RpcError:
     """The request cannot be understood or obeyed, now or later."""
     return RpcError(grpc.StatusCode.INVALID_ARGUMENT, message, detail)
@@ -83,9 +90,19 @@ def unavailable(message: str) -> RpcError:
     return RpcError(grpc.StatusCode.UNAVAILABLE, message)
 
 
+def damaged(message: str) -> RpcError:
+    """What is kept of a run cannot be read, until somebody mends it."""
+    return RpcError(grpc.StatusCode.DATA_LOSS, message)
+
+
 def too_late(message: str) -> RpcError:
     """Nobody answered in time."""
     return RpcError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+
+
+def aborted(message: str) -> RpcError:
+    """Something else came first; SDKs try again."""
+    return RpcError(grpc.StatusCode.ABORTED, message)
 
 
 def unauthenticated(message: str) -> RpcError:

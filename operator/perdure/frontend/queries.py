@@ -8,6 +8,8 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.query.v1 import WorkflowQuery
 
+from perdure.frontend.errors import not_found
+
 MAX_WAITING = 10
 """Queries that may wait for the same workflow task. (Temporal's server takes one.)"""
 
@@ -31,6 +33,11 @@ class Query:
         """A worker has answered with a failure."""
         if not self.answer.done():
             self.answer.set_exception(QueryFailedError(failure))
+
+    def abort(self) -> None:
+        """There is nobody to answer any more."""
+        if not self.answer.done():
+            self.answer.set_exception(not_found("the workflow was deleted"))
 
 
 class QueryFailedError(Exception):
@@ -60,6 +67,11 @@ class Queries:
     def attached(self, run_id: str) -> list[Query]:
         """Those that go with the next workflow task of a run, or with the one that a worker has."""
         return [query for query in self._of_run.get(run_id, {}).values() if query.attached]
+
+    def abort(self, run_id: str) -> None:
+        """The run is gone."""
+        for query in self._of_run.pop(run_id, {}).values():
+            query.abort()
 
     def drop(self, run_id: str, query_id: str) -> None:
         """Nobody waits any more."""

@@ -1,12 +1,14 @@
 """Runs, for the frontend: found by workflow id and run id, asked, and waited for."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-import grpc
 from temporalio.api.common.v1 import WorkflowExecution
 
+from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.run import Run
@@ -16,11 +18,12 @@ from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.state import State
-from perdure.frontend.errors import RpcError, busy, invalid, not_found, unavailable
+from perdure.frontend.errors import CompletedError, RpcError, busy, damaged, invalid, not_found, unavailable
 from perdure.kube import client as api
 
 NOT_FOUND = "workflow not found for ID: {}"
-COMPLETED = "workflow execution already completed"
+_DAMAGED = ConditionReason.STATE_DAMAGED.value
+_Told = TypeVar("_Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,66 @@ class Runs:
             raise not_found("workflow execution not found: the newest run belongs to another chain")
         return entry
 
+    async def reach(
+        self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
+    ) -> Entry:
+        """The run that is meant, as `entry`; by workflow id, nobody sees the gap between a run and the one that follows it.
+
+        Raises:
+            RpcError: there is none, or the one that follows is not there in time.
+        """
+        entry = self.entry(namespace, execution, first_run_id=first_run_id)
+        while not execution.run_id and entry.successor:
+            if not await self.wait_until(entry.uid, self._followed(entry), seconds):
+                raise unavailable("the workflow goes on in another run, which is not there yet")
+            entry = self.entry(namespace, execution, first_run_id=first_run_id)
+        return entry
+
+    def _followed(self, entry: Entry) -> Callable[[], bool]:
+        """Whether a run that has closed is not the newest of its workflow id any more, or nothing will follow it."""
+        directory = self.manager.directory
+
+        def so() -> bool:
+            newest = directory.newest(entry.namespace, entry.workflow_id)
+            return newest is None or newest.uid != entry.uid or not newest.successor
+
+        return so
+
+    async def along(
+        self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]
+    ) -> _Told:
+        """Do something with a run; where it closes first and goes on in another one, with that.
+
+        Args:
+            entry: The run.
+            execution: What the client has named: a run id means that run only.
+            seconds: How long to wait for the one that follows.
+            do: What to do.
+
+        Raises:
+            RpcError: what `do` raises; CompletedError where the workflow does not go on.
+        """
+        while True:
+            try:
+                return await do(entry)
+            except CompletedError:
+                if execution.run_id:
+                    raise
+                meant = WorkflowExecution(workflow_id=entry.workflow_id)
+                after = await self.reach(entry.namespace, meant, seconds)
+                if after.uid == entry.uid or after.first_uid != entry.first_uid:
+                    raise
+                entry = after
+
+    async def has_begun(self, run_id: str, seconds: float) -> bool:
+        """Whether a run has begun, or never will; waited for."""
+
+        def so() -> bool:
+            entry = self.manager.directory.get(run_id)
+            return entry is None or entry.standing is not Standing.WAITING or bool(self._damage(run_id))
+
+        return await self.wait_until(run_id, so, seconds)
+
     async def view(self, entry: Entry) -> View:
         """A run as it is recorded.
 
@@ -94,7 +157,7 @@ class Runs:
         except (api.ApiError, *api.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
-            raise RpcError(grpc.StatusCode.DATA_LOSS, str(error)) from error
+            raise damaged(str(error)) from error
 
     async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
         """The history of a run from an event on; where its beginning is sealed, that is read too.
@@ -110,7 +173,7 @@ class Runs:
             except (api.ApiError, *api.TRANSIENT) as error:
                 raise unavailable(str(error)) from error
             if past.damage:
-                raise RpcError(grpc.StatusCode.DATA_LOSS, past.damage[0].message)
+                raise damaged(past.damage[0].message)
             events, begins = past.events, 1
         return history.decode_events(events[max(first - begins, 0) :])
 
@@ -131,15 +194,34 @@ class Runs:
     # Asking
 
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
-        """Ask a run for something; its answer, once that is recorded."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        """Ask a run for something; its answer, once that is recorded. One that is damaged refuses."""
+        answers: list[Answer] = []
 
         def told(given: Answer) -> None:
-            if not answer.done():
-                answer.set_result(given)
+            answers.append(given)
+            self.changed(entry.uid)
 
+        with suppress(api.ApiError, *api.TRANSIENT):  # then it is asked again and again
+            await self.manager.find(entry)
         self.manager.ask(entry, request, told)
-        return await answer
+        await self.wait_until(entry.uid, lambda: bool(answers or self._damage(entry.uid)), None)
+        if not answers:
+            self.manager.withdraw(entry.uid, request.request_id)
+            return Answer(ok=False, reason=_DAMAGED, message=self._damage(entry.uid))
+        return answers[0]
+
+    def has_heeded(self, entry: Entry, request: inputs.Request) -> bool:
+        """Whether a run was open when it was asked: one that has closed answers some requests with a mere yes."""
+        run = self.manager.running(entry.uid)
+        return run is not None and run.state is not None and request.request_id in run.state.requests
+
+    def _damage(self, run_id: str) -> str:
+        """Why a run does not go on whose status was found damaged; empty for one that goes on."""
+        run = self.manager.running(run_id)
+        conditions = (
+            (run.object.get("status") or {}).get("conditions") if run is not None and run.state is None else None
+        )
+        return next((c["message"] for c in conditions or () if c.get("reason") == _DAMAGED), "")
 
     async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
         """Ask a run for something that it must do.
@@ -160,8 +242,8 @@ class Runs:
             if not waiting.done():
                 waiting.set_result(None)
 
-    async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is so of a run, looked at whenever it changes; whether it is."""
+    async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
+        """Wait until something is so of a run, looked at whenever it changes; whether it is. `seconds` None: for ever."""
         try:
             async with asyncio.timeout(seconds):
                 while not so():
@@ -197,10 +279,12 @@ def refusal(answer: Answer) -> RpcError:
     """What a run's refusal is to a client."""
     match answer.reason:
         case "TargetNotFound" | "WorkflowExecutionCompleted":
-            return not_found(COMPLETED)
+            return CompletedError()
         case "ActivityNotFound" | "TaskNotFound":
             return not_found(answer.message)
         case "WorkflowClosing":
             return busy(answer.message)
+        case _ if answer.reason == _DAMAGED:
+            return damaged(answer.message)
         case _:
             return invalid(answer.message)

@@ -15,7 +15,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Core, Settings
-from perdure.frontend.errors import RpcError, unavailable
+from perdure.frontend.errors import RpcError, namespace_not_found, unavailable
 from perdure.frontend.guard import Guard
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
@@ -171,6 +171,7 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
             await manager.learned()  # before, "not found" would be a guess
             if guard is not None:
                 await guard.admit(name, request, call)
+            _need_served(manager, getattr(request, "namespace", ""))
             response = await handler(request, call)
         except RpcError as error:
             await _abort(name, context, error)
@@ -187,6 +188,11 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
             return response
 
     return serve_one
+
+
+def _need_served(manager: Manager, namespace: str) -> None:
+    if namespace and not manager.serves(namespace):
+        raise namespace_not_found(namespace)
 
 
 async def _abort(name: str, context: Any, error: RpcError) -> None:

@@ -80,6 +80,12 @@ class Updates:
         """The updates of a run that have not ended."""
         return [update for update in self._of_run.get(run_id, {}).values() if not update.ended.is_set()]
 
+    def abort(self, run_id: str) -> None:
+        """The run is gone, and with it its updates."""
+        for update in self._of_run.pop(run_id, {}).values():
+            if not update.ended.is_set():
+                update.abort()
+
     def forget(self, run_id: str, update_id: str) -> None:
         """What became of it stands in the history now, or nobody asks any more."""
         known = self._of_run.get(run_id, {})

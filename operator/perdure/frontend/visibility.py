@@ -54,6 +54,11 @@ class Record:
     memo: dict[str, Any]
     version: str
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a history, or ever had."""
+        return bool(self.history_length or self.close_time)
+
     def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
         """The value that filters compare."""
         match name:
@@ -193,8 +198,9 @@ class Visibility:
         return self._records.get(run_id)
 
     def find(self, namespace: str, query: Query) -> list[Record]:
-        """The runs that a filter takes, the newest first."""
-        found = [r for r in self._records.values() if r.namespace == namespace and query.test(r.field)]
+        """The runs that a filter takes, the newest first. What has not begun, as its id is taken, is none yet."""
+        own = (r for r in self._records.values() if r.namespace == namespace and r.has_begun)
+        found = [r for r in own if query.test(r.field)]
         return sorted(found, key=lambda r: (r.start_time, r.run_id), reverse=True)
 
     def attribute_types(self, namespace: str) -> dict[str, str]:

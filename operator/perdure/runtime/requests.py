@@ -23,16 +23,21 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The signal that a run was started for. It stands on the run, so that the one is never there without the other."""
 
     request_id: str
-    """UID of the Operation."""
+    """UID of the Operation, or what a client has given."""
     signal_name: str
     input: Any = None
     identity: str = ""
+    header: Any = None
 
     @property
     def request(self) -> inputs.SignalRequested:
         """The signal, as the engine takes it."""
         return inputs.SignalRequested(
-            request_id=self.request_id, signal_name=self.signal_name, input=self.input, identity=self.identity
+            request_id=self.request_id,
+            signal_name=self.signal_name,
+            input=self.input,
+            identity=self.identity,
+            header=self.header,
         )
 
 

@@ -39,6 +39,25 @@ def test_49_a_cron_schedule_of_a_child_fails_the_workflow_task() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        ("start_child_workflow_execution", "BadStartChildExecutionAttributes"),
+        ("signal_external_workflow_execution", "BadSignalWorkflowExecutionAttributes"),
+        (
+            "request_cancel_external_workflow_execution",
+            "BadRequestCancelExternalWorkflowExecutionAttributes",
+        ),
+    ],
+)
+def test_a_command_about_another_namespace_fails_the_workflow_task(kind: str, cause: str) -> None:
+    command = Command(command_type=CommandType.Value(f"COMMAND_TYPE_{kind.upper()}"))  # type: ignore[arg-type]
+    getattr(command, f"{kind}_command_attributes").namespace = "theirs"
+    with pytest.raises(BadCommandError, match="between ours and theirs") as caught:
+        Reader(3, {}, "ours").read([command], [])
+    assert caught.value.cause == cause
+
+
+@pytest.mark.parametrize(
     ("path", "options"),
     [
         ("start_delay", {}),

@@ -69,3 +69,16 @@ def test_a_damaged_run_is_listed_and_keeps_no_other_from_it(place: tuple[str | i
     found = visibility.find(RUN["metadata"]["namespace"], parse(""))
     assert {record.info().execution.run_id for record in found} == {RUN["metadata"]["uid"], "whole"}
     assert len(directory.all()) == 2
+
+
+def test_a_run_that_waits_for_its_workflow_id_is_not_listed_until_it_begins() -> None:
+    index = Visibility()
+    waits = deepcopy(RUN)
+    waits["status"] = {"phase": "Pending", "conditions": []}
+    index.seen(waits, deleted=False)
+    namespace = waits["metadata"]["namespace"]
+    assert index.find(namespace, parse("")) == []
+    begun = deepcopy(RUN)
+    begun["metadata"]["resourceVersion"] = str(int(waits["metadata"]["resourceVersion"]) + 1)
+    index.seen(begun, deleted=False)
+    assert [record.run_id for record in index.find(namespace, parse(""))] == [begun["metadata"]["uid"]]

@@ -4,10 +4,12 @@ import base64
 import hashlib
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from temporalio.api.workflowservice.v1 import (
     SignalWithStartWorkflowExecutionRequest,
@@ -19,21 +21,26 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.durations import format_duration
 from perdure.controller.directory import Entry, Standing
-from perdure.engine import inputs
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
-from perdure.frontend.errors import RpcError, already_started, invalid, unavailable
-from perdure.frontend.service.call import Call
+from perdure.frontend.errors import CompletedError, RpcError, already_started, invalid, unavailable
+from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.starts import run_asked_for
 from perdure.kube import client as api
 from perdure.runtime.chains import extras_of
+from perdure.runtime.requests import StartSignal
 
 MAX_ID = 1_000
 """Characters of a workflow id, and of names."""
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 _BEGIN_SECONDS = 20.0
+_FORGET_SECONDS = 5.0
+_AGAIN = 5
+"""How often a workflow is looked for, or started, again that closes before it has heard a signal."""
+_MAX_CARRIED = 64 * 1024
+"""Bytes of a signal that goes with the start; the annotations of an object have room for 256 KiB."""
 _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
@@ -76,29 +83,43 @@ class Starting:
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: Call
     ) -> SignalWithStartWorkflowExecutionResponse:
-        """Signal a workflow, and start it before if it is not open."""
-        del call
+        """Signal a workflow, and start it before if it is not open. One that closes before it has heard is not."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
-        begun = await self.begin(request, "UseExisting")
-        signal = inputs.SignalRequested(
+        signal = StartSignal(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
             input=data.to_json(request.signal_input.payloads),
             identity=request.identity,
             header=data.fields_to_json(request.header.fields),
         )
-        await self._core.runs.demand(begun.entry, signal)
+        for _ in range(_AGAIN):
+            with suppress(CompletedError):
+                return await self._signal_with_start(request, signal, call)
+        return await self._signal_with_start(request, signal, call)
+
+    async def _signal_with_start(
+        self, request: SignalWithStartWorkflowExecutionRequest, signal: StartSignal, call: Call
+    ) -> SignalWithStartWorkflowExecutionResponse:
+        begun = await self.begin(request, "UseExisting", signal)
+
+        async def demand(entry: Entry) -> Entry:
+            await self._core.runs.demand(entry, signal.request)  # nothing new to a run that has begun with it
+            return entry
+
+        meant = WorkflowExecution(workflow_id=request.workflow_id)
+        entry = await self._core.runs.along(begun.entry, meant, call.within(LONGEST_WAIT), demand)
         return SignalWithStartWorkflowExecutionResponse(
-            run_id=begun.entry.uid, started=begun.started, first_execution_run_id=begun.entry.first_uid
+            run_id=entry.uid, started=begun.started, first_execution_run_id=entry.first_uid
         )
 
-    async def begin(self, request: Any, conflict: str) -> Begun:
+    async def begin(self, request: Any, conflict: str, signal: StartSignal | None = None) -> Begun:
         """Start a workflow, or find it open, as the policies say.
 
         Args:
             request: What to start; also one that signals.
             conflict: What to do if it is open, where the request does not say.
+            signal: What it is told with its start.
 
         Raises:
             RpcError: it cannot be started.
@@ -110,6 +131,9 @@ class Starting:
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.standing is not Standing.WAITING:
             return Begun(mine, started=True)
+        with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
+            meant = WorkflowExecution(workflow_id=request.workflow_id)
+            await self._core.runs.reach(request.namespace, meant, _BEGIN_SECONDS)
         known = directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
@@ -118,7 +142,11 @@ class Starting:
                 raise await self._taken(known, "Workflow execution is already running.")
         if known is None:
             await self._may_be_used_again(request, reuse, name)
-        return await self._make(request, name, reuse, conflict)
+        body = self._body(request, name, reuse, conflict)
+        carried = msgspec.json.encode(signal).decode() if signal is not None else ""
+        if carried and len(carried) <= _MAX_CARRIED:
+            body["metadata"]["annotations"][labels.START_SIGNAL_ANNOTATION] = carried
+        return await self._make(request, body)
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
         newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
@@ -135,14 +163,13 @@ class Starting:
         text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
         return already_started(text, entry.uid, entry.first_uid, request_id)
 
-    async def _make(self, request: Any, name: str, reuse: str, conflict: str) -> Begun:
+    async def _make(self, request: Any, body: api.Object) -> Begun:
         manager = self._core.runs.manager
-        url = api.path(api.PERDURE, request.namespace, "workflowruns")
-        body = self._body(request, name, reuse, conflict)
+        namespace, name = request.namespace, body["metadata"]["name"]
         try:
-            made = await manager.client.create(url, body)
+            made = await manager.client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
         except api.AlreadyExistsError:
-            made = await manager.client.get(api.path(api.PERDURE, request.namespace, "workflowruns", name))
+            made = await manager.client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
         except (api.InvalidError, api.TooLargeError) as error:
             raise invalid(error.message) from error
         if isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution:
@@ -184,6 +211,8 @@ class Starting:
         other_id = (status.get("output") or {}).get("runId", "")
         url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
         await manager.client.delete(url, uid=entry.uid)
+        # Until that is known, whoever asks for the same again would find it.
+        await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
         other = manager.directory.get(other_id) or next(
             (e for e in manager.directory.sharing(entry) if not e.refused), None
         )

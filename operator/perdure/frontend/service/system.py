@@ -108,21 +108,29 @@ class System:
         """A namespace of Kubernetes."""
         del call
         name = request.namespace or request.id
-        try:
-            found = await self._core.runs.manager.client.get(api.path(api.CORE, None, "namespaces", name))
-        except (api.NotFoundError, ValueError):
-            raise namespace_not_found(name) from None
-        except (api.ApiError, *api.TRANSIENT) as error:
-            raise unavailable(str(error)) from error
+        found = await self._find(name) if self._core.runs.manager.serves(name) else None
+        if found is None:
+            raise namespace_not_found(name)
         return self._namespace(found)
 
-    async def list_namespaces(self, request: ListNamespacesRequest, call: Call) -> ListNamespacesResponse:
-        """All namespaces."""
-        del request, call
+    async def _find(self, name: str) -> api.Object | None:
+        """A namespace of Kubernetes; None if there is none."""
         try:
-            found = await self._core.runs.manager.client.list_all(api.path(api.CORE, None, "namespaces"))
+            return await self._core.runs.manager.client.get(api.path(api.CORE, None, "namespaces", name))
+        except (api.NotFoundError, ValueError):
+            return None
         except (api.ApiError, *api.TRANSIENT) as error:
             raise unavailable(str(error)) from error
+
+    async def list_namespaces(self, request: ListNamespacesRequest, call: Call) -> ListNamespacesResponse:
+        """The namespaces that are served."""
+        del request, call
+        manager = self._core.runs.manager
+        try:
+            found = await manager.client.list_all(api.path(api.CORE, None, "namespaces"))
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        found = [each for each in found if manager.serves(each["metadata"]["name"])]
         return ListNamespacesResponse(namespaces=[self._namespace(each) for each in found])
 
     def _namespace(self, found: api.Object) -> DescribeNamespaceResponse:

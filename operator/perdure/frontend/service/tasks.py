@@ -33,7 +33,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import State
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import Answered, BadCommandError, Reader
+from perdure.frontend.commands import Answered, BadCommandError, Known, Reader
 from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
@@ -133,6 +133,8 @@ class WorkflowTasks:
         for query in self._core.queries.attached(entry.uid):
             response.queries[query.query_id].CopyFrom(query.query)
         for update in self._core.updates.to_be_asked(entry.uid):
+            if update.update_id in code.updates:
+                continue  # accepted already; who waits for it is about to be told
             response.messages.append(update.message(task.started_event_id - 1))
         return response
 
@@ -168,7 +170,8 @@ class WorkflowTasks:
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         try:
-            answered = Reader(token.started, self._core.attribute_types(request.namespace)).read(
+            types = self._core.attribute_types(request.namespace)
+            answered = Reader(token.started, types, request.namespace, self._updates(entry, token)).read(
                 request.commands, request.messages
             )
         except BadCommandError as error:
@@ -198,6 +201,14 @@ class WorkflowTasks:
             raise refusal(answer)
         await self._settle(entry, request, answered)
         return RespondWorkflowTaskCompletedResponse(reset_history_event_id=int(answer.message or 0))
+
+    def _updates(self, entry: Entry, token: WorkflowTaskToken) -> Known | None:
+        """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""
+        run = self._core.runs.manager.running(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        if code is None or code.task is None or _token(entry, code.task) != token:
+            return None
+        return Known({update.update_id for update in self._core.updates.to_be_asked(entry.uid)}, code.updates)
 
     async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: Answered) -> None:
         """Tell those who wait what the worker has said about queries and updates."""

@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
     ExecuteMultiOperationResponse,
     PollWorkflowExecutionUpdateRequest,
     PollWorkflowExecutionUpdateResponse,
+    StartWorkflowExecutionRequest,
     StartWorkflowExecutionResponse,
     UpdateWorkflowExecutionRequest,
     UpdateWorkflowExecutionResponse,
@@ -25,8 +26,8 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.frontend import failures
 from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
-from perdure.frontend.errors import RpcError, busy, invalid, not_found, several
-from perdure.frontend.runs import COMPLETED, View
+from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
+from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.starting import Begun, Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
@@ -34,6 +35,10 @@ from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
 _ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
 _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+
+
+class _MissedError(Exception):
+    """The workflow that was found open, or started, has closed before it could take the update."""
 
 
 class Updating:
@@ -47,8 +52,11 @@ class Updating:
         self, request: UpdateWorkflowExecutionRequest, call: Call
     ) -> UpdateWorkflowExecutionResponse:
         """Give a workflow an update; the same id again finds the same update."""
-        entry = self._core.runs.entry(
-            request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
+        entry = await self._core.runs.reach(
+            request.namespace,
+            request.workflow_execution,
+            call.within(LONGEST_WAIT),
+            first_run_id=request.first_execution_run_id,
         )
         return await self._update(entry, request, call)
 
@@ -59,6 +67,16 @@ class Updating:
             request.request.meta.update_id = uuid.uuid4().hex
         if not request.request.input.name:
             raise invalid("Update name is not set on request.")
+        seconds = call.within(LONGEST_WAIT)
+        return await self._core.runs.along(
+            entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
+        )
+
+    async def _update_run(
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: Call
+    ) -> UpdateWorkflowExecutionResponse:
+        if not await self._core.runs.has_begun(entry.uid, call.within(LONGEST_WAIT)):
+            raise unavailable("the workflow has not begun yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
         if known is None:
@@ -66,7 +84,8 @@ class Updating:
         wanted = request.wait_policy.lifecycle_stage or _ACCEPTED
         stage = await self._wait(known, wanted, call)
         if known.aborted:
-            return await self._aborted(entry, request, call)
+            self._core.updates.forget(entry.uid, update_id)
+            raise CompletedError
         return UpdateWorkflowExecutionResponse(
             update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage
         )
@@ -104,34 +123,20 @@ class Updating:
         if view.state is None or view.state.code is None:
             raise invalid("a WorkflowRun that runs a Workflow has no update handlers: signal it")
         if view.state.closed:
-            raise not_found(COMPLETED)
+            raise CompletedError
         if self._core.updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
             raise busy(f"limit on number of concurrent in-flight updates has been reached ({MAX_IN_FLIGHT})")
         if len(view.state.code.updates) >= MAX_TOTAL:
             message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
             raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
         update = self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request)
-        await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+        try:
+            await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
+        except RpcError:
+            update.abort()
+            self._core.updates.forget(entry.uid, update.update_id)
+            raise
         return update
-
-    async def _aborted(
-        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: Call
-    ) -> UpdateWorkflowExecutionResponse:
-        """The workflow closed first. Where it goes on in another run, that one gets the update."""
-        self._core.updates.forget(entry.uid, request.request.meta.update_id)
-        view = await self._core.runs.view(entry)
-        following = getattr(view.last, "new_workflow_run", "")
-        if not following or request.workflow_execution.run_id:
-            raise not_found(COMPLETED)
-        directory = self._core.runs.manager.directory
-        for _ in range(100):
-            after = directory.named(entry.namespace, following)
-            if after is not None:
-                run = await self._core.runs.open_run(after)
-                if run.state is not None:
-                    return await self._update(after, request, call)
-            await asyncio.sleep(0.05)
-        raise not_found(COMPLETED)
 
     async def _wait(self, update: Update, wanted: int, call: Call) -> Any:
         """Wait for a stage; the one that is reached."""
@@ -154,7 +159,7 @@ class Updating:
             raise not_found(f"update {request.update_ref.update_id!r} not found")
         stage = await self._wait(update, request.wait_policy.lifecycle_stage, call)
         if update.aborted:
-            raise not_found(COMPLETED)
+            raise CompletedError
         return PollWorkflowExecutionUpdateResponse(
             outcome=update.outcome or None,
             stage=stage,
@@ -171,17 +176,20 @@ class Updating:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
+        for each in (start, update):
+            if each.namespace not in {"", request.namespace}:
+                raise invalid("Operation namespace did not match request's namespace.")
+            each.namespace = request.namespace
         if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
             raise several(0, [invalid("the operations do not go together"), None])
-        begun = await self._attached(request.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = begun or await self._starting.begin(start, "Fail")
-        except RpcError as error:
-            raise several(0, [error, None]) from error
-        try:
-            updated = await self._update(begun.entry, update, call)
-        except RpcError as error:
-            raise several(1, [None, error]) from error
+            begun, updated = await self._start_and_update(start, update, call)
+        except _MissedError:
+            start.request_id = uuid.uuid4().hex  # another run than the one that may have been started, and has closed
+            try:
+                begun, updated = await self._start_and_update(start, update, call)
+            except _MissedError as error:
+                raise several(1, [None, aborted(str(error))]) from error
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
             StartWorkflowExecutionResponse(
@@ -190,6 +198,21 @@ class Updating:
         )
         response.responses.add().update_workflow.CopyFrom(updated)
         return response
+
+    async def _start_and_update(
+        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: Call
+    ) -> tuple[Begun, UpdateWorkflowExecutionResponse]:
+        begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
+        try:
+            begun = begun or await self._starting.begin(start, "Fail")
+        except RpcError as error:
+            raise several(0, [error, None]) from error
+        try:
+            return begun, await self._update(begun.entry, update, call)
+        except RpcError as error:
+            if isinstance(error, CompletedError):
+                raise _MissedError(error.message) from error
+            raise several(1, [None, error]) from error
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> Begun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.

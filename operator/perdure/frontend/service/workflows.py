@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,6 @@ from temporalio.api.enums.v1 import (
     QueryRejectCondition,
     WorkflowExecutionStatus,
 )
-from temporalio.api.failure.v1 import Failure as ProtoFailure
 from temporalio.api.query.v1 import QueryRejected
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingChildExecutionInfo
 from temporalio.api.workflowservice.v1 import (
@@ -40,10 +40,18 @@ from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
-from perdure.frontend.errors import busy, invalid, precondition, query_failed, too_late
+from perdure.frontend.errors import (
+    CompletedError,
+    busy,
+    invalid,
+    precondition,
+    query_failed,
+    too_late,
+    unavailable,
+)
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as api
 from perdure.kube.clock import now
@@ -63,10 +71,8 @@ class Workflows:
         self, request: SignalWorkflowExecutionRequest, call: Call
     ) -> SignalWorkflowExecutionResponse:
         """Tell a workflow something."""
-        del call
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
-        entry = self._core.runs.entry(request.namespace, request.workflow_execution)
         signal = inputs.SignalRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
@@ -74,39 +80,45 @@ class Workflows:
             identity=request.identity,
             header=data.fields_to_json(request.header.fields),
         )
-        await self._core.runs.demand(entry, signal)
+        await self._demand(request, call, signal)
         return SignalWorkflowExecutionResponse()
 
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: Call
     ) -> RequestCancelWorkflowExecutionResponse:
         """Ask a workflow to cancel itself. One that has closed has done what was wanted."""
-        del call
-        entry = self._core.runs.entry(
-            request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
-        )
         cancel = inputs.CancelRequested(
             request_id=request.request_id or uuid.uuid4().hex, reason=request.reason, identity=request.identity
         )
-        await self._core.runs.demand(entry, cancel)
+        with suppress(CompletedError):
+            await self._demand(request, call, cancel)
         return RequestCancelWorkflowExecutionResponse()
 
     async def terminate_workflow_execution(
         self, request: TerminateWorkflowExecutionRequest, call: Call
     ) -> TerminateWorkflowExecutionResponse:
         """Stop a workflow."""
-        del call
-        entry = self._core.runs.entry(
-            request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
-        )
         stop = inputs.TerminateRequested(
             request_id=uuid.uuid4().hex,
             reason=request.reason,
             details=data.to_json(request.details.payloads),
             identity=request.identity,
         )
-        await self._core.runs.demand(entry, stop)
+        await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()
+
+    async def _demand(self, request: Any, call: Call, asked: inputs.Request) -> None:
+        """Have a workflow do what a client asks: in the run that is open when it hears of it."""
+        runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
+
+        async def demand(entry: Entry) -> None:
+            await runs.demand(entry, asked)
+            if isinstance(asked, inputs.CancelRequested) and not runs.has_heeded(entry, asked):
+                raise CompletedError
+
+        first = getattr(request, "first_execution_run_id", "")
+        entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
+        await runs.along(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: Call
@@ -122,7 +134,10 @@ class Workflows:
 
     async def query_workflow(self, request: QueryWorkflowRequest, call: Call) -> QueryWorkflowResponse:
         """Ask a workflow something; also one that has closed."""
-        entry = self._core.runs.entry(request.namespace, request.execution)
+        seconds = call.within(LONGEST_WAIT)
+        entry = await self._core.runs.reach(request.namespace, request.execution, seconds)
+        if not await self._core.runs.has_begun(entry.uid, seconds):
+            raise unavailable("the workflow has not begun yet")
         view = await self._core.runs.view(entry)
         rejected = _rejected(request, view)
         if rejected is not None:
@@ -149,8 +164,9 @@ class Workflows:
         except QueryFailedError as error:
             raise query_failed(error.failure) from error
         except TimeoutError:
-            failure = ProtoFailure(message="query timed out: no worker has answered")
-            raise too_late(failure.message) from None
+            record = self._core.visibility.get(entry.uid)
+            queue = record.task_queue if record is not None else ""
+            raise too_late(f"query timed out: no worker of task queue {queue!r} has answered") from None
         finally:
             query.answer.cancel()
             self._core.queries.drop(entry.uid, query.query_id)
@@ -161,8 +177,7 @@ class Workflows:
         self, request: DescribeWorkflowExecutionRequest, call: Call
     ) -> DescribeWorkflowExecutionResponse:
         """Everything that is known of a workflow but its history."""
-        del call
-        entry = self._core.runs.entry(request.namespace, request.execution)
+        entry = await self._core.runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
         view = await self._core.runs.view(entry)
         response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
         if view.state is None:

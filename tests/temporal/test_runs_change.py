@@ -1,0 +1,219 @@
+"""What is asked of workflows whose runs close, follow one another, are damaged and deleted meanwhile."""
+
+import asyncio
+import json
+import uuid
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from temporalio.api.command.v1 import Command
+from temporalio.api.enums.v1 import CommandType, UpdateWorkflowExecutionLifecycleStage
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.update.v1 import Acceptance
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    DescribeWorkflowExecutionRequest,
+    ListNamespacesRequest,
+    QueryWorkflowRequest,
+    RequestCancelWorkflowExecutionRequest,
+    RespondWorkflowTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+    TerminateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionRequest,
+)
+from temporalio.client import Client, WithStartWorkflowOperation, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+
+from temporal import flows
+from temporal.byhand import ByHand
+from temporal.conftest import Temporal, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+SIGNALS, EACH, UPDATES, STORM = 200, 20, 40, 40
+COMPLETED = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+
+
+async def refused(asked: Any) -> RPCError:
+    with pytest.raises(RPCError) as caught:
+        await asked
+    return caught.value
+
+
+def of(temporal: Temporal, kind: Any, handle: WorkflowHandle[Any, Any], field: str = "workflow_execution") -> Any:
+    """A request about the workflow, whichever of its runs is open."""
+    request = kind(namespace=temporal.operator.namespace)
+    getattr(request, field).workflow_id = handle.id
+    return request
+
+
+def update(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
+    request = of(temporal, UpdateWorkflowExecutionRequest, handle)
+    request.request.input.name = "add"
+    request.wait_policy.lifecycle_stage = COMPLETED
+    return temporal.client.workflow_service.update_workflow_execution(request)
+
+
+async def results(temporal: Temporal, workflow_id: str) -> list[str]:
+    """What all runs of a workflow id have returned together."""
+    query = f"WorkflowId = '{workflow_id}'"
+    runs = [run async for run in temporal.client.list_workflows(query)]
+    handles = [temporal.client.get_workflow_handle(run.id, run_id=run.run_id) for run in runs]
+    return [item for handle in handles for item in await handle.result()]
+
+
+async def test_no_signal_and_no_update_sees_a_workflow_continue_as_new(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Rounds.run, EACH, [])
+
+        async def signal(number: int) -> None:
+            await asyncio.sleep(number / 30)
+            await handle.signal(flows.Rounds.put, f"signal-{number}")
+
+        async def updates() -> None:
+            for number in range(UPDATES):
+                assert await handle.execute_update(flows.Rounds.add, f"update-{number}") == f"update-{number}"
+
+        await asyncio.gather(updates(), *map(signal, range(SIGNALS)))
+        await handle.query(flows.Rounds.look)
+        await handle.signal(flows.Rounds.close)
+        sent = [*(f"signal-{n}" for n in range(SIGNALS)), *(f"update-{n}" for n in range(UPDATES))]
+        assert Counter(await handle.result()) == Counter(sent)
+
+
+async def test_a_workflow_that_continues_as_new_is_terminated_whenever_that_comes(temporal: Temporal) -> None:
+    async with temporal.worker():
+        for _ in range(5):
+            handle = await temporal.start(flows.Counter.run, 1_000)
+            newest = temporal.client.get_workflow_handle(handle.id)
+            first = handle.result_run_id
+
+            async def goes_on(newest: Any = newest, first: Any = first) -> bool:
+                return (await newest.describe()).run_id != first
+
+            await until("the next run", goes_on)
+            await handle.terminate()
+            assert (await newest.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_every_signal_with_start_is_heard_by_a_workflow_that_ends_quickly(temporal: Temporal) -> None:
+    name = f"storm-{uuid.uuid4().hex[:6]}"
+    async with temporal.worker():
+        starts = (
+            temporal.start(flows.Brief.run, id=name, start_signal="put", start_signal_args=[str(number)])
+            for number in range(STORM)
+        )
+        await asyncio.gather(*starts)
+        assert Counter(await results(temporal, name)) == Counter(map(str, range(STORM)))
+
+
+async def test_every_update_with_start_is_taken_by_a_workflow_that_ends_quickly(temporal: Temporal) -> None:
+    name = f"storm-{uuid.uuid4().hex[:6]}"
+
+    async def ask(number: int) -> Any:
+        start = WithStartWorkflowOperation(
+            flows.Brief.run,
+            id=name,
+            task_queue=temporal.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        return await temporal.client.execute_update_with_start_workflow(
+            flows.Brief.add, str(number), start_workflow_operation=start
+        )
+
+    async with temporal.worker():
+        for first in range(0, STORM, 8):  # ten may be under way
+            asked = range(first, first + 8)
+            assert await asyncio.gather(*map(ask, asked)) == list(map(str, asked))
+        assert Counter(await results(temporal, name)) == Counter(map(str, range(STORM)))
+
+
+async def test_an_update_that_nobody_asked_for_fails_the_task(temporal: Temporal) -> None:
+    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    body = AnyMessage()
+    body.Pack(Acceptance(accepted_request_message_id="nope/request", accepted_request_sequencing_event_id=2))
+    command = Command(command_type=CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE)
+    command.protocol_message_command_attributes.message_id = "m"
+    answer = RespondWorkflowTaskCompletedRequest(
+        namespace=temporal.operator.namespace,
+        task_token=(await hand.task()).task_token,
+        commands=[command],
+        messages=[Message(id="m", protocol_instance_id="nope", body=body)],
+    )
+    error = await refused(temporal.client.workflow_service.respond_workflow_task_completed(answer))
+    assert "BadUpdateWorkflowExecutionMessage" in error.message
+    names = await temporal.names(handle)
+    assert "WorkflowTaskFailed" in names
+    assert "WorkflowExecutionUpdateAccepted" not in names
+    await handle.terminate()
+
+
+async def test_what_waits_for_a_run_that_is_deleted_is_told_so(temporal: Temporal) -> None:
+    hand, handle = ByHand(temporal), await temporal.start(flows.Box.run)
+    await hand.decide()
+    waiting = asyncio.create_task(update(temporal, handle))
+    assert (await hand.task()).messages
+    delete = of(temporal, DeleteWorkflowExecutionRequest, handle)
+    await temporal.client.workflow_service.delete_workflow_execution(delete)
+    async with asyncio.timeout(10):
+        assert (await refused(waiting)).status is RPCStatusCode.NOT_FOUND
+
+
+async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Temporal) -> None:
+    handle, service = await temporal.start(flows.Box.run), temporal.client.workflow_service
+    [run] = [r for r in temporal.operator.cluster.list("workflowruns") if r["metadata"]["uid"] == handle.result_run_id]
+    name, good = run["metadata"]["name"], run["status"]["state"]
+
+    def edit(state: Any) -> None:
+        patch = json.dumps({"status": {"state": state}})
+        temporal.operator.cluster(
+            "patch", "workflowrun", name, "--subresource=status", "--type=merge", f"--patch={patch}"
+        )
+
+    signal = of(temporal, SignalWorkflowExecutionRequest, handle)
+    signal.signal_name = "put"
+    edit({"startTime": "yesterday"})
+    async with asyncio.timeout(30):
+        for asked in (
+            service.signal_workflow_execution(signal),
+            service.request_cancel_workflow_execution(of(temporal, RequestCancelWorkflowExecutionRequest, handle)),
+            service.terminate_workflow_execution(of(temporal, TerminateWorkflowExecutionRequest, handle)),
+            service.describe_workflow_execution(of(temporal, DescribeWorkflowExecutionRequest, handle, "execution")),
+            update(temporal, handle),
+        ):
+            assert (await refused(asked)).status is RPCStatusCode.DATA_LOSS
+    edit({"startTime": good["startTime"]})
+
+    async def mended() -> bool:
+        try:
+            await service.terminate_workflow_execution(of(temporal, TerminateWorkflowExecutionRequest, handle))
+        except RPCError as error:
+            if error.status is RPCStatusCode.DATA_LOSS:
+                return False
+            raise
+        return True
+
+    await until("the run to go on", mended)
+
+
+async def test_a_namespace_that_is_not_watched_is_none(temporal: Temporal) -> None:
+    other = await Client.connect(temporal.operator.address, namespace="kube-public")
+    with pytest.raises(RPCError, match="Namespace kube-public is not found") as caught:
+        await other.start_workflow(flows.Greet.run, "x", id="nowhere", task_queue=temporal.task_queue)
+    assert caught.value.status is RPCStatusCode.NOT_FOUND
+    listed = await temporal.client.workflow_service.list_namespaces(ListNamespacesRequest())
+    assert [each.namespace_info.name for each in listed.namespaces] == [temporal.operator.namespace]
+
+
+async def test_a_query_that_nobody_answers_names_the_task_queue(temporal: Temporal) -> None:
+    handle = await temporal.start(flows.Box.run)
+    request = of(temporal, QueryWorkflowRequest, handle, "execution")
+    request.query.CopyFrom(WorkflowQuery(query_type="look"))
+    error = await refused(temporal.client.workflow_service.query_workflow(request, timeout=timedelta(seconds=4)))
+    assert temporal.task_queue in error.message
+    await handle.terminate()

@@ -1,0 +1,78 @@
+"""Which updates a worker can accept and reject, and what becomes of those that wait."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.update.v1 import Acceptance, Rejection, Request
+
+from perdure.frontend.commands import BadCommandError, Known, Reader
+from perdure.frontend.errors import RpcError
+from perdure.frontend.queries import Queries
+from perdure.frontend.updates import Updates
+
+KNOWN = Known(waiting={"asked"}, accepted={"taken"})
+
+
+def message(update_id: str, body: Any, name: str = "") -> Message:
+    packed = AnyMessage()
+    packed.Pack(body)
+    return Message(id=name or f"{update_id}/said", protocol_instance_id=update_id, body=packed)
+
+
+def request(update_id: str) -> Request:
+    made = Request()
+    made.meta.update_id = update_id
+    made.input.name = "add"
+    return made
+
+
+def test_an_update_that_was_asked_for_is_accepted() -> None:
+    answered = Reader(3, {}, "ours", KNOWN).read([], [message("asked", Acceptance())])
+    assert answered.accepted == ["asked"]
+
+
+def test_an_update_that_only_the_worker_still_knows_is_taken_from_its_answer() -> None:
+    said = [
+        message("lost", Acceptance(accepted_request=request("lost"))),
+        message("unwanted", Rejection(rejected_request=request("unwanted"))),
+    ]
+    answered = Reader(3, {}, "ours", KNOWN).read([], said)
+    assert (answered.accepted, list(answered.rejected)) == (["lost"], ["unwanted"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [message("nope", Acceptance())],
+        [message("", Acceptance())],
+        [message("", Acceptance(accepted_request=request("")))],
+        [message("nope", Acceptance(accepted_request=request("other")))],
+        [message("nope", Rejection())],
+        [message("taken", Acceptance(accepted_request=request("taken")))],
+        [message("asked", Acceptance()), message("asked", Acceptance(), "again")],
+        [message("asked", Acceptance()), message("asked", Rejection(), "again")],
+        [message("asked", Acceptance(), "same"), message("lost", Acceptance(accepted_request=request("lost")), "same")],
+    ],
+    ids=["unknown", "unnamed", "unnamed twice", "another's", "rejected", "taken", "twice", "both", "one message id"],
+)
+def test_an_update_that_nobody_asked_for_or_that_is_answered_twice_fails_the_workflow_task(said: list[Message]) -> None:
+    with pytest.raises(BadCommandError) as caught:
+        Reader(3, {}, "ours", KNOWN).read([], said)
+    assert caught.value.cause == "BadUpdateWorkflowExecutionMessage"
+
+
+async def test_with_a_run_go_its_updates_and_queries() -> None:
+    updates, queries = Updates(), Queries()
+    update, query = updates.admit("run", "u", request("u")), queries.add("run", WorkflowQuery())
+    updates.abort("run")
+    queries.abort("run")
+    assert update.aborted
+    assert (updates.get("run", "u"), queries.attached("run")) == (None, [])
+    async with asyncio.timeout(1):
+        await update.ended.wait()
+        with pytest.raises(RpcError, match="deleted"):
+            await query.answer

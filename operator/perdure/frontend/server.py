@@ -17,6 +17,7 @@ from perdure.controller.manager import Manager
 from perdure.frontend.core import Core, Settings
 from perdure.frontend.errors import RpcError, unavailable
 from perdure.frontend.guard import Guard
+from perdure.frontend.namespaces import namespace_of
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.batches import Batches
@@ -169,8 +170,9 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
         call = Call(context.time_remaining(), tuple(context.invocation_metadata() or ()))
         try:
             await manager.learned()  # before, "not found" would be a guess
+            namespace = namespace_of(name, request)
             if guard is not None:
-                await guard.admit(name, request, call)
+                await guard.admit(name, namespace, call)
             response = await handler(request, call)
         except RpcError as error:
             await _abort(name, context, error)

@@ -29,6 +29,7 @@ from perdure import __version__
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
+from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.service.call import Call
 from perdure.kube import client as api
 
@@ -186,7 +187,7 @@ class System:
     ) -> ListSearchAttributesResponse:
         """What filters can name."""
         del call
-        custom = await self._registered(request.namespace or "default")
+        custom = await self._registered(request.namespace or DEFAULT)
         response = ListSearchAttributesResponse()
         for target, types in (
             (response.custom_attributes, custom),
@@ -211,7 +212,7 @@ class System:
     ) -> AddSearchAttributesResponse:
         """Give search attributes their types. What runs carry needs none of this: its type is told with it."""
         del call
-        namespace = request.namespace or "default"
+        namespace = request.namespace or DEFAULT
         types = dict(await self._read_registry(namespace))
         types |= {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
         await self._write_registry(namespace, types)
@@ -222,7 +223,7 @@ class System:
     ) -> RemoveSearchAttributesResponse:
         """Forget the types of search attributes."""
         del call
-        namespace = request.namespace or "default"
+        namespace = request.namespace or DEFAULT
         types = await self._read_registry(namespace)
         kept = {name: kind for name, kind in types.items() if name not in set(request.search_attributes)}
         await self._write_registry(namespace, kept)

@@ -1,10 +1,14 @@
 """What clients and workers give: durations, times, names, sizes; read, or refused by the name of the field. Pure."""
 
+import math
 from collections.abc import Iterable, Sized
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.message import Message
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+
+from perdure.engine.retry import RetryPolicy
 
 MAX_ID = 1_000
 """Characters of ids, and of names."""
@@ -12,6 +16,8 @@ MAX_BLOB = 256 * 1024
 """Bytes of what is handed on in one piece, such as an input."""
 MAX_MEMO = 64 * 1024
 """Bytes of a memo."""
+MAX_EVENT = 2**31 - 1
+"""Ids of events are below it."""
 MAX_PAYLOADS = 10_000
 """Payloads of one piece: to look at each takes its time, however small they are."""
 LONGEST = timedelta(days=36_500)
@@ -90,13 +96,13 @@ def few(payloads: Sized) -> None:
         )
 
 
-def small(messages: Iterable[Message]) -> None:
+def small(messages: Iterable[Message], most: int = MAX_BLOB) -> None:
     """See that payloads are not too large.
 
     Raises:
         UnfitError: they are.
     """
-    fits(sum(each.ByteSize() for each in messages))
+    fits(sum(each.ByteSize() for each in messages), most, "Memo" if most == MAX_MEMO else "Blob data")
 
 
 def fits(size: int, most: int = MAX_BLOB, what: str = "Blob data") -> None:
@@ -107,3 +113,29 @@ def fits(size: int, most: int = MAX_BLOB, what: str = "Blob data") -> None:
     """
     if size > most:
         raise UnfitError(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
+
+
+def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
+    """A retry policy; what it does not say gets Temporal's defaults.
+
+    Raises:
+        UnfitError: it cannot be followed; the message is Temporal's.
+    """
+    first = duration(policy, "initial_interval") or timedelta(seconds=1)
+    coefficient = policy.backoff_coefficient or 2.0
+    longest = duration_or_none(policy, "maximum_interval")
+    if not math.isfinite(coefficient):
+        raise UnfitError("BackoffCoefficient must be a finite number on retry policy.")
+    if coefficient < 1:
+        raise UnfitError("BackoffCoefficient cannot be less than 1 on retry policy.")
+    if longest is not None and longest < first:
+        raise UnfitError("MaximumInterval cannot be less than InitialInterval on retry policy.")
+    if policy.maximum_attempts < 0:
+        raise UnfitError("MaximumAttempts cannot be negative on retry policy.")
+    return RetryPolicy(
+        initial_interval=first,
+        backoff_coefficient=coefficient,
+        maximum_interval=longest,
+        maximum_attempts=policy.maximum_attempts,
+        non_retryable_error_types=tuple(policy.non_retryable_error_types),
+    )

@@ -15,7 +15,8 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Core, Settings
-from perdure.frontend.errors import RpcError, unavailable
+from perdure.frontend.errors import RpcError, invalid, unavailable
+from perdure.frontend.given import UnfitError
 from perdure.frontend.guard import Guard
 from perdure.frontend.namespaces import namespace_of
 from perdure.frontend.runs import Runs
@@ -176,6 +177,8 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
             response = await handler(request, call)
         except RpcError as error:
             await _abort(name, context, error)
+        except UnfitError as error:
+            await _abort(name, context, invalid(str(error)))
         except (api.ApiError, *api.TRANSIENT) as error:
             log.warning("The API server did not do its part", error=repr(error))
             await _abort(name, context, unavailable(str(error)))

@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.core import Core
+from perdure.frontend.paging import page_size
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.tasks import virtual_events
@@ -45,7 +46,7 @@ class Histories:
             await self._wait_for(entry, first, call)
         view = await self._core.runs.view(entry)
         events = await self._events(view, first, with_virtual=not request.wait_new_event)
-        size = min(request.maximum_page_size or PAGE, PAGE)
+        size = page_size(request.maximum_page_size, PAGE)
         page = events[:size]
         following = first + len(page)
         closed = view.state is not None and view.state.closed
@@ -116,7 +117,7 @@ class Histories:
         events = [
             event for event in reversed(await self._core.runs.history(view)) if last is None or event.event_id <= last
         ]
-        size = min(request.maximum_page_size or PAGE, PAGE)
+        size = page_size(request.maximum_page_size, PAGE)
         page, rest = events[:size], events[size:]
         return GetWorkflowExecutionHistoryReverseResponse(
             history=History(events=self._core.historian(entry.namespace).all(page)),

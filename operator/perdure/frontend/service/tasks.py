@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -38,6 +37,7 @@ from perdure.frontend.commands import Answered, BadCommandError, Reader
 from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.given import duration_or_none, name
 from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.runs import refusal
@@ -169,9 +169,8 @@ class WorkflowTasks:
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         try:
-            answered = Reader(token.started, self._core.attribute_types(request.namespace)).read(
-                request.commands, request.messages
-            )
+            reader = Reader(token.started, self._core.attribute_types(request.namespace), request.namespace)
+            answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
             await self._fail(entry, token, error.cause, str(error), request.identity)
             raise invalid(f"{error.cause}: {error}") from error
@@ -184,8 +183,8 @@ class WorkflowTasks:
             sdk_metadata=_said(request, "sdk_metadata"),
             metering_metadata=_said(request, "metering_metadata"),
             worker_version=_worker_version(request),
-            sticky_queue=sticky.worker_task_queue.name if request.HasField("sticky_attributes") else "",
-            sticky_timeout=_wait(sticky.schedule_to_start_timeout.ToTimedelta()),
+            sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
+            sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
         )
@@ -372,7 +371,3 @@ def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
 
 def _said(request: Any, name: str) -> Any:
     return data.message_to_json(getattr(request, name)) if request.HasField(name) else None
-
-
-def _wait(length: timedelta) -> timedelta | None:
-    return length or None

@@ -269,6 +269,8 @@ _FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "KeywordList": (lambda value: isinstance(value, list) and all(map(_is_word, value)), "a list of texts"),
 }
 """What each type of search attribute takes, and how that is called."""
+ATTRIBUTE_TYPES = tuple(_FITS)
+"""The types of search attributes."""
 
 
 def attribute_to_json(payload: Payload, known: str | None = None) -> Any:

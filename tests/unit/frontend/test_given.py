@@ -1,8 +1,10 @@
 """What comes in is read, or refused by the name of its field, before anything is done with it."""
 
 import json
+import re
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +12,17 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.command.v1 import Command
-from temporalio.api.common.v1 import Payload, RetryPolicy
+from temporalio.api.common.v1 import Payload, Payloads, RetryPolicy
 from temporalio.api.enums.v1 import CommandType
+from temporalio.api.errordetails.v1 import MultiOperationExecutionFailure
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.schedule.v1 import IntervalSpec, SchedulePatch, ScheduleSpec
-from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    ExecuteMultiOperationRequest,
+    StartWorkflowExecutionRequest,
+    UpdateWorkflowExecutionRequest,
+)
 
 from perdure.engine.commands import ContinueAsNewWorkflowExecution, ScheduleActivityTask, StartTimer
 from perdure.engine.options import Options
@@ -23,11 +30,16 @@ from perdure.frontend import failures, given
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import to_times
 from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import LONGEST, MAX_BLOB, UnfitError
 from perdure.frontend.paging import page_of
+from perdure.frontend.service.activities import _result
+from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.scheduling import _asked
+from perdure.frontend.service.system import check_registered
+from perdure.frontend.service.updating import Updating
 from perdure.frontend.starts import run_asked_for
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
@@ -253,3 +265,40 @@ def test_pages_of_a_strange_size_are_as_large_as_they_may_be_and_end() -> None:
     for token in (b"-5", b"x", b"9" * 5_000):
         with pytest.raises(RpcError, match="next_page_token"):
             page_of(range(5), token, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({}, "Update name is not set"),
+        ({"request": {"input": {"name": LONG}}}, "Update name length"),
+        ({"request": {"input": {"name": "u"}, "meta": {"update_id": LONG}}}, "UpdateId length"),
+        ({"request": {"input": {"name": "u", "args": BLOB}}}, "Blob data size exceeds limit"),
+        ({"request": {"input": {"name": "u"}}, "wait_policy": {"lifecycle_stage": 77}}, "lifecycle_stage"),
+    ],
+)
+async def test_an_update_that_cannot_be_starts_no_workflow(said: dict[str, Any], field: str) -> None:
+    begun: list[Any] = []
+    starting: Any = SimpleNamespace(begin=begun.append)
+    request = ExecuteMultiOperationRequest(namespace="orders")
+    request.operations.add().start_workflow.CopyFrom(start())
+    request.operations.add().update_workflow.CopyFrom(
+        UpdateWorkflowExecutionRequest(workflow_execution={"workflow_id": "w"}, **said)
+    )
+    with pytest.raises(RpcError) as caught:
+        await Updating(Core(), starting).execute_multi_operation(request, Call(None))
+    assert isinstance(caught.value.detail, MultiOperationExecutionFailure)
+    assert field in caught.value.detail.statuses[1].message
+    assert not begun
+
+
+def test_a_result_that_is_too_large_fails_the_activity() -> None:
+    assert _result(Payloads(payloads=[json_payload("7")])) == {"result": 7}
+    failed = _result(Payloads(**BLOB))["failure"]
+    assert (failed.message, failed.non_retryable) == ("Complete result exceeds size limit.", True)
+
+
+@pytest.mark.parametrize("types", [{"a b": "Keyword"}, {"../x": "Int"}, {"A": ""}, {"A": "Unspecified"}])
+def test_attributes_that_cannot_be_registered_are_refused_by_name(types: dict[str, str]) -> None:
+    with pytest.raises(UnfitError, match=f"search_attributes: '{re.escape(next(iter(types)))}'"):
+        check_registered(types)

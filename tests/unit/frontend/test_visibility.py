@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.controller.directory import Directory
 from perdure.frontend.querylang import parse
-from perdure.frontend.visibility import Visibility
+from perdure.frontend.visibility import Visibility, attribute_field
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -69,3 +69,16 @@ def test_a_damaged_run_is_listed_and_keeps_no_other_from_it(place: tuple[str | i
     found = visibility.find(RUN["metadata"]["namespace"], parse(""))
     assert {record.info().execution.run_id for record in found} == {RUN["metadata"]["uid"], "whole"}
     assert len(directory.all()) == 2
+
+
+def test_a_search_attribute_that_is_none_of_its_type_is_as_if_it_were_not_there() -> None:
+    odd = {
+        "Price": {"type": "Double", "value": "abc"},
+        "Cost": {"type": "Double", "value": {}},
+        "Due": {"type": "Datetime", "value": "soon"},
+        "Local": {"type": "Datetime", "value": "2026-01-01T00:00:00"},
+    }
+    for name in ("Price", "Cost", "Due"):
+        assert attribute_field(odd, name) is None
+        assert not parse(f"{name} > 1").test(lambda name: attribute_field(odd, name))
+    assert parse("Local = '2026-01-01T00:00:00Z'").test(lambda name: attribute_field(odd, name))

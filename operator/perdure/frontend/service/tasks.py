@@ -276,8 +276,6 @@ class WorkflowTasks:
     async def shutdown_worker(self, request: ShutdownWorkerRequest, call: Call) -> ShutdownWorkerResponse:
         """A worker goes away: what was meant for it is for all of its task queue again."""
         del call
-        if request.HasField("worker_heartbeat"):
-            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         if request.sticky_task_queue:
             self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
             for run in self._core.runs.manager.all_running():
@@ -286,6 +284,8 @@ class WorkflowTasks:
                 if code is not None and code.sticky_queue == request.sticky_task_queue and entry is not None:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.ask(entry, reset, lambda _: None)
+        if request.HasField("worker_heartbeat"):
+            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(

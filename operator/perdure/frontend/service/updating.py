@@ -23,9 +23,11 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.frontend import failures
+from perdure.frontend import failures, given
+from perdure.frontend import payloads as data
 from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
 from perdure.frontend.errors import RpcError, busy, invalid, not_found, several
+from perdure.frontend.given import UnfitError
 from perdure.frontend.runs import COMPLETED, View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.starting import Begun, Starting
@@ -47,6 +49,7 @@ class Updating:
         self, request: UpdateWorkflowExecutionRequest, call: Call
     ) -> UpdateWorkflowExecutionResponse:
         """Give a workflow an update; the same id again finds the same update."""
+        check_update(request)
         entry = self._core.runs.entry(
             request.namespace, request.workflow_execution, first_run_id=request.first_execution_run_id
         )
@@ -57,8 +60,6 @@ class Updating:
     ) -> UpdateWorkflowExecutionResponse:
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
-        if not request.request.input.name:
-            raise invalid("Update name is not set on request.")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
         if known is None:
@@ -173,6 +174,10 @@ class Updating:
         start, update = operations[0].start_workflow, operations[1].update_workflow
         if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
             raise several(0, [invalid("the operations do not go together"), None])
+        try:
+            check_update(update)
+        except RpcError as error:
+            raise several(1, [None, error]) from error
         begun = await self._attached(request.namespace, start.workflow_id, update.request.meta.update_id)
         try:
             begun = begun or await self._starting.begin(start, "Fail")
@@ -209,6 +214,26 @@ class Updating:
             return Begun(entry, started=False) if ended else None
         known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
         return Begun(entry, started=False) if known else None
+
+
+def check_update(request: UpdateWorkflowExecutionRequest) -> None:
+    """See that an update can be given to a workflow, whichever it is.
+
+    Raises:
+        RpcError: it cannot.
+    """
+    asked = request.request
+    if not asked.input.name:
+        raise invalid("Update name is not set on request.")
+    try:
+        given.name(asked.input.name, "Update name")
+        given.name(asked.meta.update_id, "UpdateId", required=False)
+        data.to_json(asked.input.args.payloads)
+        data.fields_to_json(asked.input.header.fields)
+    except UnfitError as error:
+        raise invalid(str(error)) from error
+    if request.wait_policy.lifecycle_stage not in Stage.values():
+        raise invalid("wait_policy.lifecycle_stage: is none that there is")
 
 
 def _reference(entry: Entry, update_id: str) -> UpdateRef:

@@ -285,8 +285,8 @@ def attribute_to_json(payload: Payload, known: str | None = None) -> Any:
         value = json.loads(payload.data)
     except (ValueError, RecursionError):
         raise UnfitError("is no JSON") from None
-    told = payload.metadata.get("type", b"").decode(errors="replace") or known
-    kind = told if told in _FITS else attribute_type(value)
+    told = payload.metadata.get("type", b"").decode(errors="replace") or known or ""
+    kind = next(filter(_FITS.__contains__, (told, attribute_type(value))), "Keyword")
     if isinstance(value, list) and kind != "KeywordList" and len(value) == 1:
         value = value[0]
     fits, what = _FITS[kind]

@@ -80,7 +80,7 @@ def input_of(payloads: Sequence[Payload], *, by_name: bool) -> Any:
     kept = data.to_json(payloads)
     try:
         size = len(orjson.dumps(plain(kept) if by_name else kept))
-    except orjson.JSONEncodeError as error:
+    except (orjson.JSONEncodeError, RecursionError) as error:
         raise UnfitError(f"Input: cannot be passed on as JSON: {error}") from None
     fits(size)
     return kept

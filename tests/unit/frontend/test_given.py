@@ -220,6 +220,8 @@ def test_a_million_payloads_are_refused_at_once() -> None:
         ("KeywordList", "[1]"),
         ("KeywordList", '"one"'),
         ("Keyword", "no JSON"),
+        ("", '{"type":"Odd","value":1}'),
+        ("", '{"type":"Double","value":"abc"}'),
     ],
 )
 def test_an_attribute_that_is_none_of_its_type_is_refused(kind: str, value: str) -> None:

@@ -281,7 +281,9 @@ class WorkflowTasks:
             for run in self._core.runs.manager.all_running():
                 code = run.state.code if run.state is not None and not run.state.closed else None
                 entry = self._core.runs.manager.directory.get(run.ref.uid)
-                if code is not None and code.sticky_queue == request.sticky_task_queue and entry is not None:
+                if entry is None or entry.namespace != request.namespace:
+                    continue
+                if code is not None and code.sticky_queue == request.sticky_task_queue:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.ask(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):

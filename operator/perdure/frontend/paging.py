@@ -34,12 +34,12 @@ def page_of(
     if token and (not token.isdigit() or len(token) > _DIGITS):
         raise invalid("invalid next_page_token")
     start = int(token or b"0")
-    end = start + _that_fit(found[start : start + page_size(size, most)], weigh)
+    end = start + that_fit(found[start : start + page_size(size, most)], weigh)
     return found[start:end], str(end).encode() if end < len(found) else b""
 
 
-def _that_fit(found: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
-    """How many of a list, from its beginning, fit into one answer; one at the least."""
+def that_fit(found: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
+    """How many of a list, from its beginning, fit into one answer; one at the least, if there is one."""
     total = 0
     for count, item in enumerate(found):
         total += weigh(item)

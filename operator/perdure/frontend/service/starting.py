@@ -20,6 +20,7 @@ from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
+from perdure.frontend import given
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
@@ -27,7 +28,7 @@ from perdure.frontend.errors import TOO_LARGE, RpcError, already_started, invali
 from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.tasks import WorkflowTasks
-from perdure.frontend.starts import run_asked_for
+from perdure.frontend.starts import check_beside, run_asked_for
 from perdure.kube import client as api
 from perdure.runtime.chains import extras_of
 
@@ -201,16 +202,17 @@ class Starting:
         try:
             spec, extras = run_asked_for(request, self._core.attribute_types(request.namespace))
             delay = duration(request, "workflow_start_delay")
+            extras = msgspec.structs.replace(
+                extras,
+                identity=given.name(request.identity, "Identity", required=False),
+                last_completion_result=data.to_json(request.last_completion_result.payloads)
+                if isinstance(request, StartWorkflowExecutionRequest)
+                else None,
+                request_id=given.name(request.request_id, "RequestId", required=False),
+            )
+            check_beside(extras)
         except UnfitError as error:
             raise invalid(str(error)) from error
-        extras = msgspec.structs.replace(
-            extras,
-            identity=request.identity,
-            last_completion_result=data.to_json(request.last_completion_result.payloads)
-            if isinstance(request, StartWorkflowExecutionRequest)
-            else None,
-            request_id=request.request_id,
-        )
         spec |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
         if delay:
             spec["startDelay"] = nearest_duration(delay)

@@ -116,7 +116,7 @@ class WorkflowTasks:
             return None
         first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
         events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
-        page, rest = events[:PAGE], events[PAGE:]
+        page = self._core.historian(entry.namespace).page(events[:PAGE])
         token = _token(entry, task)
         response = PollWorkflowTaskQueueResponse(
             task_token=pack(token),
@@ -125,9 +125,9 @@ class WorkflowTasks:
             previous_started_event_id=code.previous_started_event_id,
             started_event_id=task.started_event_id,
             attempt=task.attempt,
-            history=History(events=self._core.historian(entry.namespace).all(page)),
+            history=History(events=page),
             workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            next_page_token=_next_page(entry, rest),
+            next_page_token=_next_page(entry, events[len(page) :]),
         )
         response.scheduled_time.FromDatetime(task.scheduled_time)
         response.started_time.FromDatetime(task.started_time)
@@ -146,7 +146,7 @@ class WorkflowTasks:
         if code is None:
             return None
         events = [] if sticky else list(await self._core.runs.history(view))
-        page, rest = events[:PAGE], events[PAGE:]
+        page = self._core.historian(entry.namespace).page(events[:PAGE])
         return PollWorkflowTaskQueueResponse(
             task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
             workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
@@ -154,9 +154,9 @@ class WorkflowTasks:
             previous_started_event_id=code.previous_started_event_id,
             attempt=1,
             query=query.query,
-            history=History(events=self._core.historian(entry.namespace).all(page)),
+            history=History(events=page),
             workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            next_page_token=_next_page(entry, rest),
+            next_page_token=_next_page(entry, events[len(page) :]),
         )
 
     # Answers

@@ -1,21 +1,33 @@
 """What clients cannot ask for is refused by the name of the field."""
 
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.batch.v1 import BatchOperationReset
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import ResetOptions
 from temporalio.api.enums.v1 import CommandType
-from temporalio.api.workflowservice.v1 import StartBatchOperationRequest, StartWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsRequest,
+    ResetWorkflowExecutionRequest,
+    StartBatchOperationRequest,
+    StartWorkflowExecutionRequest,
+)
 
 from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
 from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
+from perdure.frontend.given import UnfitError
+from perdure.frontend.server import _served
 from perdure.frontend.service.batches import _request
+from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import changed_options
+from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.starting import _policies
 
 NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
@@ -68,5 +80,61 @@ def test_a_reset_in_a_batch_says_where_to() -> None:
     )
     said = {"reapplySignals": True, "eventId": 7, "reason": "mended"}
     assert _request(request, "reset_operation") == {"reset": said}
-    with pytest.raises(RpcError, match="reset_operation"):
-        _request(StartBatchOperationRequest(reset_operation=BatchOperationReset()), "reset_operation")
+    for asked in (
+        BatchOperationReset(),
+        BatchOperationReset(reset_type=99),  # type: ignore[arg-type]
+        BatchOperationReset(options=ResetOptions(workflow_task_id=2**62)),
+    ):
+        with pytest.raises(RpcError, match="reset_operation"):
+            _request(StartBatchOperationRequest(reset_operation=asked), "reset_operation")
+
+
+async def test_a_reset_to_an_event_that_no_history_has_is_refused() -> None:
+    request = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=2**62)
+    with pytest.raises(RpcError, match="WorkflowTaskFinishEventId"):
+        await Resets(Core()).reset_workflow_execution(request, Call(None))
+
+
+class Context:
+    """Of one RPC: what it has come to."""
+
+    told: tuple[grpc.StatusCode, str]
+
+    def time_remaining(self) -> None:
+        return None
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def set_trailing_metadata(self, _: object) -> None:
+        pass
+
+    async def abort(self, code: grpc.StatusCode, message: str) -> None:
+        self.told = code, message
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UnfitError("invalid run_timeout"), grpc.StatusCode.INVALID_ARGUMENT),
+        (OverflowError("a mistake of ours"), grpc.StatusCode.INTERNAL),
+        (ValueError("a mistake of ours"), grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_what_cannot_be_taken_is_the_clients_mistake_and_all_else_is_ours(
+    error: Exception, code: grpc.StatusCode
+) -> None:
+    async def learned() -> None:
+        pass
+
+    async def handler(_: object, __: Call) -> None:
+        raise error
+
+    manager: Any = SimpleNamespace(learned=learned)
+    context = Context()
+    await _served("CountWorkflowExecutions", handler, manager, None)(
+        CountWorkflowExecutionsRequest(namespace="orders"), context
+    )
+    assert context.told[0] is code
+    await _served("CountWorkflowExecutions", handler, manager, None)(CountWorkflowExecutionsRequest(), context)
+    assert context.told == (grpc.StatusCode.INVALID_ARGUMENT, "Namespace is not set on request.")

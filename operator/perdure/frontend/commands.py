@@ -20,7 +20,7 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum
-from perdure.frontend.given import UnfitError, duration, duration_or_none, name, retry_policy
+from perdure.frontend.given import UnfitError, duration, duration_or_none, few, name, retry_policy
 from perdure.frontend.starts import check_beside, input_of, queue_of_code, workflow_named
 
 
@@ -172,6 +172,7 @@ class Reader:
         return cmd.CancelWorkflowExecution(details=_whole(said.details))
 
     def _marker(self, said: Any, metadata: Any) -> cmd.Command:
+        few(said.details)
         return cmd.RecordMarker(
             marker_name=name(said.marker_name, "MarkerName"),
             details={each: _whole(kept) for each, kept in said.details.items()} or None,

@@ -242,6 +242,10 @@ def test_options_and_schedules_say_which_field_cannot_be() -> None:
     ):
         with pytest.raises(UnfitError, match=field):
             to_times(spec)
+    early = SchedulePatch()
+    early.backfill_request.add(start_time=Timestamp(seconds=-(10**10)), end_time=Timestamp(seconds=0))
+    with pytest.raises(UnfitError, match=r"backfill_request\[0\].start_time"):
+        _asked({"spec": {}}, early, "")
     patch = SchedulePatch()
     patch.trigger_immediately.scheduled_time.CopyFrom(NEVER)
     with pytest.raises(UnfitError, match="scheduled_time"):

@@ -56,7 +56,7 @@ from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.runs import id_of
-from perdure.schedule.times import Times
+from perdure.schedule.times import EARLIEST, Times
 
 MAX_TIMES = 1_000
 """Times that are told at once (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
@@ -319,6 +319,10 @@ def _asked(obj: api.Object, patch: SchedulePatch, request_id: str) -> list[inp.R
         start, end = (moment(backfill, field) for field in ("start_time", "end_time"))
         if start is None or end is None or end < start:
             raise UnfitError(f"patch.backfill_request[{index}]: start_time must be set, and not be after end_time")
+        if start < EARLIEST:
+            raise UnfitError(
+                f"patch.backfill_request[{index}].start_time: there are no times before {EARLIEST:%Y-%m-%d}"
+            )
         own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
         asked.append(
             inp.BackfillRequested(

@@ -13,6 +13,7 @@ from temporalio.api.enums.v1 import CommandType
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     ResetWorkflowExecutionRequest,
+    ShutdownWorkerRequest,
     StartBatchOperationRequest,
     StartWorkflowExecutionRequest,
 )
@@ -23,12 +24,15 @@ from perdure.frontend.commands import BadCommandError, Reader
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import UnfitError
+from perdure.frontend.runs import Runs
 from perdure.frontend.server import _served
 from perdure.frontend.service.batches import _request
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.resets import Resets
-from perdure.frontend.service.starting import _policies
+from perdure.frontend.service.starting import Starting, _policies
+from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.kube import client as api
 
 NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
@@ -138,3 +142,55 @@ async def test_what_cannot_be_taken_is_the_clients_mistake_and_all_else_is_ours(
     assert context.told[0] is code
     await _served("CountWorkflowExecutions", handler, manager, None)(CountWorkflowExecutionsRequest(), context)
     assert context.told == (grpc.StatusCode.INVALID_ARGUMENT, "Namespace is not set on request.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (api.NotFoundError(404, "NotFound", 'namespaces "x" not found'), grpc.StatusCode.NOT_FOUND, "Namespace orders"),
+        (api.TooLargeError(500, "", "etcdserver: request is too large"), grpc.StatusCode.INVALID_ARGUMENT, "Blob data"),
+    ],
+)  # fmt: skip
+async def test_a_start_that_the_api_server_does_not_take_is_not_tried_again(
+    error: Exception, code: grpc.StatusCode, message: str
+) -> None:
+    async def learned() -> None:
+        pass
+
+    async def create(*_: object) -> None:
+        raise error
+
+    def nothing(*_: object) -> None:
+        return None
+
+    core = Core()
+    directory = SimpleNamespace(named=nothing, open_run=nothing, newest=nothing)
+    manager: Any = SimpleNamespace(learned=learned, directory=directory, client=SimpleNamespace(create=create))
+    core.runs = Runs(manager)
+    request = StartWorkflowExecutionRequest(namespace="orders", workflow_id="w", workflow_type={"name": "W"})
+    request.task_queue.name = "q"
+    with pytest.raises(RpcError, match=message) as caught:
+        await Starting(core, WorkflowTasks(core)).begin(request, "Fail")
+    assert caught.value.code is code
+
+
+async def test_a_worker_that_leaves_touches_the_runs_of_its_namespace_only() -> None:
+    asked: list[str] = []
+    running = [
+        SimpleNamespace(
+            ref=SimpleNamespace(uid=name), state=SimpleNamespace(closed=False, code=SimpleNamespace(sticky_queue="s"))
+        )
+        for name in ("mine", "others")
+    ]
+    entries = {"mine": SimpleNamespace(namespace="orders"), "others": SimpleNamespace(namespace="secrets")}
+    manager: Any = SimpleNamespace(
+        all_running=lambda: running,
+        directory=entries,
+        ask=lambda entry, *_: asked.append(entry.namespace),
+    )
+    core = Core()
+    core.runs = Runs(manager)
+    await WorkflowTasks(core).shutdown_worker(
+        ShutdownWorkerRequest(namespace="orders", sticky_task_queue="s"), Call(None)
+    )
+    assert asked == ["orders"]

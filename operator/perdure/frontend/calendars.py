@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import Any
 
 from temporalio.api.schedule.v1 import (
@@ -17,6 +17,7 @@ from perdure.api import schedule as kind
 from perdure.api.calendars import Calendar
 from perdure.api.durations import format_duration
 from perdure.api.fields import format_time
+from perdure.frontend.given import UnfitError, duration, moment
 from perdure.schedule import fields
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.fields import Field, read_field
@@ -68,18 +69,22 @@ def to_times(spec: ScheduleSpec) -> dict[str, Any]:
         "timeZone": spec.timezone_name,
         "timeZoneData": base64.b64encode(spec.timezone_data).decode(),
     }
-    if spec.HasField("start_time"):
-        times["startTime"] = format_time(spec.start_time.ToDatetime(tzinfo=UTC))
-    if spec.HasField("end_time"):
-        times["endTime"] = format_time(spec.end_time.ToDatetime(tzinfo=UTC))
-    if spec.jitter.ToTimedelta():
-        times["jitter"] = format_duration(spec.jitter.ToTimedelta())
+    start, end, jitter = moment(spec, "start_time"), moment(spec, "end_time"), duration(spec, "jitter")
+    if start is not None:
+        times["startTime"] = format_time(start)
+    if end is not None:
+        times["endTime"] = format_time(end)
+    if jitter:
+        times["jitter"] = format_duration(jitter)
     return {field: value for field, value in times.items() if value}
 
 
 def _interval(spec: IntervalSpec, index: int) -> dict[str, str]:
     # Parts of seconds do not count (Temporal: service/worker/scheduler/spec.go).
-    every, phase = (length.ToTimedelta() // _SECOND * _SECOND for length in (spec.interval, spec.phase))
+    try:
+        every, phase = (duration(spec, field) // _SECOND * _SECOND for field in ("interval", "phase"))
+    except UnfitError as error:
+        raise UnfitError(f"schedule.spec.interval[{index}]: {error}") from None
     if every < _SECOND:
         raise ValueError(f"schedule.spec.interval[{index}].interval: must be at least a second")
     if not timedelta(0) <= phase < every:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, ClassVar
 
+from google.protobuf.message import DecodeError
 from temporalio.api.command.v1 import Command as ProtoCommand
-from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.common.v1 import Payloads, SearchAttributes
 from temporalio.api.enums.v1 import CommandType, ContinueAsNewInitiator, WorkflowIdReusePolicy
 from temporalio.api.enums.v1 import ParentClosePolicy as ProtoParentClosePolicy
 from temporalio.api.protocol.v1 import Message
@@ -21,6 +21,8 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum
+from perdure.frontend.given import UnfitError, duration, duration_or_none, few, name, retry_policy
+from perdure.frontend.starts import check_beside, input_of, queue_of_code, workflow_named
 
 _BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
@@ -41,37 +43,6 @@ class Answered:
     accepted: list[str] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     rejected: dict[str, Failure] = field(default_factory=dict)
-
-
-def duration(message: Any, name: str) -> timedelta | None:
-    """A duration; None where it is not set, or zero."""
-    return (getattr(message, name).ToTimedelta() or None) if message.HasField(name) else None
-
-
-def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
-    """A retry policy; what it does not say gets Temporal's defaults.
-
-    Raises:
-        ValueError: it cannot be followed; the message is Temporal's.
-    """
-    first = policy.initial_interval.ToTimedelta() or timedelta(seconds=1)
-    coefficient = policy.backoff_coefficient or 2.0
-    longest = policy.maximum_interval.ToTimedelta() or None
-    if policy.initial_interval.ToTimedelta() < timedelta(0):
-        raise ValueError("InitialInterval cannot be negative on retry policy.")
-    if coefficient < 1:
-        raise ValueError("BackoffCoefficient cannot be less than 1 on retry policy.")
-    if longest is not None and longest < first:
-        raise ValueError("MaximumInterval cannot be less than InitialInterval on retry policy.")
-    if policy.maximum_attempts < 0:
-        raise ValueError("MaximumAttempts cannot be negative on retry policy.")
-    return RetryPolicy(
-        initial_interval=first,
-        backoff_coefficient=coefficient,
-        maximum_interval=longest,
-        maximum_attempts=policy.maximum_attempts,
-        non_retryable_error_types=tuple(policy.non_retryable_error_types),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +66,8 @@ class Reader:
             namespace: Of the workflow.
             updates: What can be accepted and rejected; None: anything.
         """
-        self._namespace = namespace
         self._task = task
+        self._namespace = namespace
         self._types = types
         self._updates = updates
         self._number = 0
@@ -131,6 +102,12 @@ class Reader:
         return answered
 
     def _message(self, message: Message, answered: Answered) -> None:
+        try:
+            self._said(message, answered)
+        except (DecodeError, UnfitError) as error:
+            raise BadCommandError("BadUpdateWorkflowExecutionMessage", f"message {message.id}: {error}") from error
+
+    def _said(self, message: Message, answered: Answered) -> None:
         update = message.protocol_instance_id
         acceptance, rejection, response = Acceptance(), Rejection(), Response()
         if message.body.Unpack(acceptance):
@@ -143,7 +120,7 @@ class Reader:
                     accepted_request_message_id=acceptance.accepted_request_message_id,
                     accepted_request_sequencing_event_id=acceptance.accepted_request_sequencing_event_id,
                     name=request.input.name,
-                    input=data.to_json(request.input.args.payloads),
+                    input=_whole(request.input.args),
                     header=data.fields_to_json(request.input.header.fields),
                     identity=request.meta.identity,
                 )
@@ -158,7 +135,7 @@ class Reader:
                 cmd.CompleteUpdate(
                     update_id=update,
                     identity=response.meta.identity,
-                    result=None if failed else data.to_json(response.outcome.success.payloads),
+                    result=None if failed else _whole(response.outcome.success),
                     failure=failures.to_json(response.outcome.failure) if failed else None,
                 )
             )
@@ -176,54 +153,41 @@ class Reader:
             raise BadCommandError(_BAD_UPDATE, f"update {update!r} was not found")
         self._decided.add(update)
 
-    def _own(self, cause: str, namespace: str) -> None:
-        """A command is about the namespace of its workflow."""
-        if namespace not in {"", self._namespace}:
-            message = f"unable to process cross namespace command between {self._namespace} and {namespace}"
-            raise BadCommandError(cause, message)
-
     def _command(self, command: ProtoCommand) -> cmd.Command:
         kind = from_enum(CommandType, command.command_type)
-        convert = self._converters.get(kind)
+        convert, cause = self._converters.get(kind, (None, ""))
         if convert is None:
             raise BadCommandError("FeatureDisabled", f"command {kind or command.command_type} is not supported")
         attributes = getattr(command, f"{_snake(kind)}_command_attributes")
-        metadata = data.user_metadata_to_json(command.user_metadata) if command.HasField("user_metadata") else None
-        return convert(self, attributes, metadata)
+        try:
+            metadata = data.user_metadata_to_json(command.user_metadata) if command.HasField("user_metadata") else None
+            return convert(self, attributes, metadata)
+        except UnfitError as error:
+            raise BadCommandError(cause, f"{error} ({kind}Command)") from error
 
-    # One by one
+    # One by one: each raises UnfitError where it cannot be obeyed
 
     def _schedule_activity(self, said: Any, metadata: Any) -> cmd.Command:
-        where = said.task_queue.name
-        _need(
-            "BadScheduleActivityAttributes", said.activity_id, "ActivityId is not set on ScheduleActivityTaskCommand."
-        )
-        _need(
-            "BadScheduleActivityAttributes",
-            said.activity_type.name,
-            "ActivityType is not set on ScheduleActivityTaskCommand.",
-        )
-        _need("BadScheduleActivityAttributes", where, "TaskQueue is not set on ScheduleActivityTaskCommand.")
         return cmd.ScheduleActivityTask(
-            activity_id=said.activity_id,
-            activity_type=said.activity_type.name,
-            task_queue=where,
-            input=data.to_json(said.input.payloads),
+            activity_id=name(said.activity_id, "ActivityId"),
+            activity_type=name(said.activity_type.name, "ActivityType"),
+            task_queue=name(said.task_queue.name, "TaskQueue"),
+            input=_whole(said.input),
             header=data.fields_to_json(said.header.fields),
-            schedule_to_close_timeout=duration(said, "schedule_to_close_timeout"),
-            schedule_to_start_timeout=duration(said, "schedule_to_start_timeout"),
-            start_to_close_timeout=duration(said, "start_to_close_timeout"),
-            heartbeat_timeout=duration(said, "heartbeat_timeout"),
-            retry_policy=_policy(said, "BadScheduleActivityAttributes") or RetryPolicy(),
+            schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
+            schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
+            start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
+            heartbeat_timeout=duration_or_none(said, "heartbeat_timeout"),
+            retry_policy=_policy(said) or RetryPolicy(),
             priority=data.message_to_json(said.priority) if said.HasField("priority") else None,
             user_metadata=metadata,
         )
 
     def _start_timer(self, said: Any, metadata: Any) -> cmd.Command:
-        wait = said.start_to_fire_timeout.ToTimedelta()
-        _need("BadStartTimerAttributes", said.timer_id, "TimerId is not set on StartTimerCommand.")
         return cmd.StartTimer(
-            timer_id=said.timer_id, start_to_fire_timeout=max(wait, timedelta(0)), user_metadata=metadata
+            timer_id=name(said.timer_id, "TimerId"),
+            start_to_fire_timeout=duration(said, "start_to_fire_timeout"),
+            user_metadata=metadata,
         )
 
     def _cancel_timer(self, said: Any, _: Any) -> cmd.Command:
@@ -233,18 +197,19 @@ class Reader:
         return cmd.RequestCancelActivityTask(scheduled_event_id=said.scheduled_event_id)
 
     def _complete(self, said: Any, _: Any) -> cmd.Command:
-        return cmd.CompleteWorkflowExecution(result=data.to_json(said.result.payloads))
+        return cmd.CompleteWorkflowExecution(result=_whole(said.result))
 
     def _fail(self, said: Any, _: Any) -> cmd.Command:
         return cmd.FailWorkflowExecution(failure=failures.to_json(said.failure))
 
     def _cancel(self, said: Any, _: Any) -> cmd.Command:
-        return cmd.CancelWorkflowExecution(details=data.to_json(said.details.payloads))
+        return cmd.CancelWorkflowExecution(details=_whole(said.details))
 
     def _marker(self, said: Any, metadata: Any) -> cmd.Command:
+        few(said.details)
         return cmd.RecordMarker(
-            marker_name=said.marker_name,
-            details={name: data.to_json(each.payloads) for name, each in said.details.items()} or None,
+            marker_name=name(said.marker_name, "MarkerName"),
+            details={each: _whole(kept) for each, kept in said.details.items()} or None,
             header=data.fields_to_json(said.header.fields),
             failure=failures.to_json(said.failure) if said.HasField("failure") else None,
             user_metadata=metadata,
@@ -253,56 +218,60 @@ class Reader:
     def _continue(self, said: Any, _: Any) -> cmd.Command:
         attributes = None
         if said.HasField("search_attributes"):
-            attributes = self._attributes("BadContinueAsNewAttributes", said.search_attributes.indexed_fields)
-        return cmd.ContinueAsNewWorkflowExecution(
-            input=data.to_json(said.input.payloads),
-            workflow_type=said.workflow_type.name,
-            task_queue=said.task_queue.name,
-            workflow_run_timeout=duration(said, "workflow_run_timeout"),
-            workflow_task_timeout=duration(said, "workflow_task_timeout"),
-            retry_policy=_policy(said, "BadContinueAsNewAttributes"),
-            new_run_backoff=duration(said, "backoff_start_interval"),
+            attributes = self._attributes(said.search_attributes)
+        extras = StartExtras(
             header=data.fields_to_json(said.header.fields),
-            memo=(data.fields_to_json(said.memo.fields) or {}) if said.HasField("memo") else None,
+            memo=data.memo_to_json(said.memo),
+            last_completion_result=_whole(said.last_completion_result),
+        )
+        check_beside(extras)
+        return cmd.ContinueAsNewWorkflowExecution(
+            input=input_of(said.input.payloads, by_name=False),
+            workflow_type=name(said.workflow_type.name, "WorkflowType", required=False),
+            task_queue=queue_of_code(said.task_queue.name),
+            workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
+            workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
+            retry_policy=_policy(said),
+            new_run_backoff=duration_or_none(said, "backoff_start_interval"),
+            header=extras.header,
+            memo=(extras.memo or {}) if said.HasField("memo") else None,
             search_attributes=attributes,
             initiator=from_enum(ContinueAsNewInitiator, said.initiator) if said.initiator else "",
             failure=failures.to_json(said.failure) if said.HasField("failure") else None,
-            last_completion_result=data.to_json(said.last_completion_result.payloads),
+            last_completion_result=extras.last_completion_result,
         )
 
     def _start_child(self, said: Any, metadata: Any) -> cmd.Command:
-        cause = "BadStartChildExecutionAttributes"
-        self._own(cause, said.namespace)
-        _need(cause, said.workflow_id, "Required field WorkflowId is not set on StartChildWorkflowExecutionCommand.")
-        _need(
-            cause,
-            said.workflow_type.name,
-            "Required field WorkflowType is not set on StartChildWorkflowExecutionCommand.",
-        )
+        self._here(said.namespace)
         if said.cron_schedule:
-            message = "CronSchedule is not offered for children: start the child from a schedule, or continue as new"
-            raise BadCommandError(cause, message)
+            raise UnfitError(
+                "CronSchedule is not offered for children: start the child from a schedule, or continue as new"
+            )
+        by_name = said.task_queue.name == WORKFLOWS_QUEUE
+        if by_name:
+            workflow_named(said.workflow_type.name)
         policy = from_enum(ProtoParentClosePolicy, said.parent_close_policy)
         reuse = from_enum(WorkflowIdReusePolicy, said.workflow_id_reuse_policy)
         extras = StartExtras(
             header=data.fields_to_json(said.header.fields),
-            memo=data.fields_to_json(said.memo.fields),
+            memo=data.memo_to_json(said.memo),
             user_metadata=metadata,
             priority=data.message_to_json(said.priority) if said.HasField("priority") else None,
         )
+        check_beside(extras)
         return cmd.StartChildWorkflowExecution(
             child_id=f"{self._task}.{self._number}",
             start=WorkflowStart(
-                workflow_type=said.workflow_type.name,
-                task_queue="" if said.task_queue.name == WORKFLOWS_QUEUE else said.task_queue.name,
-                workflow_id=said.workflow_id,
+                workflow_type=name(said.workflow_type.name, "Required field WorkflowType"),
+                task_queue="" if by_name else queue_of_code(said.task_queue.name),
+                workflow_id=name(said.workflow_id, "Required field WorkflowId"),
                 workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
-                input=data.to_json(said.input.payloads),
-                workflow_execution_timeout=duration(said, "workflow_execution_timeout"),
-                workflow_run_timeout=duration(said, "workflow_run_timeout"),
-                workflow_task_timeout=duration(said, "workflow_task_timeout"),
-                retry_policy=_policy(said, cause),
-                search_attributes=self._attributes(cause, said.search_attributes.indexed_fields),
+                input=input_of(said.input.payloads, by_name=by_name),
+                workflow_execution_timeout=duration_or_none(said, "workflow_execution_timeout"),
+                workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
+                workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
+                retry_policy=_policy(said),
+                search_attributes=self._attributes(said.search_attributes),
                 extras=extras,
             ),
             parent_close_policy=_CLOSE.get(policy, ParentClosePolicy.TERMINATE),
@@ -310,14 +279,12 @@ class Reader:
         )
 
     def _signal_external(self, said: Any, metadata: Any) -> cmd.Command:
-        cause = "BadSignalWorkflowExecutionAttributes"
-        self._own(cause, said.namespace)
-        _need(cause, said.signal_name, "SignalName is not set on SignalExternalWorkflowExecutionCommand.")
+        self._here(said.namespace)
         return cmd.SignalExternalWorkflowExecution(
             signal_id="",
-            workflow_id=said.execution.workflow_id,
-            run_id=said.execution.run_id,
-            signal_name=said.signal_name,
+            workflow_id=name(said.execution.workflow_id, "WorkflowId"),
+            run_id=name(said.execution.run_id, "RunId", required=False),
+            signal_name=name(said.signal_name, "SignalName"),
             input=data.to_json(said.input.payloads),
             header=data.fields_to_json(said.header.fields),
             child_workflow_only=said.child_workflow_only,
@@ -326,58 +293,63 @@ class Reader:
         )
 
     def _cancel_external(self, said: Any, _: Any) -> cmd.Command:
-        self._own("BadRequestCancelExternalWorkflowExecutionAttributes", said.namespace)
+        self._here(said.namespace)
         return cmd.RequestCancelExternalWorkflowExecution(
-            workflow_id=said.workflow_id,
-            run_id=said.run_id,
+            workflow_id=name(said.workflow_id, "WorkflowId"),
+            run_id=name(said.run_id, "RunId", required=False),
             child_workflow_only=said.child_workflow_only,
             reason=said.reason,
             control=said.control,
         )
 
     def _upsert(self, said: Any, _: Any) -> cmd.Command:
-        found = self._attributes("BadSearchAttributes", said.search_attributes.indexed_fields, keep_removed=True)
+        found = self._attributes(said.search_attributes, keep_removed=True)
         return cmd.UpsertWorkflowSearchAttributes(search_attributes=found)
 
     def _modify(self, said: Any, _: Any) -> cmd.Command:
         return cmd.ModifyWorkflowProperties(upserted_memo=data.upserted(said.upserted_memo.fields))
 
-    def _attributes(self, cause: str, fields: Any, *, keep_removed: bool = False) -> dict[str, Any]:
+    def _attributes(self, said: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
         try:
-            return data.attributes_to_json(fields, self._types, keep_removed=keep_removed)
-        except ValueError as error:
-            raise BadCommandError(cause, f"a search attribute is no JSON: {error}") from error
+            return data.attributes_to_json(said.indexed_fields, self._types, keep_removed=keep_removed)
+        except UnfitError as error:
+            raise BadCommandError("BadSearchAttributes", str(error)) from error
 
-    _converters: ClassVar[dict[str, Callable[["Reader", Any, Any], cmd.Command]]] = {
-        "ScheduleActivityTask": _schedule_activity,
-        "RequestCancelActivityTask": _cancel_activity,
-        "StartTimer": _start_timer,
-        "CancelTimer": _cancel_timer,
-        "CompleteWorkflowExecution": _complete,
-        "FailWorkflowExecution": _fail,
-        "CancelWorkflowExecution": _cancel,
-        "RequestCancelExternalWorkflowExecution": _cancel_external,
-        "RecordMarker": _marker,
-        "ContinueAsNewWorkflowExecution": _continue,
-        "StartChildWorkflowExecution": _start_child,
-        "SignalExternalWorkflowExecution": _signal_external,
-        "UpsertWorkflowSearchAttributes": _upsert,
-        "ModifyWorkflowProperties": _modify,
+    def _here(self, namespace: str) -> None:
+        if self._namespace and namespace not in {"", self._namespace}:
+            raise UnfitError(
+                f"unable to process cross namespace command between {self._namespace} and {namespace[:63]}"
+            )
+
+    _converters: ClassVar[dict[str, tuple[Callable[["Reader", Any, Any], cmd.Command], str]]] = {
+        "ScheduleActivityTask": (_schedule_activity, "BadScheduleActivityAttributes"),
+        "RequestCancelActivityTask": (_cancel_activity, "BadRequestCancelActivityAttributes"),
+        "StartTimer": (_start_timer, "BadStartTimerAttributes"),
+        "CancelTimer": (_cancel_timer, "BadCancelTimerAttributes"),
+        "CompleteWorkflowExecution": (_complete, "BadCompleteWorkflowExecutionAttributes"),
+        "FailWorkflowExecution": (_fail, "BadFailWorkflowExecutionAttributes"),
+        "CancelWorkflowExecution": (_cancel, "BadCancelWorkflowExecutionAttributes"),
+        "RequestCancelExternalWorkflowExecution": (
+            _cancel_external,
+            "BadRequestCancelExternalWorkflowExecutionAttributes",
+        ),
+        "RecordMarker": (_marker, "BadRecordMarkerAttributes"),
+        "ContinueAsNewWorkflowExecution": (_continue, "BadContinueAsNewAttributes"),
+        "StartChildWorkflowExecution": (_start_child, "BadStartChildExecutionAttributes"),
+        "SignalExternalWorkflowExecution": (_signal_external, "BadSignalWorkflowExecutionAttributes"),
+        "UpsertWorkflowSearchAttributes": (_upsert, "BadSearchAttributes"),
+        "ModifyWorkflowProperties": (_modify, "BadModifyWorkflowPropertiesAttributes"),
     }
+    """How each kind of command is read, and what a task fails with whose command cannot be obeyed."""
 
 
-def _policy(said: Any, cause: str) -> RetryPolicy | None:
-    if not said.HasField("retry_policy"):
-        return None
-    try:
-        return retry_policy(said.retry_policy)
-    except ValueError as error:
-        raise BadCommandError(cause, str(error)) from error
+def _policy(said: Any) -> RetryPolicy | None:
+    return retry_policy(said.retry_policy) if said.HasField("retry_policy") else None
 
 
-def _need(cause: str, value: str, message: str) -> None:
-    if not value:
-        raise BadCommandError(cause, message)
+def _whole(said: Payloads) -> Any:
+    """Payloads, however large: a run that does not fit its status for them is terminated."""
+    return data.to_json(said.payloads, limited=False)
 
 
 def _snake(kind: str) -> str:

@@ -18,6 +18,9 @@ from temporalio.api.errordetails.v1 import (
 )
 from temporalio.api.failure.v1 import Failure, MultiOperationExecutionAborted
 
+TOO_LARGE = "Blob data size exceeds limit."
+"""In the words of Temporal's server, which SDKs know."""
+
 
 class RpcError(Exception):
     """An RPC fails with a code, a message and perhaps a detail."""

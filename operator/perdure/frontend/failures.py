@@ -1,8 +1,9 @@
 """Failures: Temporal's message and our tree, both ways."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
+from temporalio.api.common.v1 import ActivityType, Payload, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import (
     ApplicationErrorCategory,
 )
@@ -15,6 +16,7 @@ from temporalio.api.enums.v1 import (
 from temporalio.api.failure.v1 import Failure as ProtoFailure
 
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+from perdure.frontend import given
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum, to_enum
 
@@ -22,7 +24,11 @@ MAX_DEPTH = 50
 
 
 def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
-    """Our failure of Temporal's."""
+    """Our failure of Temporal's.
+
+    Raises:
+        UnfitError: a field of it cannot be taken.
+    """
     info = failure.WhichOneof("failure_info")
     said: dict[str, Any] = {
         "message": failure.message,
@@ -30,11 +36,16 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
         "stack_trace": failure.stack_trace or None,
     }
     if failure.HasField("encoded_attributes"):
-        said["encoded_attributes"] = data.one_to_json(failure.encoded_attributes)
+        said["encoded_attributes"] = _whole([failure.encoded_attributes])
     if failure.HasField("cause") and depth < MAX_DEPTH:
         said["cause"] = to_json(failure.cause, depth + 1)
     said |= _info(failure, info)
     return Failure(**said)
+
+
+def _whole(payloads: Sequence[Payload]) -> Any:
+    """Payloads, however large: with what does not fit a run, it ends."""
+    return data.to_json(payloads, limited=False)
 
 
 def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
@@ -45,11 +56,11 @@ def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
             return {
                 "kind": FailureKind.TIMEOUT,
                 "timeout_type": TimeoutType(kind),
-                "last_heartbeat_details": data.to_json(timeout.last_heartbeat_details.payloads),
+                "last_heartbeat_details": _whole(timeout.last_heartbeat_details.payloads),
             }
         case "canceled_failure_info":
             cancelled = failure.canceled_failure_info
-            return {"kind": FailureKind.CANCELLED, "details": data.to_json(cancelled.details.payloads)}
+            return {"kind": FailureKind.CANCELLED, "details": _whole(cancelled.details.payloads)}
         case "terminated_failure_info":
             return {"kind": FailureKind.TERMINATED}
         case "server_failure_info":
@@ -85,7 +96,7 @@ def _application(failure: ProtoFailure) -> dict[str, Any]:
     application = failure.application_failure_info
     delay = None
     if application.HasField("next_retry_delay"):
-        delay = application.next_retry_delay.ToTimedelta()
+        delay = given.duration(application, "next_retry_delay")
     category = None
     if application.category:
         category = from_enum(ApplicationErrorCategory, application.category)
@@ -93,7 +104,7 @@ def _application(failure: ProtoFailure) -> dict[str, Any]:
         "kind": FailureKind.APPLICATION,
         "type": application.type or None,
         "non_retryable": application.non_retryable,
-        "details": data.to_json(application.details.payloads),
+        "details": _whole(application.details.payloads),
         "next_retry_delay": delay,
         "category": category,
     }

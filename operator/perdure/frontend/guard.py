@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.frontend.errors import denied, unauthenticated, unavailable
-from perdure.frontend.rights import FREE, Right, needed
+from perdure.frontend.rights import FREE, Right, needed, remedy
 from perdure.frontend.service.call import Call
 from perdure.kube import client as api
 from perdure.kube.clock import now
@@ -15,8 +15,9 @@ _AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 _KNOWN_FOR = timedelta(seconds=30)
 """A token, or a right, that was taken away is good for this long."""
+_REFUSED_FOR = timedelta(seconds=2)
+"""Who is given one now has it after so long."""
 _MAX_KNOWN = 10_000
-_DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,13 @@ class Guard:
         self._users: dict[bytes, tuple[datetime, User | None]] = {}
         self._rights: dict[tuple[User, str, Right], tuple[datetime, bool]] = {}
 
-    async def admit(self, rpc: str, request: Any, call: Call) -> None:
+    async def admit(self, rpc: str, namespace: str | None, call: Call) -> None:
         """Let an RPC pass.
+
+        Args:
+            rpc: Its name.
+            namespace: The one that it is about; None: about none.
+            call: Who calls.
 
         Raises:
             RpcError: the caller is not known, or may not do that.
@@ -45,13 +51,9 @@ class Guard:
         user = await self._user(call)
         if rpc in FREE:
             return
-        namespace = getattr(request, "namespace", "") or _DEFAULT_NAMESPACE
         for right in needed(rpc):
-            scope = "" if right.resource == "namespaces" else namespace
-            if not await self._may(user, scope, right):
-                what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-                where = f" in namespace {scope!r}" if scope else ""
-                raise denied(f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs")
+            if not await self._may(user, namespace or "", right):
+                raise denied(_refusal(user, rpc, namespace, right))
 
     async def _user(self, call: Call) -> User:
         given = next((value for key, value in call.metadata if key == "authorization"), "")
@@ -62,7 +64,8 @@ class Guard:
         key = hashlib.sha256(token.encode()).digest()
         known = self._users.get(key)
         if known is None or known[0] < now():
-            known = now() + _KNOWN_FOR, await self._review(token)
+            found = await self._review(token)
+            known = now() + (_REFUSED_FOR if found is None else _KNOWN_FOR), found
             _remember(self._users, key, known)
         user = known[1]
         if user is None:
@@ -81,7 +84,8 @@ class Guard:
         key = user, namespace, right
         known = self._rights.get(key)
         if known is None or known[0] < now():
-            known = now() + _KNOWN_FOR, await self._review_access(user, namespace, right)
+            allowed = await self._review_access(user, namespace, right)
+            known = now() + (_KNOWN_FOR if allowed else _REFUSED_FOR), allowed
             _remember(self._rights, key, known)
         return known[1]
 
@@ -111,6 +115,13 @@ class Guard:
             return await self._client.create(url, body)
         except (api.ApiError, *api.TRANSIENT) as error:
             raise unavailable(f"the API server could not be asked who that is: {error}") from error
+
+
+def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
+    """What somebody may not do, and what would let them."""
+    what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+    where = f" in namespace {namespace!r}" if namespace else ""
+    return f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs: {remedy(user.name, namespace, right)}"
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:

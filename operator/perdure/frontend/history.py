@@ -4,7 +4,7 @@ Events and attributes bear Temporal's names, so most of it goes by the fields of
 filled with it, each type of field in its own way. What stands elsewhere on Temporal's side is told in `_SPECIAL`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -26,6 +26,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
+from perdure.frontend.paging import that_fit
 
 RunIds = Callable[[str], str]
 """Gives the run id of a WorkflowRun by its name; empty where it is not known."""
@@ -42,6 +43,11 @@ class Historian:
     def all(self, events: Iterable[ev.AnyEvent]) -> list[HistoryEvent]:
         """Each event."""
         return [self.one(event) for event in events]
+
+    def page(self, events: Sequence[ev.AnyEvent]) -> list[HistoryEvent]:
+        """As many of the events, from the first on, as fit into one answer."""
+        made = self.all(events)
+        return made[: that_fit(made, HistoryEvent.ByteSize)]
 
     def one(self, event: ev.AnyEvent) -> HistoryEvent:
         """One event."""

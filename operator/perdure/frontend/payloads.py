@@ -11,7 +11,8 @@ is kept as it is, in base64::
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -21,10 +22,15 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
 from temporalio.api.sdk.v1 import UserMetadata
 
+from perdure.api.searching import unfit
+from perdure.frontend import given
+from perdure.frontend.given import UnfitError
+
 _LARGEST = 2**53
 """Whole numbers beyond this may come back as others from a program that knows only floating point."""
 _DEEPEST = 64
-_TYPES = {"Keyword", "Text", "Int", "Double", "Bool", "Datetime", "KeywordList"}
+MAX_ATTRIBUTES = 100
+"""Search attributes of one run."""
 
 
 def canonical(value: Any) -> bytes:
@@ -35,16 +41,25 @@ def canonical(value: Any) -> bytes:
 def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
     """Whether the API server gives a JSON value back unchanged."""
     match value:
-        case None | bool() | str():
+        case None | bool():
             return True
+        case str():
+            return _is_text(value)
         case int():
             return -_LARGEST < value < _LARGEST
         case list():
             return depth < _DEEPEST and all(_stays_as_it_is(each, depth + 1) for each in value)
         case dict():
-            return depth < _DEEPEST and all(_stays_as_it_is(each, depth + 1) for each in value.values())
+            return depth < _DEEPEST and all(
+                _is_text(name) and _stays_as_it_is(each, depth + 1) for name, each in value.items()
+            )
         case _:
             return False
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can be written: JSON can name halves of characters, which are none."""
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _readable(payload: Payload) -> tuple[bool, Any]:
@@ -102,8 +117,19 @@ def _plain(value: Any) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
 
 
-def to_json(payloads: Iterable[Payload]) -> Any:
-    """Payloads as JSON: None for none; the value itself for one that is plain JSON."""
+def to_json(payloads: Sequence[Payload], *, limited: bool = True) -> Any:
+    """Payloads as JSON: None for none; the value itself for one that is plain JSON.
+
+    Args:
+        payloads: What was given.
+        limited: Whether it is refused where it is large. What a run ends with is not: the run is terminated for it.
+
+    Raises:
+        UnfitError: they are too many, or too large.
+    """
+    given.few(payloads)
+    if limited:
+        given.small(payloads)
     found = [_one_to_json(payload) for payload in payloads]
     if not found:
         return None
@@ -144,8 +170,14 @@ def one_to_json(payload: Payload) -> Any:
     return to_json([payload])
 
 
-def fields_to_json(fields: Mapping[str, Payload]) -> dict[str, Any] | None:
-    """The fields of a header or memo as JSON; None where there are none."""
+def fields_to_json(fields: Mapping[str, Payload], most: int = given.MAX_BLOB) -> dict[str, Any] | None:
+    """The fields of a header or memo as JSON; None where there are none.
+
+    Raises:
+        UnfitError: they are too many, or too large.
+    """
+    given.few(fields)
+    given.small(fields.values(), most)
     return {name: one_to_json(payload) for name, payload in fields.items()} or None
 
 
@@ -165,8 +197,23 @@ def is_nothing(payload: Payload) -> bool:
     return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
 
 
+def memo_to_json(memo: Memo) -> dict[str, Any] | None:
+    """A memo as JSON; None where there is none.
+
+    Raises:
+        UnfitError: it is too large.
+    """
+    return fields_to_json(memo.fields, given.MAX_MEMO)
+
+
 def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
-    """Changes of a memo; None for what is removed."""
+    """Changes of a memo; None for what is removed.
+
+    Raises:
+        UnfitError: they are too large.
+    """
+    given.few(fields)
+    given.small(fields.values(), given.MAX_MEMO)
     return {name: None if is_nothing(payload) else one_to_json(payload) for name, payload in fields.items()}
 
 
@@ -176,8 +223,8 @@ def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
 def attribute_type(value: Any) -> str:
     """The type of a search attribute, as Temporal calls it."""
     match value:
-        case {"type": str() as given, "value": _}:
-            return given
+        case {"type": str() as told, "value": _}:
+            return told
         case bool():
             return "Bool"
         case int():
@@ -195,27 +242,68 @@ def attribute_value(value: Any) -> Any:
     return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= set(value) else value
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and _is_text(value)
+
+
+def _is_moment(value: Any) -> bool:
+    found = attribute_moment(value) if isinstance(value, str) else None
+    return found is not None and found.tzinfo is not None
+
+
+_FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "Keyword": (_is_word, "a text"),
+    "Text": (_is_word, "a text"),
+    "Int": (_is_whole, "a whole number of 64 bits"),
+    "Double": (_is_number, "a number"),
+    "Bool": (lambda value: isinstance(value, bool), "true or false"),
+    "Datetime": (_is_moment, "a time in RFC 3339, with its zone"),
+    "KeywordList": (lambda value: isinstance(value, list) and all(map(_is_word, value)), "a list of texts"),
+}
+"""What each type of search attribute takes, and how that is called."""
+ATTRIBUTE_TYPES = tuple(_FITS)
+"""The types of search attributes."""
+
+
 def attribute_to_json(payload: Payload, known: str | None = None) -> Any:
-    """A search attribute as JSON; None where it is to be removed. `known` is its type where the payload tells none."""
+    """A search attribute as JSON; None where it is to be removed. `known` is its type where the payload tells none.
+
+    Raises:
+        UnfitError: the value is none of its type.
+    """
     if is_nothing(payload):
         return None
-    value = json.loads(payload.data)
-    given = payload.metadata.get("type", b"").decode() or known or attribute_type(value)
-    given = given if given in _TYPES else attribute_type(value)
-    if isinstance(value, list) and given != "KeywordList" and len(value) == 1:
+    try:
+        value = json.loads(payload.data)
+    except (ValueError, RecursionError):
+        raise UnfitError("is no JSON") from None
+    told = payload.metadata.get("type", b"").decode(errors="replace") or known or ""
+    kind = next(filter(_FITS.__contains__, (told, attribute_type(value))), "Keyword")
+    if isinstance(value, list) and kind != "KeywordList" and len(value) == 1:
         value = value[0]
-    if isinstance(value, float) or attribute_type(value) != given:
-        return {"type": given, "value": str(value) if isinstance(value, float) else value}
+    fits, what = _FITS[kind]
+    if not fits(value):
+        raise UnfitError(f"is of type {kind} and must be {what}")
+    if isinstance(value, float) or attribute_type(value) != kind:
+        return {"type": kind, "value": str(value) if isinstance(value, float) else value}
     return value
 
 
 def attribute(value: Any) -> Payload:
     """A search attribute as a payload with its type."""
-    given, content = attribute_type(value), attribute_value(value)
-    if given == "Double" and isinstance(content, str):
+    kind, content = attribute_type(value), attribute_value(value)
+    if kind == "Double" and isinstance(content, str):
         with suppress(ValueError):
             content = float(content)
-    return Payload(metadata={"encoding": b"json/plain", "type": given.encode()}, data=canonical(content))
+    return Payload(metadata={"encoding": b"json/plain", "type": kind.encode()}, data=canonical(content))
 
 
 def attributes_to_json(
@@ -224,10 +312,20 @@ def attributes_to_json(
     """Search attributes as JSON.
 
     Raises:
-        ValueError: a value is no JSON.
+        UnfitError: there are too many, or a value cannot be carried; the message names it.
     """
-    found = {name: attribute_to_json(payload, (known or {}).get(name)) for name, payload in fields.items()}
-    return found if keep_removed else {name: value for name, value in found.items() if value is not None}
+    if len(fields) > MAX_ATTRIBUTES:
+        raise UnfitError(f"search attributes: there are {len(fields)}, and there may be {MAX_ATTRIBUTES}")
+    found = {}
+    for name, payload in fields.items():
+        try:
+            found[name] = attribute_to_json(payload, (known or {}).get(name))
+        except UnfitError as error:
+            raise UnfitError(f"search attribute {name!r}: {error}") from None
+    kept = {name: value for name, value in found.items() if value is not None}
+    for name, why in unfit(kept).items():
+        raise UnfitError(f"search attribute {name!r}: {why}")
+    return found if keep_removed else kept
 
 
 def attributes(value: Mapping[str, Any] | None) -> SearchAttributes | None:
@@ -252,7 +350,11 @@ def attribute_moment(value: Any) -> datetime | None:
 
 
 def user_metadata_to_json(metadata: UserMetadata) -> dict[str, Any] | None:
-    """Summary and details; None where there are none."""
+    """Summary and details; None where there are none.
+
+    Raises:
+        UnfitError: they are too large.
+    """
     found = {name: one_to_json(getattr(metadata, name)) for name in ("summary", "details") if metadata.HasField(name)}
     return found or None
 

@@ -5,6 +5,7 @@
 well, ``IS (NOT) NULL``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
 """
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 MAX_LENGTH = 16_384
+MAX_DIGITS = 100
 
 
 class InvalidQueryError(Exception):
@@ -188,7 +190,7 @@ class _Parser:
             case "text":
                 return _unquoted(token.text)
             case "number":
-                return float(token.text) if any(c in token.text for c in ".eE") else int(token.text)
+                return _number(token.text)
             case "word" if token.keyword in {"TRUE", "FALSE"}:
                 return token.keyword == "TRUE"
             case _:
@@ -197,6 +199,14 @@ class _Parser:
 
 def _every(_: Lookup) -> bool:
     return True
+
+
+def _number(text: str) -> float | int:
+    if any(c in text for c in ".eE"):
+        return float(text)
+    if len(text) > MAX_DIGITS:
+        raise InvalidQueryError(f"the number {text[:20]}… has more than {MAX_DIGITS} digits")
+    return int(text)
 
 
 def _unquoted(text: str) -> str:
@@ -211,6 +221,17 @@ def _starts(value: Any, prefix: str) -> bool:
     return any(isinstance(each, str) and each.startswith(prefix) for each in values)
 
 
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
 def _compare(sign: str, value: Any, wanted: Any) -> bool:
     if isinstance(value, list):
         found = any(_compare("=", each, wanted) for each in value)
@@ -221,19 +242,10 @@ def _compare(sign: str, value: Any, wanted: Any) -> bool:
         wanted = _moment(wanted)
     elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
         value, wanted = str(value).lower(), str(wanted).lower()
-    match sign:
-        case "=":
-            return bool(value == wanted)
-        case "!=" | "<>":
-            return bool(value != wanted)
-        case "<":
-            return bool(value < wanted)
-        case "<=":
-            return bool(value <= wanted)
-        case ">":
-            return bool(value > wanted)
-        case _:
-            return bool(value >= wanted)
+    try:
+        return bool(_SIGNS[sign](value, wanted))
+    except TypeError:  # one has no order, such as an object
+        return False
 
 
 def _moment(wanted: Any) -> datetime:

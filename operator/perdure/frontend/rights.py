@@ -78,3 +78,27 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
 def needed(rpc: str) -> tuple[Right, ...]:
     """The rights that an RPC needs; whatever is not listed is for workers."""
     return _RIGHTS.get(rpc, (_WORK,))
+
+
+_WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
+
+
+def remedy(user: str, namespace: str | None, right: Right) -> str:
+    """What gives somebody a right: one of the roles that the chart brings, where that has it.
+
+    Args:
+        user: Whose it is to be.
+        namespace: Where; None: everywhere.
+        right: Which.
+    """
+    if namespace is None:
+        return f"bind a ClusterRole that has this by a ClusterRoleBinding to {user}"
+    if right == _WORK:
+        role = f"the ClusterRole {_WORKER}"
+    elif right == _READ:
+        role = f"the ClusterRole {_CLIENT}, or {_WORKER} for a worker,"
+    elif right in {_DELETE, _REGISTER}:
+        role = "a Role that has this"
+    else:
+        role = f"the ClusterRole {_CLIENT}"
+    return f"bind {role} in namespace {namespace} to {user}"

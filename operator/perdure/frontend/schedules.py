@@ -5,7 +5,7 @@ is kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -29,7 +29,7 @@ from perdure.api.durations import format_duration, parse_duration
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import history
+from perdure.frontend import given, history
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import TIMES, from_times, to_times
 from perdure.frontend.enums import from_enum, to_enum
@@ -167,11 +167,12 @@ def _template(action: ScheduleAction, types: Mapping[str, str]) -> tuple[dict[st
     ):
         if not value:
             raise ValueError(f"schedule.action.start_workflow.{field}: must be set")
-    for field, given in (
+        given.name(value, f"schedule.action.start_workflow.{field}")
+    for field, said in (
         ("cron_schedule", bool(start.cron_schedule)),
         ("versioning_override", start.HasField("versioning_override")),
     ):
-        if given:
+        if said:
             raise ValueError(f"schedule.action.start_workflow.{field}: is not offered in a schedule")
     try:
         return run_asked_for(start, types)
@@ -183,14 +184,10 @@ def _policies(asked: SchedulePolicies) -> dict[str, Any]:
     if asked.keep_original_workflow_id:
         message = "is not offered: two runs of one id could not be told apart"
         raise ValueError(f"schedule.policies.keep_original_workflow_id: {message}")
-    window = asked.catchup_window.ToTimedelta() if asked.HasField("catchup_window") else _CATCHUP
-    try:
-        written = format_duration(max(window, _SHORTEST_CATCHUP))
-    except ValueError as error:
-        raise ValueError(f"schedule.policies.catchup_window: {error}") from error
+    window = given.duration(asked, "catchup_window") if asked.HasField("catchup_window") else _CATCHUP
     return {
         "overlapPolicy": from_enum(ScheduleOverlapPolicy, asked.overlap_policy).replace("Unspecified", "Skip"),
-        "catchupWindow": written,
+        "catchupWindow": format_duration(max(window, _SHORTEST_CATCHUP)),
         "pauseOnFailure": asked.pause_on_failure,
     }
 
@@ -267,9 +264,9 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     reference = run.workflow
     made.workflow_type.name = (reference.type or reference.name or "") if reference else obj["metadata"]["name"]
     made.task_queue.name = (reference.task_queue if reference else None) or WORKFLOWS_QUEUE
-    given = data.payloads(run.input)
-    if given is not None:
-        made.input.CopyFrom(given)
+    kept = data.payloads(run.input)
+    if kept is not None:
+        made.input.CopyFrom(kept)
     written = obj["spec"]["workflowRunTemplate"]["spec"]
     for field, ours in TIMEOUTS:
         # What the API server fills in was said by nobody.
@@ -408,8 +405,3 @@ def lookup(obj: KubeObject) -> Callable[[str], Any]:
                 return attribute_field(attributes, name)
 
     return find
-
-
-def moment(message: Any, field: str) -> datetime | None:
-    """A time of a message; None where it is not set."""
-    return getattr(message, field).ToDatetime(tzinfo=UTC) if message.HasField(field) else None

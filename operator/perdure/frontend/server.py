@@ -15,8 +15,10 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Core, Settings
-from perdure.frontend.errors import RpcError, namespace_not_found, unavailable
+from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
+from perdure.frontend.given import UnfitError
 from perdure.frontend.guard import Guard
+from perdure.frontend.namespaces import namespace_of
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.batches import Batches
@@ -169,12 +171,15 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
         call = Call(context.time_remaining(), tuple(context.invocation_metadata() or ()))
         try:
             await manager.learned()  # before, "not found" would be a guess
+            namespace = namespace_of(name, request)
             if guard is not None:
-                await guard.admit(name, request, call)
-            _need_served(manager, getattr(request, "namespace", ""))
+                await guard.admit(name, namespace, call)
+            _need_served(manager, namespace)
             response = await handler(request, call)
         except RpcError as error:
             await _abort(name, context, error)
+        except UnfitError as error:
+            await _abort(name, context, invalid(str(error)))
         except (api.ApiError, *api.TRANSIENT) as error:
             log.warning("The API server did not do its part", error=repr(error))
             await _abort(name, context, unavailable(str(error)))
@@ -190,7 +195,7 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
     return serve_one
 
 
-def _need_served(manager: Manager, namespace: str) -> None:
+def _need_served(manager: Manager, namespace: str | None) -> None:
     if namespace and not manager.serves(namespace):
         raise namespace_not_found(namespace)
 

@@ -1,16 +1,25 @@
 """Runs that clients ask for: what of it stands in the spec of a WorkflowRun, and what beside it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.api.durations import format_duration
+import msgspec
+import orjson
+from temporalio.api.common.v1 import Payload
+
+from perdure.api.durations import nearest_duration
+from perdure.api.fields import MAX_RESOURCE_NAME
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
-from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import retry_policy
+from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
 from perdure.runtime.chains import retry_policy_json
 
+_MOST_BESIDE = 128 * 1024
+"""Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that go on to the next run."""
+_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TIMEOUTS = (
     ("workflow_execution_timeout", "executionTimeout"),
     ("workflow_run_timeout", "runTimeout"),
@@ -27,19 +36,22 @@ def run_asked_for(asked: Any, types: Mapping[str, str]) -> tuple[dict[str, Any],
         types: The search attributes that are known, and the type of each.
 
     Raises:
-        ValueError: it cannot be started so.
+        UnfitError: it cannot be started so.
     """
     queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
-    given = data.to_json(asked.input.payloads)
-    spec: dict[str, Any] = {"workflow": {"type": workflow_type, "taskQueue": queue}, "workflowId": asked.workflow_id}
-    if queue == WORKFLOWS_QUEUE:
-        spec["workflow"], given = {"name": workflow_type}, plain(given)
-    if given is not None:
-        spec["input"] = given
+    by_name = queue == WORKFLOWS_QUEUE
+    kept = input_of(asked.input.payloads, by_name=by_name)
+    spec: dict[str, Any] = {"workflowId": asked.workflow_id}
+    if by_name:
+        spec["workflow"], kept = {"name": workflow_named(workflow_type)}, plain(kept)
+    else:
+        spec["workflow"] = {"type": workflow_type, "taskQueue": queue_of_code(queue)}
+    if kept is not None:
+        spec["input"] = kept
     for field, ours in TIMEOUTS:
-        length = getattr(asked, field).ToTimedelta()
+        length = duration(asked, field)
         if length:
-            spec[ours] = format_duration(length)
+            spec[ours] = nearest_duration(length)
     if asked.HasField("retry_policy"):
         spec["retryPolicy"] = retry_policy_json(retry_policy(asked.retry_policy))
     found_by = data.attributes_to_json(asked.search_attributes.indexed_fields, types)
@@ -47,8 +59,62 @@ def run_asked_for(asked: Any, types: Mapping[str, str]) -> tuple[dict[str, Any],
         spec["searchAttributes"] = found_by
     extras = StartExtras(
         header=data.fields_to_json(asked.header.fields),
-        memo=data.fields_to_json(asked.memo.fields),
+        memo=data.memo_to_json(asked.memo),
         user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
         priority=data.message_to_json(asked.priority) if asked.HasField("priority") else None,
     )
+    check_beside(extras)
     return spec, extras
+
+
+def input_of(payloads: Sequence[Payload], *, by_name: bool) -> Any:
+    """The input of a run, as it is kept.
+
+    Args:
+        payloads: What was given.
+        by_name: Whether it is for a Workflow, which reads it as JSON.
+
+    Raises:
+        UnfitError: a run cannot have it.
+    """
+    kept = data.to_json(payloads)
+    try:
+        size = len(orjson.dumps(plain(kept) if by_name else kept))
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise UnfitError(f"Input: cannot be passed on as JSON: {error}") from None
+    fits(size)
+    return kept
+
+
+def check_beside(extras: StartExtras) -> None:
+    """See that what a run carries beside its spec is not too large: it is an annotation.
+
+    Raises:
+        UnfitError: it is.
+    """
+    fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
+
+
+def queue_of_code(queue: str) -> str:
+    """The task queue of a workflow that SDK workers run; empty where none is said.
+
+    Raises:
+        UnfitError: no worker polls that for workflows.
+    """
+    if queue == WORKFLOWS_QUEUE or queue.startswith(PODS_QUEUE):
+        raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r} for workflows")
+    return name(queue, "TaskQueue", required=False)
+
+
+def workflow_named(named: str) -> str:
+    """The name of a Workflow.
+
+    Raises:
+        UnfitError: it cannot be one.
+    """
+    if len(named) > MAX_RESOURCE_NAME or not _RESOURCE.fullmatch(named):
+        message = (
+            f"WorkflowType: the task queue `{WORKFLOWS_QUEUE}` runs Workflows by name, and none is called {named!r}"
+        )
+        raise UnfitError(message)
+    return named

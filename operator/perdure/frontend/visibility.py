@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
@@ -129,12 +129,16 @@ class Record:
 
 
 def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
-    """The value of a search attribute that filters compare."""
+    """The value of a search attribute that filters compare; None where it is none of its type."""
     value = attributes.get(name)
     if data.attribute_type(value) == "Datetime":
-        return data.attribute_moment(value)
+        found = data.attribute_moment(value)
+        return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
     if data.attribute_type(value) == "Double":
-        return float(data.attribute_value(value))
+        try:
+            return float(data.attribute_value(value))
+        except (TypeError, ValueError, OverflowError):
+            return None
     return data.attribute_value(value)
 
 

@@ -8,12 +8,17 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerListInfo
 
+from perdure.frontend import given
 from perdure.frontend.enums import from_enum
 from perdure.frontend.queues import FORGOTTEN_AFTER, TaskQueues
 from perdure.kube.clock import now
 
 MOST = 10_000
 """Of so many workers something is kept; of those that have told of themselves last."""
+MOST_BYTES = 32 * 1024 * 1024
+"""So much is kept in all."""
+LARGEST = 16 * 1024
+"""Bytes that one worker can tell of itself."""
 
 
 class Workers:
@@ -22,20 +27,33 @@ class Workers:
     def __init__(self, queues: TaskQueues) -> None:
         self._queues = queues
         self._told: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
+        self._bytes = 0
 
     def tell(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
-        """Workers of a namespace tell of themselves; whoever gives itself no key does not."""
+        """Workers of a namespace tell of themselves; whoever gives itself no key does not.
+
+        Raises:
+            UnfitError: one of them cannot be kept; then none is.
+        """
+        beats = [beat for beat in beats if beat.worker_instance_key]
         for beat in beats:
-            if beat.worker_instance_key:
-                key = namespace, beat.worker_instance_key
-                self._told.pop(key, None)
-                self._told[key] = beat, now()
+            _check(beat)
+        for beat in beats:
+            key = namespace, beat.worker_instance_key
+            self._forget(key)
+            self._told[key] = beat, now()
+            self._bytes += beat.ByteSize()
         since = now() - FORGOTTEN_AFTER
         while self._told:  # the eldest comes first
             key = next(iter(self._told))
-            if len(self._told) <= MOST and self._told[key][1] > since:
+            if len(self._told) <= MOST and self._bytes <= MOST_BYTES and self._told[key][1] > since:
                 break
-            del self._told[key]
+            self._forget(key)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        known = self._told.pop(key, None)
+        if known is not None:
+            self._bytes -= known[0].ByteSize()
 
     def get(self, namespace: str, key: str) -> WorkerHeartbeat | None:
         """What a worker has told last."""
@@ -85,8 +103,14 @@ def field_of(beat: WorkerHeartbeat, name: str) -> Any:
     return _FIELDS[name](beat)
 
 
-def _time(given: Timestamp) -> datetime | None:
-    return given.ToDatetime(tzinfo=UTC) if given.seconds else None
+def _check(beat: WorkerHeartbeat) -> None:
+    given.fits(beat.ByteSize(), LARGEST, "Worker heartbeat")
+    for field in ("start_time", "heartbeat_time"):
+        given.moment(beat, field)
+
+
+def _time(told: Timestamp) -> datetime | None:
+    return told.ToDatetime(tzinfo=UTC) if told.seconds else None
 
 
 def _status(beat: WorkerHeartbeat) -> str:

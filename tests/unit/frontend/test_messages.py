@@ -64,6 +64,16 @@ def test_an_event_tells_all_that_is_known() -> None:
     assert closed.workflow_execution_continued_as_new_event_attributes.new_execution_run_id == "run-2"
 
 
+def test_a_page_of_a_history_fits_an_answer() -> None:
+    large = [
+        ev.WorkflowExecutionSignaled(event_id=number, event_time=NOW, signal_name="s", input="x" * 250_000)
+        for number in range(1, 31)
+    ]
+    page = Historian("orders", lambda _: "").page(large)
+    assert [event.event_id for event in page] == list(range(1, 13))
+    assert Historian("orders", lambda _: "").page([]) == []
+
+
 def test_what_was_not_set_stays_unset() -> None:
     started = ev.WorkflowExecutionStarted(
         event_id=1,

@@ -16,6 +16,7 @@ RUN: dict[str, Any] = {
     "Number": 5,
     "Done": False,
     "Tags": ["red", "green"],
+    "Odd": {"of": "no order"},
 }
 
 
@@ -57,6 +58,9 @@ def test_queries_that_take_the_run(query: str) -> None:
         "Tags = 'blue'",
         "CloseTime > '2026-01-01T00:00:00Z'",
         "Done = true",
+        "Odd = 1",
+        "Odd > 1 OR Odd < 1 OR Odd >= 'x' AND Odd BETWEEN 1 AND 2",
+        "Number = " + "1" * 100,
         "NOT WorkflowType = 'Order'",
         "WorkflowType = 'Trip' OR (Number = 5 AND Done = true)",
     ],
@@ -77,6 +81,7 @@ def test_queries_that_do_not(query: str) -> None:
         ("(Number = 1", "expected"),
         ("Number = 1)", "syntax error"),
         ("Number = 'x'; drop", "syntax error"),
+        ("WorkflowId = " + "1" * 5_000, "more than 100 digits"),
         ("(" * 60 + "Number = 1" + ")" * 60, "too deep"),
     ],
 )

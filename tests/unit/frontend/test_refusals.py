@@ -8,14 +8,21 @@ from temporalio.api.batch.v1 import BatchOperationReset
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import ResetOptions
 from temporalio.api.enums.v1 import CommandType
-from temporalio.api.workflowservice.v1 import StartBatchOperationRequest, StartWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    ResetWorkflowExecutionRequest,
+    StartBatchOperationRequest,
+    StartWorkflowExecutionRequest,
+)
 
 from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
 from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.batches import _request
+from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import changed_options
+from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.starting import _policies
 
 NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
@@ -87,5 +94,16 @@ def test_a_reset_in_a_batch_says_where_to() -> None:
     )
     said = {"reapplySignals": True, "eventId": 7, "reason": "mended"}
     assert _request(request, "reset_operation") == {"reset": said}
-    with pytest.raises(RpcError, match="reset_operation"):
-        _request(StartBatchOperationRequest(reset_operation=BatchOperationReset()), "reset_operation")
+    for asked in (
+        BatchOperationReset(),
+        BatchOperationReset(reset_type=99),  # type: ignore[arg-type]
+        BatchOperationReset(options=ResetOptions(workflow_task_id=2**62)),
+    ):
+        with pytest.raises(RpcError, match="reset_operation"):
+            _request(StartBatchOperationRequest(reset_operation=asked), "reset_operation")
+
+
+async def test_a_reset_to_an_event_that_no_history_has_is_refused() -> None:
+    request = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=2**62)
+    with pytest.raises(RpcError, match="WorkflowTaskFinishEventId"):
+        await Resets(Core()).reset_workflow_execution(request, Call(None))

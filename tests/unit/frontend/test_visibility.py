@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.controller.directory import Directory
 from perdure.frontend.querylang import parse
-from perdure.frontend.visibility import Visibility
+from perdure.frontend.visibility import Visibility, attribute_field
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -82,3 +82,16 @@ def test_a_run_that_waits_for_its_workflow_id_is_not_listed_until_it_begins() ->
     begun["metadata"]["resourceVersion"] = str(int(waits["metadata"]["resourceVersion"]) + 1)
     index.seen(begun, deleted=False)
     assert [record.run_id for record in index.find(namespace, parse(""))] == [begun["metadata"]["uid"]]
+
+
+def test_a_search_attribute_that_is_none_of_its_type_is_as_if_it_were_not_there() -> None:
+    odd = {
+        "Price": {"type": "Double", "value": "abc"},
+        "Cost": {"type": "Double", "value": {}},
+        "Due": {"type": "Datetime", "value": "soon"},
+        "Local": {"type": "Datetime", "value": "2026-01-01T00:00:00"},
+    }
+    for name in ("Price", "Cost", "Due"):
+        assert attribute_field(odd, name) is None
+        assert not parse(f"{name} > 1").test(lambda name: attribute_field(odd, name))
+    assert parse("Local = '2026-01-01T00:00:00Z'").test(lambda name: attribute_field(odd, name))

@@ -10,6 +10,8 @@ from temporalio.api.worker.v1 import WorkerHeartbeat
 
 from perdure.frontend import queues as of_queues
 from perdure.frontend import workers as of_workers
+from perdure.frontend.given import UnfitError
+from perdure.frontend.paging import MAX_BYTES, page_of
 from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.workers import Workers, field_of, listed
 from perdure.kube import clock
@@ -112,3 +114,28 @@ async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytes
     queues.offer(Offer("run", 2), QueueName("default", Kind.ACTIVITY, "orders"))
     assert {name.name for name in queues._queues} == {"orders"}
     assert len(queues._queues) == 2
+
+
+def test_what_a_worker_tells_too_much_is_refused_and_of_all_together_so_much_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_workers, "MOST_BYTES", 25_000)
+    workers = Workers(TaskQueues())
+    with pytest.raises(UnfitError, match="Worker heartbeat size exceeds limit"):
+        workers.tell("default", [beat("large", sdk_name="x" * 17_000)])
+    broken = beat("broken")
+    broken.start_time.seconds = 2**60
+    with pytest.raises(UnfitError, match="start_time"):
+        workers.tell("default", [broken])
+    workers.tell("default", [beat(key, sdk_name="x" * 10_000) for key in "abc"])
+    workers.tell("default", [beat("b", sdk_name="x" * 10_000)])
+    assert [each.worker_instance_key for each in workers.all("default")] == ["b", "c"]
+
+
+def test_a_page_holds_what_one_answer_can() -> None:
+    sizes = [MAX_BYTES // 2, MAX_BYTES // 2, 1, 2 * MAX_BYTES, 1]
+    pages, token = [], b"0"
+    while token:
+        page, token = page_of(sizes, token, 10, 10, lambda size: size)
+        pages.append(list(page))
+    assert pages == [sizes[:2], sizes[2:3], sizes[3:4], sizes[4:]]

@@ -4,7 +4,7 @@ import uuid
 from time import monotonic
 from typing import Any
 
-from temporalio.api.common.v1 import ActivityType, WorkflowExecution, WorkflowType
+from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution, WorkflowType
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueRequest,
     PollActivityTaskQueueResponse,
@@ -28,10 +28,12 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.given import UnfitError
 from perdure.frontend.history import retry_policy
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, Call
@@ -138,10 +140,15 @@ class Activities:
         """An attempt goes on; the answer says whether it should stop."""
         del call
         token = self._token(request)
-        said = await self._beat(self._entry(token), token, data.to_json(request.details.payloads))
+        said = await self._beat(self._entry(token), token, request)
         return RecordActivityTaskHeartbeatResponse(**said)
 
-    async def _beat(self, entry: Entry, token: ActivityToken, details: Any) -> dict[str, bool]:
+    async def _beat(self, entry: Entry, token: ActivityToken, request: Any) -> dict[str, bool]:
+        try:
+            details = data.to_json(request.details.payloads)
+        except UnfitError:  # as with Temporal's server
+            await self._report(entry, token, request, failure=_too_large("Heartbeat details exceed size limit."))
+            return {"cancel_requested": True}
         await self._core.runs.demand(
             entry,
             inputs.ActivityBeat(
@@ -169,7 +176,7 @@ class Activities:
         """An attempt has succeeded."""
         del call
         token = self._token(request)
-        await self._report(self._entry(token), token, request, result=data.to_json(request.result.payloads))
+        await self._report(self._entry(token), token, request, **_result(request.result))
         return RespondActivityTaskCompletedResponse()
 
     async def respond_activity_task_failed(
@@ -239,7 +246,7 @@ class Activities:
         """The same, by the activity's id."""
         del call
         entry, token = await self._named(request)
-        said = await self._beat(entry, token, data.to_json(request.details.payloads))
+        said = await self._beat(entry, token, request)
         return RecordActivityTaskHeartbeatByIdResponse(**said)
 
     async def respond_activity_task_completed_by_id(
@@ -248,7 +255,7 @@ class Activities:
         """The same, by the activity's id."""
         del call
         entry, token = await self._named(request)
-        await self._report(entry, token, request, result=data.to_json(request.result.payloads))
+        await self._report(entry, token, request, **_result(request.result))
         return RespondActivityTaskCompletedByIdResponse()
 
     async def respond_activity_task_failed_by_id(
@@ -269,6 +276,18 @@ class Activities:
         details = data.to_json(request.details.payloads)
         await self._report(entry, token, request, cancelled=True, result=details)
         return RespondActivityTaskCanceledByIdResponse()
+
+
+def _result(given: Payloads) -> dict[str, Any]:
+    """What an attempt has come to; a result that is too large is a failure, as with Temporal's server."""
+    try:
+        return {"result": data.to_json(given.payloads)}
+    except UnfitError:
+        return {"failure": _too_large("Complete result exceeds size limit.")}
+
+
+def _too_large(message: str) -> Failure:
+    return Failure(kind=FailureKind.SERVER, message=message, non_retryable=True)
 
 
 def _failure(request: Any) -> dict[str, Any]:

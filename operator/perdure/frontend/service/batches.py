@@ -25,14 +25,15 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.names import batch_operation_name, label_value
 from perdure.controller.directory import Entry
+from perdure.frontend import given
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.enums import to_enum
-from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.errors import TOO_LARGE, invalid, not_found
+from perdure.frontend.given import MAX_EVENT, MAX_ID
 from perdure.frontend.paging import page_of
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.listing import find
-from perdure.frontend.service.starting import MAX_ID
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.runtime.chains import read_annotation
@@ -132,8 +133,10 @@ class Batches:
                 await self._core.runs.manager.client.create(api.path(api.PERDURE, entry.namespace, "operations"), body)
             except api.AlreadyExistsError:
                 return
-            except (api.InvalidError, api.TooLargeError) as error:
+            except api.InvalidError as error:
                 raise invalid(error.message) from error
+            except api.TooLargeError as error:
+                raise invalid(TOO_LARGE) from error
 
     async def stop_batch_operation(self, request: StopBatchOperationRequest, call: Call) -> StopBatchOperationResponse:
         """Ask no more workflows; what was done stays done."""
@@ -221,26 +224,27 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
             signal = request.signal_operation
             if not signal.signal:
                 raise invalid("signal_operation.signal: must be set")
+            given.name(signal.signal, "signal_operation.signal")
             if signal.header.fields:
                 raise invalid("signal_operation.header: is not offered in a batch")
-            given = data.to_json(signal.input.payloads)
-            return {"signal": {"name": signal.signal, **({} if given is None else {"input": given})}}
+            kept = data.to_json(signal.input.payloads)
+            return {"signal": {"name": signal.signal, **({} if kept is None else {"input": kept})}}
         case _:
             return {"reset": {**_reset(request.reset_operation), **reason}}
 
 
 def _reset(asked: BatchOperationReset) -> dict[str, Any]:
-    target = asked.options.WhichOneof("target") or ResetType.Name(asked.reset_type).removeprefix("RESET_TYPE_").lower()
+    target = asked.options.WhichOneof("target") or from_enum(ResetType, asked.reset_type)
     reapply = asked.options.reset_reapply_type or asked.reset_reapply_type
     said: dict[str, Any] = {"reapplySignals": reapply != ResetReapplyType.RESET_REAPPLY_TYPE_NONE}
     if asked.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not offered")
     match target:
-        case "first_workflow_task":
+        case "first_workflow_task" | "FirstWorkflowTask":
             return {**said, "to": "FirstWorkflowTask"}
-        case "last_workflow_task":
+        case "last_workflow_task" | "LastWorkflowTask":
             return {**said, "to": "LastWorkflowTask"}
-        case "workflow_task_id" if asked.options.workflow_task_id > 1:
+        case "workflow_task_id" if 1 < asked.options.workflow_task_id <= MAX_EVENT:
             return {**said, "eventId": asked.options.workflow_task_id - 1}
         case _:
             raise invalid(

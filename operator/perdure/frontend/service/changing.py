@@ -22,11 +22,11 @@ from perdure.controller.directory import Entry
 from perdure.engine import changing, inputs
 from perdure.engine.options import Options
 from perdure.engine.state import PODS_QUEUE, PendingActivity
-from perdure.frontend import history
+from perdure.frontend import given, history
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import retry_policy
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
 from perdure.frontend.service.call import Call
 
 _TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
@@ -128,6 +128,7 @@ def changed_options(now: Options, asked: ActivityOptions, paths: list[str]) -> O
 
     Raises:
         RpcError: one cannot be changed so.
+        UnfitError: a value cannot be taken.
     """
     changes: dict[str, Any] = {}
     policy = history.retry_policy(now.retry_policy)
@@ -136,7 +137,7 @@ def changed_options(now: Options, asked: ActivityOptions, paths: list[str]) -> O
         if path in _WHOLE_QUEUE:
             changes["task_queue"] = asked.task_queue.name
         elif path in _TIMEOUTS:
-            changes[path] = getattr(asked, path).ToTimedelta() or None
+            changes[path] = duration_or_none(asked, path)
         elif path == "priority":
             changes["priority"] = data.message_to_json(asked.priority)
         elif path == _WHOLE_POLICY:
@@ -150,11 +151,12 @@ def changed_options(now: Options, asked: ActivityOptions, paths: list[str]) -> O
     if any(path.startswith(_WHOLE_POLICY) for path in paths):
         try:
             changes[_WHOLE_POLICY] = retry_policy(policy)
-        except ValueError as error:
+        except UnfitError as error:
             raise invalid(f"activity_options.retry_policy: {error}") from error
     queue = changes.get("task_queue")
     if queue is not None and (not queue or queue.startswith(PODS_QUEUE)):
         raise invalid("activity_options.task_queue: must be one that workers poll")
+    given.name(queue or "", "activity_options.task_queue", required=False)
     changed = msgspec.structs.replace(now, **changes)
     if changed.schedule_to_close_timeout is None and changed.start_to_close_timeout is None:
         raise invalid("activity_options: schedule_to_close_timeout or start_to_close_timeout must be set")

@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.core import Core
+from perdure.frontend.paging import page_size
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.tasks import virtual_events
@@ -45,15 +46,14 @@ class Histories:
             await self._wait_for(entry, first, call)
         view = await self._core.runs.view(entry)
         events = await self._events(view, first, with_virtual=not request.wait_new_event)
-        size = min(request.maximum_page_size or PAGE, PAGE)
-        page = events[:size]
-        following = first + len(page)
+        wanted = events[: page_size(request.maximum_page_size, PAGE)]
+        await self._know_successor(entry, wanted)
+        page = self._core.historian(entry.namespace).page(wanted)
         closed = view.state is not None and view.state.closed
-        more = len(events) > size or (request.wait_new_event and not closed)
-        await self._know_successor(entry, page)
+        more = len(events) > len(page) or (request.wait_new_event and not closed)
         return GetWorkflowExecutionHistoryResponse(
-            history=History(events=self._core.historian(entry.namespace).all(page)),
-            next_page_token=self._token(entry, following) if more else b"",
+            history=History(events=page),
+            next_page_token=self._token(entry, first + len(page)) if more else b"",
         )
 
     async def _events(self, view: View, first: int, *, with_virtual: bool) -> list[ev.AnyEvent]:
@@ -116,9 +116,10 @@ class Histories:
         events = [
             event for event in reversed(await self._core.runs.history(view)) if last is None or event.event_id <= last
         ]
-        size = min(request.maximum_page_size or PAGE, PAGE)
-        page, rest = events[:size], events[size:]
+        wanted = events[: page_size(request.maximum_page_size, PAGE)]
+        page = self._core.historian(entry.namespace).page(wanted)
+        rest = events[len(page) :]
         return GetWorkflowExecutionHistoryReverseResponse(
-            history=History(events=self._core.historian(entry.namespace).all(page)),
+            history=History(events=page),
             next_page_token=self._token(entry, rest[0].event_id) if rest else b"",
         )

@@ -21,6 +21,7 @@ from perdure.frontend.service.call import Call
 from perdure.frontend.visibility import Record, is_known
 
 PAGE = 1_000
+_LIGHT = 2_048
 
 
 class Listing:
@@ -33,7 +34,7 @@ class Listing:
         found, query = find(self._core, namespace, text)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
-        return page_of(found, token, size, PAGE)
+        return page_of(found, token, size, PAGE, _weight)
 
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: Call
@@ -78,6 +79,11 @@ def find(core: Core, namespace: str, text: str) -> tuple[list[Record], Query]:
         return core.visibility.find(namespace, query), query
     except InvalidQueryError as error:
         raise invalid(f"invalid query: {error}") from error
+
+
+def _weight(record: Record) -> int:
+    """Bytes of a run in a list: its memo is what can be large."""
+    return record.info().ByteSize() if record.memo else _LIGHT
 
 
 def _check(name: str, types: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.resetting import reset
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, unavailable
+from perdure.frontend.given import MAX_EVENT
 from perdure.frontend.service.call import Call
 from perdure.kube import client as api
 
@@ -30,6 +31,8 @@ class Resets:
         del call
         if request.workflow_task_finish_event_id <= 1:
             raise invalid("WorkflowTaskFinishEventId must be > 1.")
+        if request.workflow_task_finish_event_id > MAX_EVENT:
+            raise invalid("WorkflowTaskFinishEventId: no history has so many events")
         if request.post_reset_operations:
             raise invalid("post_reset_operations: is not offered")
         entry = self._core.runs.entry(request.namespace, request.workflow_execution)

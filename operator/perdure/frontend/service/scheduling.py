@@ -1,7 +1,7 @@
 """RPCs about schedules."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -36,19 +36,27 @@ from perdure.frontend import payloads as data
 from perdure.frontend import schedules
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
-from perdure.frontend.errors import RpcError, already_started, invalid, not_found, precondition
+from perdure.frontend.errors import (
+    TOO_LARGE,
+    RpcError,
+    already_started,
+    invalid,
+    namespace_not_found,
+    not_found,
+    precondition,
+)
+from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.schedules import Told
 from perdure.frontend.service.call import Call
-from perdure.frontend.service.starting import MAX_ID
 from perdure.frontend.visibility import is_known
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.runs import id_of
-from perdure.schedule.times import Times
+from perdure.schedule.times import EARLIEST, Times
 
 MAX_TIMES = 1_000
 """Times that are told at once (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
@@ -70,7 +78,7 @@ class Scheduling:
         types = self._core.attribute_types(request.namespace)
         told = Told(
             request_id=request.request_id,
-            memo=data.fields_to_json(request.memo.fields),
+            memo=data.memo_to_json(request.memo),
             search_attributes=data.attributes_to_json(request.search_attributes.indexed_fields, types) or None,
         )
         try:
@@ -84,6 +92,7 @@ class Scheduling:
                 identity=request.identity,
             )
             _check(body)
+            asked = _asked(body, request.initial_patch, request.request_id)
         except ValueError as error:
             raise _refused(error) from error
         client = self._core.runs.manager.client
@@ -94,10 +103,14 @@ class Scheduling:
             if not request.request_id or schedules.told_of(made).request_id != request.request_id:
                 message = f"schedule already exists. ScheduleId: {request.schedule_id}"
                 raise already_started(message, made["metadata"]["uid"], made["metadata"]["uid"]) from None
-        except (api.InvalidError, api.TooLargeError) as error:
+        except api.NotFoundError:
+            raise namespace_not_found(request.namespace) from None
+        except api.InvalidError as error:
             raise invalid(error.message) from error
+        except api.TooLargeError as error:
+            raise invalid(TOO_LARGE) from error
         self._core.runs.manager.see_schedule(made)
-        await self._ask(made, request.initial_patch, request.request_id)
+        await self._ask(made, asked)
         return CreateScheduleResponse(conflict_token=_token(made))
 
     async def describe_schedule(self, request: DescribeScheduleRequest, call: Call) -> DescribeScheduleResponse:
@@ -145,7 +158,7 @@ class Scheduling:
         del call
         patch = request.patch
         obj = await self._read(request.namespace, request.schedule_id)
-        await self._ask(obj, patch, request.request_id)
+        await self._ask(obj, _asked(obj, patch, request.request_id))
         for paused, notes in ((True, patch.pause), (False, patch.unpause)):
             if notes:
 
@@ -171,7 +184,7 @@ class Scheduling:
         """The times between two instants."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
-        after, end = (schedules.moment(request, field) for field in ("start_time", "end_time"))
+        after, end = (moment(request, field) for field in ("start_time", "end_time"))
         if after is None or end is None:
             raise invalid("start_time and end_time must be set")
         response = ListScheduleMatchingTimesResponse()
@@ -254,40 +267,18 @@ class Scheduling:
                 continue
             except api.NotFoundError:
                 raise not_found(f"schedule not found: {schedule_id}") from None
-            except (api.InvalidError, api.TooLargeError) as error:
+            except api.InvalidError as error:
                 raise invalid(error.message) from error
+            except api.TooLargeError as error:
+                raise invalid(TOO_LARGE) from error
             except ValueError as error:
                 raise _refused(error) from error
             self._core.runs.manager.see_schedule(obj)
             return obj
         raise precondition("the schedule is changed by others all the time")
 
-    async def _ask(self, obj: api.Object, patch: SchedulePatch, request_id: str) -> None:
-        """Have the operator do what a patch asks for now."""
-        request_id = request_id or uuid.uuid4().hex
-        asked: list[inp.Request] = []
-        if patch.HasField("trigger_immediately"):
-            trigger = patch.trigger_immediately
-            asked.append(
-                inp.Triggered(
-                    request_id=f"{request_id}/trigger",
-                    overlap_policy=_overlap(trigger.overlap_policy),
-                    scheduled_time=schedules.moment(trigger, "scheduled_time"),
-                )
-            )
-        for index, backfill in enumerate(patch.backfill_request):
-            start, end = (schedules.moment(backfill, field) for field in ("start_time", "end_time"))
-            if start is None or end is None or end < start:
-                raise invalid(f"patch.backfill_request[{index}]: start_time must be set, and not be after end_time")
-            own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
-            asked.append(
-                inp.BackfillRequested(
-                    request_id=f"{request_id}/backfill/{index}",
-                    start=start,
-                    end=end,
-                    overlap_policy=_overlap(backfill.overlap_policy) or own,
-                )
-            )
+    async def _ask(self, obj: api.Object, asked: Sequence[inp.Request]) -> None:
+        """Have the operator do what is asked for now."""
         for request in asked:
             await self._demand(obj, request)
 
@@ -305,6 +296,43 @@ class Scheduling:
         if answer.reason == ConditionReason.TARGET_NOT_FOUND:
             raise not_found(answer.message)
         raise invalid(answer.message)
+
+
+def _asked(obj: api.Object, patch: SchedulePatch, request_id: str) -> list[inp.Request]:
+    """What a patch asks for now.
+
+    Raises:
+        UnfitError: that cannot be.
+    """
+    request_id = request_id or uuid.uuid4().hex
+    asked: list[inp.Request] = []
+    if patch.HasField("trigger_immediately"):
+        trigger = patch.trigger_immediately
+        asked.append(
+            inp.Triggered(
+                request_id=f"{request_id}/trigger",
+                overlap_policy=_overlap(trigger.overlap_policy),
+                scheduled_time=moment(trigger, "scheduled_time"),
+            )
+        )
+    for index, backfill in enumerate(patch.backfill_request):
+        start, end = (moment(backfill, field) for field in ("start_time", "end_time"))
+        if start is None or end is None or end < start:
+            raise UnfitError(f"patch.backfill_request[{index}]: start_time must be set, and not be after end_time")
+        if start < EARLIEST:
+            raise UnfitError(
+                f"patch.backfill_request[{index}].start_time: there are no times before {EARLIEST:%Y-%m-%d}"
+            )
+        own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
+        asked.append(
+            inp.BackfillRequested(
+                request_id=f"{request_id}/backfill/{index}",
+                start=start,
+                end=end,
+                overlap_policy=_overlap(backfill.overlap_policy) or own,
+            )
+        )
+    return asked
 
 
 def _check_id(schedule_id: str) -> None:

@@ -19,21 +19,29 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.durations import format_duration
+from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
+from perdure.frontend import given
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
-from perdure.frontend.errors import CompletedError, RpcError, already_started, invalid, unavailable
+from perdure.frontend.errors import (
+    TOO_LARGE,
+    CompletedError,
+    RpcError,
+    already_started,
+    invalid,
+    namespace_not_found,
+    unavailable,
+)
+from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.tasks import WorkflowTasks
-from perdure.frontend.starts import run_asked_for
+from perdure.frontend.starts import check_beside, run_asked_for
 from perdure.kube import client as api
 from perdure.runtime.chains import extras_of
 from perdure.runtime.requests import StartSignal
 
-MAX_ID = 1_000
-"""Characters of a workflow id, and of names."""
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 _BEGIN_SECONDS = 20.0
 _FORGET_SECONDS = 5.0
@@ -170,8 +178,12 @@ class Starting:
             made = await manager.client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
         except api.AlreadyExistsError:
             made = await manager.client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
-        except (api.InvalidError, api.TooLargeError) as error:
+        except api.NotFoundError:
+            raise namespace_not_found(namespace) from None
+        except api.InvalidError as error:
             raise invalid(error.message) from error
+        except api.TooLargeError as error:
+            raise invalid(TOO_LARGE) from error
         if isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution:
             self._core.reserved.add(made["metadata"]["uid"])
         manager.made(made)
@@ -226,19 +238,21 @@ class Starting:
     def _body(self, request: Any, name: str, reuse: str, conflict: str) -> api.Object:
         try:
             spec, extras = run_asked_for(request, self._core.attribute_types(request.namespace))
-        except ValueError as error:
+            delay = duration(request, "workflow_start_delay")
+            extras = msgspec.structs.replace(
+                extras,
+                identity=given.name(request.identity, "Identity", required=False),
+                last_completion_result=data.to_json(request.last_completion_result.payloads)
+                if isinstance(request, StartWorkflowExecutionRequest)
+                else None,
+                request_id=given.name(request.request_id, "RequestId", required=False),
+            )
+            check_beside(extras)
+        except UnfitError as error:
             raise invalid(str(error)) from error
-        extras = msgspec.structs.replace(
-            extras,
-            identity=request.identity,
-            last_completion_result=data.to_json(request.last_completion_result.payloads)
-            if isinstance(request, StartWorkflowExecutionRequest)
-            else None,
-            request_id=request.request_id,
-        )
         spec |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
-        if request.workflow_start_delay.ToTimedelta():
-            spec["startDelay"] = format_duration(request.workflow_start_delay.ToTimedelta())
+        if delay:
+            spec["startDelay"] = nearest_duration(delay)
         return {
             "apiVersion": labels.API_VERSION,
             "kind": "WorkflowRun",

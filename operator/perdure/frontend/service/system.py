@@ -1,5 +1,6 @@
 """RPCs about the server, its namespaces, and the search attributes that are known there."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import IndexedValueType, NamespaceState
@@ -26,9 +27,13 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure import __version__
+from perdure.api.searching import unfit
+from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
-from perdure.frontend.errors import namespace_not_found, unavailable
+from perdure.frontend.errors import invalid, namespace_not_found, unavailable
+from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
+from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.service.call import Call
 from perdure.kube import client as api
 
@@ -37,7 +42,6 @@ REGISTRY = "perdure-search-attributes"
 SERVER_VERSION = "1.32.0"
 """Of Temporal's server whose behaviour this follows; some clients look at it."""
 _KEPT = timedelta(days=1)
-_MAX_BLOB = 256 * 1024
 _PREDEFINED = {
     "TemporalChangeVersion": "KeywordList",
     "TemporalScheduledStartTime": "Datetime",
@@ -144,7 +148,7 @@ class System:
             capabilities=NamespaceInfo.Capabilities(
                 eager_workflow_start=True, sync_update=True, async_update=True, worker_heartbeats=True
             ),
-            limits=NamespaceInfo.Limits(blob_size_limit_error=_MAX_BLOB, memo_size_limit_error=_MAX_BLOB // 4),
+            limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
         )
         response = DescribeNamespaceResponse(namespace_info=info)
         response.config.workflow_execution_retention_ttl.FromTimedelta(_KEPT)
@@ -185,6 +189,10 @@ class System:
                 await client.create(api.path(api.CORE, namespace, "configmaps"), body)
             except api.AlreadyExistsError:
                 await client.replace(api.path(api.CORE, namespace, "configmaps", REGISTRY), body)
+        except api.NotFoundError:
+            raise namespace_not_found(namespace) from None
+        except (api.InvalidError, api.TooLargeError) as error:
+            raise invalid(f"search_attributes: {error.message}") from error
         except (api.ApiError, *api.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         self._core.registered[namespace] = types
@@ -194,7 +202,7 @@ class System:
     ) -> ListSearchAttributesResponse:
         """What filters can name."""
         del call
-        custom = await self._registered(request.namespace or "default")
+        custom = await self._registered(request.namespace or DEFAULT)
         response = ListSearchAttributesResponse()
         for target, types in (
             (response.custom_attributes, custom),
@@ -219,9 +227,10 @@ class System:
     ) -> AddSearchAttributesResponse:
         """Give search attributes their types. What runs carry needs none of this: its type is told with it."""
         del call
-        namespace = request.namespace or "default"
-        types = dict(await self._read_registry(namespace))
-        types |= {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
+        namespace = request.namespace or DEFAULT
+        added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
+        check_registered(added)
+        types = dict(await self._read_registry(namespace)) | added
         await self._write_registry(namespace, types)
         return AddSearchAttributesResponse()
 
@@ -230,8 +239,27 @@ class System:
     ) -> RemoveSearchAttributesResponse:
         """Forget the types of search attributes."""
         del call
-        namespace = request.namespace or "default"
+        namespace = request.namespace or DEFAULT
         types = await self._read_registry(namespace)
         kept = {name: kind for name, kind in types.items() if name not in set(request.search_attributes)}
         await self._write_registry(namespace, kept)
         return RemoveSearchAttributesResponse()
+
+
+def check_registered(types: Mapping[str, str]) -> None:
+    """See that search attributes can be registered.
+
+    Args:
+        types: Their names, and the type of each as Temporal calls it.
+
+    Raises:
+        UnfitError: one cannot.
+    """
+    for name, kind in types.items():
+        wrong = unfit({name: ""}).get(name)
+        if wrong is not None:
+            raise UnfitError(f"search_attributes: {name[:63]!r} {wrong}")
+        if kind not in data.ATTRIBUTE_TYPES:
+            raise UnfitError(
+                f"search_attributes: {name!r} must be of one of the types {', '.join(data.ATTRIBUTE_TYPES)}"
+            )

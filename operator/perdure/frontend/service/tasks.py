@@ -1,7 +1,6 @@
 """RPCs of workers about workflow tasks and queries."""
 
 import uuid
-from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -37,6 +36,7 @@ from perdure.frontend.commands import Answered, BadCommandError, Known, Reader
 from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.given import duration_or_none, name
 from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.runs import refusal
@@ -115,7 +115,7 @@ class WorkflowTasks:
             return None
         first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
         events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
-        page, rest = events[:PAGE], events[PAGE:]
+        page = self._core.historian(entry.namespace).page(events[:PAGE])
         token = _token(entry, task)
         response = PollWorkflowTaskQueueResponse(
             task_token=pack(token),
@@ -124,9 +124,9 @@ class WorkflowTasks:
             previous_started_event_id=code.previous_started_event_id,
             started_event_id=task.started_event_id,
             attempt=task.attempt,
-            history=History(events=self._core.historian(entry.namespace).all(page)),
+            history=History(events=page),
             workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            next_page_token=_next_page(entry, rest),
+            next_page_token=_next_page(entry, events[len(page) :]),
         )
         response.scheduled_time.FromDatetime(task.scheduled_time)
         response.started_time.FromDatetime(task.started_time)
@@ -147,7 +147,7 @@ class WorkflowTasks:
         if code is None:
             return None
         events = [] if sticky else list(await self._core.runs.history(view))
-        page, rest = events[:PAGE], events[PAGE:]
+        page = self._core.historian(entry.namespace).page(events[:PAGE])
         return PollWorkflowTaskQueueResponse(
             task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
             workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
@@ -155,9 +155,9 @@ class WorkflowTasks:
             previous_started_event_id=code.previous_started_event_id,
             attempt=1,
             query=query.query,
-            history=History(events=self._core.historian(entry.namespace).all(page)),
+            history=History(events=page),
             workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            next_page_token=_next_page(entry, rest),
+            next_page_token=_next_page(entry, events[len(page) :]),
         )
 
     # Answers
@@ -175,9 +175,8 @@ class WorkflowTasks:
                 request.commands, request.messages
             )
         except BadCommandError as error:
-            if (
-                token.attempt == 1
-            ):  # a further attempt is left to run out, or it would be refused again and again at once
+            # A further attempt is left to run out, or it would be refused again and again at once.
+            if token.attempt == 1:
                 await self._fail(entry, token, error.cause, str(error), request.identity)
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
@@ -189,8 +188,8 @@ class WorkflowTasks:
             sdk_metadata=_said(request, "sdk_metadata"),
             metering_metadata=_said(request, "metering_metadata"),
             worker_version=_worker_version(request),
-            sticky_queue=sticky.worker_task_queue.name if request.HasField("sticky_attributes") else "",
-            sticky_timeout=_wait(sticky.schedule_to_start_timeout.ToTimedelta()),
+            sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
+            sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
         )
@@ -290,16 +289,18 @@ class WorkflowTasks:
     async def shutdown_worker(self, request: ShutdownWorkerRequest, call: Call) -> ShutdownWorkerResponse:
         """A worker goes away: what was meant for it is for all of its task queue again."""
         del call
-        if request.HasField("worker_heartbeat"):
-            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         if request.sticky_task_queue:
             self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
             for run in self._core.runs.manager.all_running():
                 code = run.state.code if run.state is not None and not run.state.closed else None
                 entry = self._core.runs.manager.directory.get(run.ref.uid)
-                if code is not None and code.sticky_queue == request.sticky_task_queue and entry is not None:
+                if entry is None or entry.namespace != request.namespace:
+                    continue
+                if code is not None and code.sticky_queue == request.sticky_task_queue:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.ask(entry, reset, lambda _: None)
+        if request.HasField("worker_heartbeat"):
+            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(
@@ -385,7 +386,3 @@ def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
 
 def _said(request: Any, name: str) -> Any:
     return data.message_to_json(getattr(request, name)) if request.HasField(name) else None
-
-
-def _wait(length: timedelta) -> timedelta | None:
-    return length or None

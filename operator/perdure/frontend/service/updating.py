@@ -24,9 +24,11 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.frontend import failures
+from perdure.frontend import failures, given
+from perdure.frontend import payloads as data
 from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
 from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
+from perdure.frontend.given import UnfitError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.starting import Begun, Starting
@@ -52,6 +54,7 @@ class Updating:
         self, request: UpdateWorkflowExecutionRequest, call: Call
     ) -> UpdateWorkflowExecutionResponse:
         """Give a workflow an update; the same id again finds the same update."""
+        check_update(request)
         entry = await self._core.runs.reach(
             request.namespace,
             request.workflow_execution,
@@ -65,8 +68,6 @@ class Updating:
     ) -> UpdateWorkflowExecutionResponse:
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
-        if not request.request.input.name:
-            raise invalid("Update name is not set on request.")
         seconds = call.within(LONGEST_WAIT)
         return await self._core.runs.along(
             entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
@@ -176,12 +177,12 @@ class Updating:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
-        for each in (start, update):
-            if each.namespace not in {"", request.namespace}:
-                raise invalid("Operation namespace did not match request's namespace.")
-            each.namespace = request.namespace
         if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
             raise several(0, [invalid("the operations do not go together"), None])
+        try:
+            check_update(update)
+        except RpcError as error:
+            raise several(1, [None, error]) from error
         try:
             begun, updated = await self._start_and_update(start, update, call)
         except _MissedError:
@@ -232,6 +233,26 @@ class Updating:
             return Begun(entry, started=False) if ended else None
         known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
         return Begun(entry, started=False) if known else None
+
+
+def check_update(request: UpdateWorkflowExecutionRequest) -> None:
+    """See that an update can be given to a workflow, whichever it is.
+
+    Raises:
+        RpcError: it cannot.
+    """
+    asked = request.request
+    if not asked.input.name:
+        raise invalid("Update name is not set on request.")
+    try:
+        given.name(asked.input.name, "Update name")
+        given.name(asked.meta.update_id, "UpdateId", required=False)
+        data.to_json(asked.input.args.payloads)
+        data.fields_to_json(asked.input.header.fields)
+    except UnfitError as error:
+        raise invalid(str(error)) from error
+    if request.wait_policy.lifecycle_stage not in Stage.values():
+        raise invalid("wait_policy.lifecycle_stage: is none that there is")
 
 
 def _reference(entry: Entry, update_id: str) -> UpdateRef:

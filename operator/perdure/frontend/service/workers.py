@@ -24,7 +24,7 @@ from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import Call
 from perdure.frontend.workers import field_of, listed
 
-_PAGE = 1_000
+_PAGE = 200
 _KINDS = {
     TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW: Kind.WORKFLOW,
     TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: Kind.ACTIVITY,
@@ -87,7 +87,9 @@ class TaskWorkers:
             ]
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
-        page, token = page_of(found, request.next_page_token, request.page_size, _PAGE)
+        page, token = page_of(
+            found, request.next_page_token, request.page_size, _PAGE, lambda beat: 2 * beat.ByteSize()
+        )
         return ListWorkersResponse(
             workers_info=[WorkerInfo(worker_heartbeat=beat) for beat in page],
             workers=map(listed, page),

@@ -1,0 +1,141 @@
+"""What clients and workers give: durations, times, names, sizes; read, or refused by the name of the field. Pure."""
+
+import math
+from collections.abc import Iterable, Sized
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+
+from perdure.engine.retry import RetryPolicy
+
+MAX_ID = 1_000
+"""Characters of ids, and of names."""
+MAX_BLOB = 256 * 1024
+"""Bytes of what is handed on in one piece, such as an input."""
+MAX_MEMO = 64 * 1024
+"""Bytes of a memo."""
+MAX_EVENT = 2**31 - 1
+"""Ids of events are below it."""
+MAX_PAYLOADS = 10_000
+"""Payloads of one piece: to look at each takes its time, however small they are."""
+LONGEST = timedelta(days=36_500)
+"""What is longer counts as so much, as with Temporal's server (common/primitives/timestamp/duration.go)."""
+_BILLION = 1_000_000_000
+
+
+class UnfitError(ValueError):
+    """What was given cannot be taken, now or later; the message names the field."""
+
+
+def duration(message: Any, field: str) -> timedelta:
+    """A duration; zero where it is not set.
+
+    Raises:
+        UnfitError: it is negative, or none.
+    """
+    given = getattr(message, field)
+    if abs(given.nanos) >= _BILLION:
+        raise UnfitError(f"invalid {field}: nanos must be less than a second")
+    if given.seconds * given.nanos < 0:
+        raise UnfitError(f"invalid {field}: duration has seconds and nanos with different signs")
+    if given.seconds < 0 or given.nanos < 0:
+        raise UnfitError(f"invalid {field}: negative duration")
+    if given.seconds >= LONGEST.total_seconds():
+        return LONGEST
+    return timedelta(seconds=given.seconds, microseconds=given.nanos // 1_000)
+
+
+def duration_or_none(message: Any, field: str) -> timedelta | None:
+    """A duration; None where it is not set, or zero.
+
+    Raises:
+        UnfitError: it is negative, or none.
+    """
+    return duration(message, field) or None
+
+
+def moment(message: Any, field: str) -> datetime | None:
+    """A time; None where it is not set.
+
+    Raises:
+        UnfitError: it is not between the years 1 and 9999.
+    """
+    if not message.HasField(field):
+        return None
+    try:
+        found: datetime = getattr(message, field).ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise UnfitError(f"invalid {field}: must be a time between the years 1 and 9999") from None
+    return found
+
+
+def name(value: str, field: str, *, required: bool = True) -> str:
+    """An id or a name.
+
+    Raises:
+        UnfitError: it is missing, or too long.
+    """
+    if required and not value:
+        raise UnfitError(f"{field} is not set")
+    if len(value) > MAX_ID:
+        raise UnfitError(f"{field} length exceeds limit: it has {len(value):,} characters, and may have {MAX_ID:,}.")
+    return value
+
+
+def few(payloads: Sized) -> None:
+    """See that payloads are not too many.
+
+    Raises:
+        UnfitError: they are.
+    """
+    if len(payloads) > MAX_PAYLOADS:
+        raise UnfitError(
+            f"Blob data size exceeds limit. It has {len(payloads):,} payloads, and may have {MAX_PAYLOADS:,}."
+        )
+
+
+def small(messages: Iterable[Message], most: int = MAX_BLOB) -> None:
+    """See that payloads are not too large.
+
+    Raises:
+        UnfitError: they are.
+    """
+    fits(sum(each.ByteSize() for each in messages), most, "Memo" if most == MAX_MEMO else "Blob data")
+
+
+def fits(size: int, most: int = MAX_BLOB, what: str = "Blob data") -> None:
+    """See that something is not too large.
+
+    Raises:
+        UnfitError: it is.
+    """
+    if size > most:
+        raise UnfitError(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
+
+
+def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
+    """A retry policy; what it does not say gets Temporal's defaults.
+
+    Raises:
+        UnfitError: it cannot be followed; the message is Temporal's.
+    """
+    first = duration(policy, "initial_interval") or timedelta(seconds=1)
+    coefficient = policy.backoff_coefficient or 2.0
+    longest = duration_or_none(policy, "maximum_interval")
+    if not math.isfinite(coefficient):
+        raise UnfitError("BackoffCoefficient must be a finite number on retry policy.")
+    if coefficient < 1:
+        raise UnfitError("BackoffCoefficient cannot be less than 1 on retry policy.")
+    if longest is not None and longest < first:
+        raise UnfitError("MaximumInterval cannot be less than InitialInterval on retry policy.")
+    if policy.maximum_attempts < 0:
+        raise UnfitError("MaximumAttempts cannot be negative on retry policy.")
+    return RetryPolicy(
+        initial_interval=first,
+        backoff_coefficient=coefficient,
+        maximum_interval=longest,
+        maximum_attempts=policy.maximum_attempts,
+        non_retryable_error_types=tuple(policy.non_retryable_error_types),
+    )

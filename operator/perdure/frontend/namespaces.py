@@ -1,0 +1,44 @@
+"""Which namespace an RPC is about: one place says so, for who may call it as for what it does. Pure."""
+
+import re
+from typing import Any
+
+from perdure.frontend.errors import invalid
+
+DEFAULT = "default"
+_MAY_LEAVE_IT_OUT = frozenset({"AddSearchAttributes", "ListSearchAttributes", "RemoveSearchAttributes"})
+_FORM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def namespace_of(rpc: str, request: Any) -> str | None:
+    """The namespace that an RPC is about; None for one that is about none.
+
+    Raises:
+        RpcError: it names none, or what cannot be one, or others inside.
+    """
+    if "namespace" not in request.DESCRIPTOR.fields_by_name:
+        return None
+    named: str = request.namespace
+    if rpc == "DescribeNamespace":
+        named = named or request.id
+    elif rpc in _MAY_LEAVE_IT_OUT:
+        named = named or DEFAULT
+    if not named:
+        raise invalid("Namespace is not set on request.")
+    if not _FORM.fullmatch(named):
+        raise invalid(f"Namespace: {named[:63]!r} cannot be the name of a namespace of Kubernetes")
+    if rpc == "ExecuteMultiOperation":
+        _check_inside(named, request)
+    return named
+
+
+def _check_inside(named: str, request: Any) -> None:
+    """See that the operations of a request are about its namespace, too; those that do not say get told."""
+    for operation in request.operations:
+        kind = operation.WhichOneof("operation")
+        if kind is None:
+            continue
+        inner = getattr(operation, kind)
+        if inner.namespace not in {"", named}:
+            raise invalid("Operation namespace did not match request's namespace.")
+        inner.namespace = named

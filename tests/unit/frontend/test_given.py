@@ -1,0 +1,310 @@
+"""What comes in is read, or refused by the name of its field, before anything is done with it."""
+
+import json
+import re
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import Payload, Payloads, RetryPolicy
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.errordetails.v1 import MultiOperationExecutionFailure
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.schedule.v1 import IntervalSpec, SchedulePatch, ScheduleSpec
+from temporalio.api.workflowservice.v1 import (
+    ExecuteMultiOperationRequest,
+    StartWorkflowExecutionRequest,
+    UpdateWorkflowExecutionRequest,
+)
+
+from perdure.engine.commands import ContinueAsNewWorkflowExecution, ScheduleActivityTask, StartTimer
+from perdure.engine.options import Options
+from perdure.frontend import failures, given
+from perdure.frontend import payloads as data
+from perdure.frontend.calendars import to_times
+from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.core import Core
+from perdure.frontend.errors import RpcError
+from perdure.frontend.given import LONGEST, MAX_BLOB, UnfitError
+from perdure.frontend.paging import page_of
+from perdure.frontend.service.activities import _result
+from perdure.frontend.service.call import Call
+from perdure.frontend.service.changing import changed_options
+from perdure.frontend.service.scheduling import _asked
+from perdure.frontend.service.system import check_registered
+from perdure.frontend.service.updating import Updating
+from perdure.frontend.starts import run_asked_for
+
+NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
+NOT_FINE = Duration(nanos=2_000_000_000)
+NEVER = Timestamp(seconds=2**60)
+
+
+def json_payload(value: str, **metadata: bytes) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain", **metadata}, data=value.encode())
+
+
+def command(kind: str, **said: Any) -> Command:
+    made = Command(command_type=CommandType.Value(f"COMMAND_TYPE_{kind.upper()}"))
+    attributes = getattr(made, f"{kind}_command_attributes")
+    attributes.MergeFrom(type(attributes)(**said))
+    return made
+
+
+def activity(**said: Any) -> Command:
+    named = {"activity_id": "1", "activity_type": {"name": "a"}, "task_queue": {"name": "q"}}
+    return command("schedule_activity_task", **{**named, **said})
+
+
+def child(**said: Any) -> Command:
+    named = {"workflow_id": "c", "workflow_type": {"name": "W"}, "task_queue": {"name": "q"}}
+    return command("start_child_workflow_execution", **{**named, **said})
+
+
+def again(**said: Any) -> Command:
+    return command("continue_as_new_workflow_execution", **said)
+
+
+def upsert(**fields: Payload) -> Command:
+    return command("upsert_workflow_search_attributes", search_attributes={"indexed_fields": fields})
+
+
+def start(**said: Any) -> StartWorkflowExecutionRequest:
+    named = {"workflow_id": "w", "workflow_type": {"name": "W"}, "task_queue": {"name": "q"}}
+    return StartWorkflowExecutionRequest(**{**named, **said})  # type: ignore[arg-type]
+
+
+LONG, BLOB = "x" * 1_001, {"payloads": [Payload(data=b"x" * (MAX_BLOB + 1))]}
+LARGE_AS_JSON = {"payloads": [Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * (MAX_BLOB - 1_000))]}
+LARGE_MEMO = {"fields": {"m": Payload(data=b"x" * 70_000)}}
+LARGE_HEADER = {"fields": {"h": Payload(data=b"x" * 150_000)}}
+HALF = {"payloads": [json_payload('"\\ud800"')]}
+ENDLESS_POLICY = {"backoff_coefficient": float("inf")}
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause", "field"),
+    [
+        (activity(start_to_close_timeout=NEGATIVE), "BadScheduleActivityAttributes", "start_to_close_timeout"),
+        (activity(heartbeat_timeout=MIXED), "BadScheduleActivityAttributes", "heartbeat_timeout"),
+        (activity(heartbeat_timeout=NOT_FINE), "BadScheduleActivityAttributes", "heartbeat_timeout"),
+        (activity(activity_id=LONG), "BadScheduleActivityAttributes", "ActivityId length exceeds limit"),
+        (activity(activity_id=""), "BadScheduleActivityAttributes", "ActivityId is not set"),
+        (activity(task_queue={"name": LONG}), "BadScheduleActivityAttributes", "TaskQueue length"),
+        (activity(retry_policy={"backoff_coefficient": float("nan")}), "BadScheduleActivityAttributes", "Coefficient"),
+        (command("start_timer", timer_id=LONG), "BadStartTimerAttributes", "TimerId length"),
+        (command("start_timer", timer_id="1", start_to_fire_timeout=NEGATIVE), "BadStartTimerAttributes", "to_fire"),
+        (child(workflow_id=LONG), "BadStartChildExecutionAttributes", "WorkflowId length"),
+        (child(workflow_run_timeout=NEGATIVE), "BadStartChildExecutionAttributes", "workflow_run_timeout"),
+        (child(retry_policy=ENDLESS_POLICY), "BadStartChildExecutionAttributes", "BackoffCoefficient"),
+        (child(input=LARGE_AS_JSON), "BadStartChildExecutionAttributes", "Blob data size exceeds limit"),
+        (child(task_queue={"name": "pods/x"}), "BadStartChildExecutionAttributes", "no worker polls"),
+        (child(namespace="other"), "BadStartChildExecutionAttributes", "cross namespace"),
+        (child(task_queue={"name": "workflows"}), "BadStartChildExecutionAttributes", "runs Workflows by name"),
+        (again(workflow_type={"name": "x" * 4_000}), "BadContinueAsNewAttributes", "WorkflowType length"),
+        (again(task_queue={"name": "x" * 3_000}), "BadContinueAsNewAttributes", "TaskQueue length"),
+        (again(memo=LARGE_MEMO), "BadContinueAsNewAttributes", "Memo size exceeds limit"),
+        (again(header=LARGE_HEADER), "BadContinueAsNewAttributes", "Header and memo size exceeds limit"),
+        (again(input=BLOB), "BadContinueAsNewAttributes", "Blob data size exceeds limit"),
+        (again(workflow_run_timeout=NEGATIVE), "BadContinueAsNewAttributes", "workflow_run_timeout"),
+        (
+            command("signal_external_workflow_execution", execution={"workflow_id": "w"}, signal_name=LONG),
+            "BadSignalWorkflowExecutionAttributes",
+            "SignalName length",
+        ),
+        (upsert(A=json_payload("1" * 30)), "BadSearchAttributes", "'A': is of type Int"),
+        (upsert(A=json_payload("[" * 5_000 + "]" * 5_000)), "BadSearchAttributes", "'A'"),
+        (child(search_attributes={"indexed_fields": {"A": json_payload("{}")}}), "BadSearchAttributes", "'A'"),
+        (again(search_attributes={"indexed_fields": {"a b": json_payload('"x"')}}), "BadSearchAttributes", "'a b'"),
+    ],
+)
+def test_41_a_bad_command_fails_the_workflow_task_with_its_cause(bad: Command, cause: str, field: str) -> None:
+    with pytest.raises(BadCommandError, match=field) as caught:
+        Reader(3, {}, "orders").read([bad], [])
+    assert caught.value.cause == cause
+
+
+def test_a_message_that_does_not_decode_fails_the_workflow_task() -> None:
+    broken = Message(id="m")
+    broken.body.type_url, broken.body.value = "type.googleapis.com/temporal.api.update.v1.Acceptance", b"\xff\xff"
+    with pytest.raises(BadCommandError) as caught:
+        Reader(3, {}).read([], [broken])
+    assert caught.value.cause == "BadUpdateWorkflowExecutionMessage"
+
+
+def test_what_takes_longer_than_a_century_takes_a_century() -> None:
+    commands = [
+        activity(start_to_close_timeout=ENDLESS),
+        command("start_timer", timer_id="1", start_to_fire_timeout=Duration(seconds=10**12)),
+        again(workflow_run_timeout=ENDLESS),
+    ]
+    for read in Reader(3, {}).read(commands, []).commands:
+        match read:
+            case ScheduleActivityTask(start_to_close_timeout=found) | StartTimer(start_to_fire_timeout=found):
+                assert found == LONGEST
+            case ContinueAsNewWorkflowExecution(workflow_run_timeout=found):
+                assert found == LONGEST
+    assert run_asked_for(start(workflow_run_timeout=ENDLESS), {})[0]["runTimeout"] == "36500d"
+
+
+def test_the_shortest_timeout_of_a_start_is_one_that_can_be_written() -> None:
+    assert run_asked_for(start(workflow_run_timeout=Duration(nanos=1_000)), {})[0]["runTimeout"] == "1ms"
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (start(workflow_run_timeout=NEGATIVE), "workflow_run_timeout: negative duration"),
+        (start(retry_policy=RetryPolicy(initial_interval=MIXED)), "initial_interval"),
+        (start(retry_policy=RetryPolicy(maximum_interval=NEGATIVE)), "maximum_interval"),
+        (start(retry_policy=RetryPolicy(backoff_coefficient=float("nan"))), "BackoffCoefficient"),
+        (start(input=BLOB), "Blob data size exceeds limit"),
+        (start(memo=LARGE_MEMO), "Memo size exceeds limit"),
+        (start(search_attributes={"indexed_fields": {"A": json_payload('"\\ud800"')}}), "'A': is of type Keyword"),
+        (start(task_queue={"name": "pods/x"}), "no worker polls 'pods/x'"),
+        (start(task_queue={"name": "workflows"}, workflow_type={"name": "Not A Name"}), "runs Workflows by name"),
+        (
+            start(task_queue={"name": "workflows"}, workflow_type={"name": "w"}, input=HALF),
+            "cannot be passed on as JSON",
+        ),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused_by_the_name_of_its_field(bad: Any, field: str) -> None:
+    with pytest.raises(UnfitError, match=field):
+        run_asked_for(bad, {})
+
+
+@pytest.mark.parametrize("value", ['"\\ud800"', '{"\\udfff":1}', '[{"a":["\\ud83d"]}]'])
+def test_half_a_character_is_kept_as_it_was_sent(value: str) -> None:
+    sent = json_payload(value)
+    assert json.loads(sent.data) == json.loads(data.canonical(json.loads(value)))
+    kept = data.to_json([sent])
+    json.dumps(kept, ensure_ascii=False).encode()
+    assert data.from_json(kept) == [sent]
+    headers = data.fields_to_json({"h": sent})
+    json.dumps(headers, ensure_ascii=False).encode()
+
+
+def test_a_whole_character_stays_readable() -> None:
+    assert data.to_json([Payload(metadata={"encoding": b"json/plain"}, data=b'"\\ud83d\\ude00"')]) == "😀"
+
+
+def test_a_million_payloads_are_refused_at_once() -> None:
+    many = start()
+    many.input.payloads.extend([Payload()] * 1_500_000)
+    begin = time.monotonic()
+    with pytest.raises(UnfitError, match="Blob data size exceeds limit"):
+        run_asked_for(many, {})
+    assert time.monotonic() - begin < 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("Double", '"abc"'),
+        ("Double", "NaN"),
+        ("Datetime", '"2026-01-01T00:00:00"'),
+        ("Datetime", '"soon"'),
+        ("Keyword", "{}"),
+        ("Text", "1"),
+        ("Int", str(2**63)),
+        ("Int", "true"),
+        ("Bool", "1"),
+        ("KeywordList", "[1]"),
+        ("KeywordList", '"one"'),
+        ("Keyword", "no JSON"),
+        ("", '{"type":"Odd","value":1}'),
+        ("", '{"type":"Double","value":"abc"}'),
+    ],
+)
+def test_an_attribute_that_is_none_of_its_type_is_refused(kind: str, value: str) -> None:
+    with pytest.raises(UnfitError, match="search attribute 'A'"):
+        data.attributes_to_json({"A": json_payload(value, type=kind.encode())})
+
+
+def test_options_and_schedules_say_which_field_cannot_be() -> None:
+    with pytest.raises(UnfitError, match="heartbeat_timeout"):
+        changed_options(Options(task_queue="q"), ActivityOptions(heartbeat_timeout=NEGATIVE), ["heartbeat_timeout"])
+    endless = ActivityOptions(retry_policy=ENDLESS_POLICY)
+    with pytest.raises(RpcError, match="retry_policy"):
+        changed_options(Options(task_queue="q"), endless, ["retry_policy"])
+    for spec, field in (
+        (ScheduleSpec(jitter=NEGATIVE), "jitter"),
+        (ScheduleSpec(end_time=NEVER), "end_time"),
+        (ScheduleSpec(interval=[IntervalSpec(interval=MIXED)]), r"interval\[0\].*interval"),
+    ):
+        with pytest.raises(UnfitError, match=field):
+            to_times(spec)
+    early = SchedulePatch()
+    early.backfill_request.add(start_time=Timestamp(seconds=-(10**10)), end_time=Timestamp(seconds=0))
+    with pytest.raises(UnfitError, match=r"backfill_request\[0\].start_time"):
+        _asked({"spec": {}}, early, "")
+    patch = SchedulePatch()
+    patch.trigger_immediately.scheduled_time.CopyFrom(NEVER)
+    with pytest.raises(UnfitError, match="scheduled_time"):
+        _asked({"spec": {}}, patch, "")
+
+
+def test_a_delay_that_a_failure_asks_for_cannot_be_negative() -> None:
+    failed = Failure(application_failure_info={"next_retry_delay": NEGATIVE})
+    with pytest.raises(UnfitError, match="next_retry_delay"):
+        failures.to_json(failed)
+    failed = Failure(application_failure_info={"next_retry_delay": ENDLESS})
+    assert failures.to_json(failed).next_retry_delay == LONGEST
+
+
+def test_a_duration_that_is_not_set_is_none() -> None:
+    assert given.duration(start(), "workflow_run_timeout") == timedelta(0)
+    assert given.duration_or_none(start(), "workflow_run_timeout") is None
+
+
+def test_pages_of_a_strange_size_are_as_large_as_they_may_be_and_end() -> None:
+    assert page_of(range(5), b"", -3, 4) == (range(4), b"4")
+    assert page_of(range(5), b"4", -3, 4) == (range(4, 5), b"")
+    for token in (b"-5", b"x", b"9" * 5_000):
+        with pytest.raises(RpcError, match="next_page_token"):
+            page_of(range(5), token, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({}, "Update name is not set"),
+        ({"request": {"input": {"name": LONG}}}, "Update name length"),
+        ({"request": {"input": {"name": "u"}, "meta": {"update_id": LONG}}}, "UpdateId length"),
+        ({"request": {"input": {"name": "u", "args": BLOB}}}, "Blob data size exceeds limit"),
+        ({"request": {"input": {"name": "u"}}, "wait_policy": {"lifecycle_stage": 77}}, "lifecycle_stage"),
+    ],
+)
+async def test_an_update_that_cannot_be_starts_no_workflow(said: dict[str, Any], field: str) -> None:
+    begun: list[Any] = []
+    starting: Any = SimpleNamespace(begin=begun.append)
+    request = ExecuteMultiOperationRequest(namespace="orders")
+    request.operations.add().start_workflow.CopyFrom(start())
+    request.operations.add().update_workflow.CopyFrom(
+        UpdateWorkflowExecutionRequest(workflow_execution={"workflow_id": "w"}, **said)
+    )
+    with pytest.raises(RpcError) as caught:
+        await Updating(Core(), starting).execute_multi_operation(request, Call(None))
+    assert isinstance(caught.value.detail, MultiOperationExecutionFailure)
+    assert field in caught.value.detail.statuses[1].message
+    assert not begun
+
+
+def test_a_result_that_is_too_large_fails_the_activity() -> None:
+    assert _result(Payloads(payloads=[json_payload("7")])) == {"result": 7}
+    failed = _result(Payloads(**BLOB))["failure"]
+    assert (failed.message, failed.non_retryable) == ("Complete result exceeds size limit.", True)
+
+
+@pytest.mark.parametrize("types", [{"a b": "Keyword"}, {"../x": "Int"}, {"A": ""}, {"A": "Unspecified"}])
+def test_attributes_that_cannot_be_registered_are_refused_by_name(types: dict[str, str]) -> None:
+    with pytest.raises(UnfitError, match=f"search_attributes: '{re.escape(next(iter(types)))}'"):
+        check_registered(types)

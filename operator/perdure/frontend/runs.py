@@ -197,7 +197,8 @@ class Runs:
 
         with suppress(api.ApiError, *api.TRANSIENT):  # then it is asked again and again
             await self.manager.find(entry)
-        self.manager.ask(entry, request, told)
+        if not self._damage(entry.uid):  # or it would be done when that is mended
+            self.manager.ask(entry, request, told)
         await self.wait_until(entry.uid, lambda: bool(answers or self._damage(entry.uid)), None)
         if not answers:
             self.manager.withdraw(entry.uid, request.request_id)

@@ -184,6 +184,11 @@ class Directory:
         waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self._order)
         return next(iter((*open_, *waiting)), None)
 
+    def gap(self, namespace: str, workflow_id: str) -> Entry | None:
+        """A run that has closed and goes on in another one, which is not there yet: the workflow is open, and no run of it."""
+        closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
+        return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
+
     def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
         """Whether a run that waits may start now. If it may, it goes before all others until it has started or is gone."""
         verdict = self._verdict(entry, reuse, conflict)

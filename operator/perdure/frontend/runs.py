@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -85,22 +86,15 @@ class Runs:
         Raises:
             RpcError: there is none, or the one that follows is not there in time.
         """
-        entry = self.entry(namespace, execution, first_run_id=first_run_id)
-        while not execution.run_id and entry.successor:
-            if not await self.wait_until(entry.uid, self._followed(entry), seconds):
+        gap = partial(self.manager.directory.gap, namespace, execution.workflow_id)
+
+        def bridged(before: Entry) -> bool:
+            return gap() is not before
+
+        while not execution.run_id and (before := gap()) is not None:
+            if not await self.wait_until(before.uid, partial(bridged, before), seconds):
                 raise unavailable("the workflow goes on in another run, which is not there yet")
-            entry = self.entry(namespace, execution, first_run_id=first_run_id)
-        return entry
-
-    def _followed(self, entry: Entry) -> Callable[[], bool]:
-        """Whether a run that has closed is not the newest of its workflow id any more, or nothing will follow it."""
-        directory = self.manager.directory
-
-        def so() -> bool:
-            newest = directory.newest(entry.namespace, entry.workflow_id)
-            return newest is None or newest.uid != entry.uid or not newest.successor
-
-        return so
+        return self.entry(namespace, execution, first_run_id=first_run_id)
 
     async def along(
         self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]
@@ -203,7 +197,8 @@ class Runs:
 
         with suppress(api.ApiError, *api.TRANSIENT):  # then it is asked again and again
             await self.manager.find(entry)
-        self.manager.ask(entry, request, told)
+        if not self._damage(entry.uid):  # or it would be done when that is mended
+            self.manager.ask(entry, request, told)
         await self.wait_until(entry.uid, lambda: bool(answers or self._damage(entry.uid)), None)
         if not answers:
             self.manager.withdraw(entry.uid, request.request_id)

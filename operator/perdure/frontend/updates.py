@@ -31,8 +31,8 @@ class Update:
         self.accepted.set()
 
     def end(self, outcome: Outcome) -> None:
-        """It has come to its end."""
-        self.outcome = outcome
+        """It has come to its end; also where the task that tells so has closed the workflow."""
+        self.outcome, self.aborted = outcome, False
         self.accepted.set()
         self.ended.set()
 

@@ -150,3 +150,24 @@ def test_who_was_told_to_go_is_not_overtaken_by_one_that_was_made_earlier_and_he
     operator.decide("a")
     operator.land()
     assert server.open() == ["a"]
+
+
+def run(uid: str, version: int, status: Any = None) -> api.Object:
+    meta = {"name": f"run-{uid}", "namespace": "default", "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": meta, "spec": {"workflowId": "same"}, "status": status or {}}
+
+
+def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
+    directory, going_on = Directory(), {"successor": "run-b", "startSuccessor": True}
+    directory.put(run("a", 1, {"state": {"successor": "run-b"}}))
+    assert directory.gap("default", "same") is None
+    directory.put(run("a", 2, {"state": going_on, "completionTime": "2026-01-01T00:01:00Z"}))
+    directory.put(run("new", 3))
+    gap = directory.gap("default", "same")
+    assert gap is not None
+    assert gap.uid == "a"
+    directory.put(run("b", 4))
+    assert directory.gap("default", "same") is None
+    directory.drop("b")
+    directory.put(run("a", 5, {"state": {"successorRefused": "no"}, "completionTime": "2026-01-01T00:01:00Z"}))
+    assert directory.gap("default", "same") is None

@@ -6,6 +6,7 @@ import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -45,8 +46,6 @@ from perdure.runtime.requests import StartSignal
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 _BEGIN_SECONDS = 20.0
 _FORGET_SECONDS = 5.0
-_AGAIN = 5
-"""How often a workflow is looked for, or started, again that closes before it has heard a signal."""
 _MAX_CARRIED = 64 * 1024
 """Bytes of a signal that goes with the start; the annotations of an object have room for 256 KiB."""
 _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
@@ -101,25 +100,24 @@ class Starting:
             identity=request.identity,
             header=data.fields_to_json(request.header.fields),
         )
-        for _ in range(_AGAIN):
-            with suppress(CompletedError):
-                return await self._signal_with_start(request, signal, call)
-        return await self._signal_with_start(request, signal, call)
-
-    async def _signal_with_start(
-        self, request: SignalWithStartWorkflowExecutionRequest, signal: StartSignal, call: Call
-    ) -> SignalWithStartWorkflowExecutionResponse:
-        begun = await self.begin(request, "UseExisting", signal)
 
         async def demand(entry: Entry) -> Entry:
             await self._core.runs.demand(entry, signal.request)  # nothing new to a run that has begun with it
             return entry
 
-        meant = WorkflowExecution(workflow_id=request.workflow_id)
-        entry = await self._core.runs.along(begun.entry, meant, call.within(LONGEST_WAIT), demand)
-        return SignalWithStartWorkflowExecutionResponse(
-            run_id=entry.uid, started=begun.started, first_execution_run_id=entry.first_uid
-        )
+        meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
+        until = monotonic() + seconds
+        while True:
+            begun = await self.begin(request, "UseExisting", signal)
+            try:
+                entry = await self._core.runs.along(begun.entry, meant, seconds, demand)
+            except CompletedError:
+                if begun.started or monotonic() > until:
+                    raise
+                continue
+            return SignalWithStartWorkflowExecutionResponse(
+                run_id=entry.uid, started=begun.started, first_execution_run_id=entry.first_uid
+            )
 
     async def begin(self, request: Any, conflict: str, signal: StartSignal | None = None) -> Begun:
         """Start a workflow, or find it open, as the policies say.

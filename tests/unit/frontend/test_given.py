@@ -4,7 +4,6 @@ import json
 import re
 import time
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, RetryPolicy
 from temporalio.api.enums.v1 import CommandType
-from temporalio.api.errordetails.v1 import MultiOperationExecutionFailure
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.schedule.v1 import IntervalSpec, SchedulePatch, ScheduleSpec
 from temporalio.api.workflowservice.v1 import (
-    ExecuteMultiOperationRequest,
     StartWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
 )
@@ -30,16 +27,14 @@ from perdure.frontend import failures, given
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import to_times
 from perdure.frontend.commands import BadCommandError, Reader
-from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import LONGEST, MAX_BLOB, UnfitError
 from perdure.frontend.paging import page_of
 from perdure.frontend.service.activities import _result
-from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.scheduling import _asked
 from perdure.frontend.service.system import check_registered
-from perdure.frontend.service.updating import Updating
+from perdure.frontend.service.updating import check_update
 from perdure.frontend.starts import run_asked_for
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
@@ -283,19 +278,10 @@ def test_pages_of_a_strange_size_are_as_large_as_they_may_be_and_end() -> None:
         ({"request": {"input": {"name": "u"}}, "wait_policy": {"lifecycle_stage": 77}}, "lifecycle_stage"),
     ],
 )
-async def test_an_update_that_cannot_be_starts_no_workflow(said: dict[str, Any], field: str) -> None:
-    begun: list[Any] = []
-    starting: Any = SimpleNamespace(begin=begun.append)
-    request = ExecuteMultiOperationRequest(namespace="orders")
-    request.operations.add().start_workflow.CopyFrom(start())
-    request.operations.add().update_workflow.CopyFrom(
-        UpdateWorkflowExecutionRequest(workflow_execution={"workflow_id": "w"}, **said)
-    )
-    with pytest.raises(RpcError) as caught:
-        await Updating(Core(), starting).execute_multi_operation(request, Call(None))
-    assert isinstance(caught.value.detail, MultiOperationExecutionFailure)
-    assert field in caught.value.detail.statuses[1].message
-    assert not begun
+def test_an_update_that_cannot_be_is_refused_by_its_field(said: dict[str, Any], field: str) -> None:
+    request = UpdateWorkflowExecutionRequest(workflow_execution={"workflow_id": "w"}, **said)
+    with pytest.raises((RpcError, UnfitError), match=field):
+        check_update(request)
 
 
 def test_a_result_that_is_too_large_fails_the_activity() -> None:

@@ -39,11 +39,9 @@ def why(run: Run) -> str:
         run: The run.
 
     Returns:
-        The failure, or reason and message, or why workers cannot decide; empty where there is nothing to say.
+        The failure, or reason and message; empty where there is nothing to say.
     """
-    task = run.code.task if run.code is not None and not run.closed else None
-    failed = f"the workflow task fails: {task.failed}" if task is not None and task.failed else ""
-    told = summary(run.failure) if run.failure else run.message or failed
+    told = summary(run.failure) if run.failure else run.message
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, told)))
 
 

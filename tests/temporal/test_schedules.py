@@ -185,7 +185,11 @@ async def test_an_id_can_be_any_text_and_is_taken_once(make: Maker) -> None:
 
 async def test_deleting_a_schedule_leaves_its_workflows(make: Maker) -> None:
     handle = await make(flows.Sleeper.run, 600, trigger_immediately=True)
-    [action] = (await handle.describe()).info.recent_actions
+
+    async def acted() -> Any:
+        return (await handle.describe()).info.recent_actions
+
+    [action] = await until("the schedule to have acted", acted)
     started: Any = action.action
     await handle.delete()
     run = make.client.get_workflow_handle(started.workflow_id)

@@ -79,7 +79,11 @@ async def test_a_schedule_starts_every_night_what_can_be_triggered_now(temporal:
         assert found["spec"]["cron"] == ["0 2 * * *"]
         async with serving(temporal, app):
             await schedule.trigger()
-            [action] = (await schedule.describe()).info.recent_actions
+
+            async def acted() -> Any:
+                return (await schedule.describe()).info.recent_actions
+
+            [action] = await until("the schedule to have acted", acted)
             started: Any = action.action
             assert await temporal.client.get_workflow_handle(started.workflow_id).result() == 100
     finally:

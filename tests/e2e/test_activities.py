@@ -148,14 +148,14 @@ def test_a_node_whose_clock_is_wrong_neither_ends_an_attempt_nor_keeps_a_silent_
         "right = beats.micro_time\n"
         f"beats.micro_time = lambda nanoseconds: right(nanoseconds + {hours * 3600 * 10**9})\n"
         "def work(_):\n"
-        "    for beat in range(40):\n"
+        "    for beat in range(75):\n"
         "        activity.heartbeat(beat)\n"
         "        time.sleep(0.2)\n"
         "    if activity.info().attempt == 1: time.sleep(600)\n"
         "    return activity.info().attempt\n"
         "activity.main({'work': work})"
     )
-    namespace.start("skewed", one_step(python(code, heartbeatTimeout="3s", retryPolicy=QUICK)))
+    namespace.start("skewed", one_step(python(code, heartbeatTimeout="10s", retryPolicy=QUICK)))
     assert namespace.closed("skewed")["output"] == 2
     run = namespace.get("workflowrun", "skewed")
     assert run is not None

@@ -162,7 +162,7 @@ def test_a_node_whose_clock_is_wrong_neither_ends_an_attempt_nor_keeps_a_silent_
     started = next(e for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
     assert started.last_failure is not None
     assert started.last_failure.timeout_type == "Heartbeat"
-    assert started.last_failure.last_heartbeat_details == 39
+    assert started.last_failure.last_heartbeat_details == 74
 
 
 def test_schedule_to_start_ends_what_never_gets_a_node(namespace: Cluster) -> None:

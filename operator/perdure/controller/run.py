@@ -587,6 +587,7 @@ class Run:
         status = run_status.waiting(before, self._facts(), reason, message, now)
         if status != before:
             await self._record.write(status)
+            self._peers.noted(self._record.latest())
         if status["conditions"] != before.get("conditions"):
             self._teller.warn(EventReason(reason.value), message, "Start")
 

@@ -121,6 +121,8 @@ class Updating:
 
     async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest) -> Update:
         view = await self._core.runs.view(entry)
+        if view.state is not None and view.state.closed and view.state.code is None:
+            raise CompletedError
         if view.state is None or view.state.code is None:
             raise invalid("a WorkflowRun that runs a Workflow has no update handlers: signal it")
         if view.state.closed:
@@ -211,7 +213,8 @@ class Updating:
         try:
             return begun, await self._update(begun.entry, update, call)
         except RpcError as error:
-            if isinstance(error, CompletedError):
+            # It has closed or, as it had waited for its id in vain, is gone.
+            if error.code is grpc.StatusCode.NOT_FOUND:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
 
@@ -224,7 +227,12 @@ class Updating:
         entry = self._core.runs.manager.directory.newest(namespace, workflow_id)
         if entry is None or not update_id:
             return None
-        view = await self._core.runs.view(entry)
+        try:
+            view = await self._core.runs.view(entry)
+        except RpcError as error:
+            if error.code is grpc.StatusCode.NOT_FOUND:  # it has gone meanwhile
+                return None
+            raise
         if view.state is None or view.state.code is None:
             return None
         record = view.state.code.updates.get(update_id)

@@ -639,8 +639,8 @@ class Run:
             )
         if sealed.damage:
             self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
-        lacking = run_status.lacks_worker(self._record.status)
-        if lacking and not run_status.lacks_worker(before):
+        lacking = run_status.message_of(self._record.status, ConditionReason.NO_WORKER)
+        if lacking and not run_status.message_of(before, ConditionReason.NO_WORKER):
             self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
         self._peers.noted(self._record.latest())
         self._teller.committed(self._state, transition, self._record.status["progress"])

@@ -198,9 +198,9 @@ def is_damaged(status: Status) -> bool:
     return any(c.get("reason") == ConditionReason.STATE_DAMAGED for c in status.get("conditions") or ())
 
 
-def lacks_worker(status: Status) -> str:
-    """Why a run waits for a worker, by its status; empty where it does not."""
-    found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == ConditionReason.NO_WORKER)
+def message_of(status: Status, reason: ConditionReason) -> str:
+    """The message of the condition that a status has for a reason; empty where it has none."""
+    found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == reason)
     return next(found, "")
 
 

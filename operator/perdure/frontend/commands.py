@@ -105,7 +105,7 @@ class Reader:
         try:
             self._said(message, answered)
         except (DecodeError, UnfitError) as error:
-            raise BadCommandError("BadUpdateWorkflowExecutionMessage", f"message {message.id}: {error}") from error
+            raise BadCommandError(_BAD_UPDATE, f"message {message.id}: {error}") from error
 
     def _said(self, message: Message, answered: Answered) -> None:
         update = message.protocol_instance_id

@@ -177,12 +177,12 @@ class TaskQueues:
         queue.dispatched.count()
         return poller.result()
 
-    def alive(self, name: QueueName) -> bool:
-        """Whether somebody polls a queue."""
+    def alive(self, name: QueueName, within: timedelta = DEAD_AFTER) -> bool:
+        """Whether somebody polls a queue, or has `within` the last time."""
         queue = self._queues.get(name)
         if queue is None or queue.last_poll is None:
             return False
-        return bool(queue.waiting) or queue.last_poll + DEAD_AFTER > now()
+        return bool(queue.waiting) or queue.last_poll + within > now()
 
     def close(self, name: QueueName) -> None:
         """The worker of a sticky queue goes away."""

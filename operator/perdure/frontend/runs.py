@@ -14,7 +14,7 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.run import Run
 from perdure.controller.segments import past_of
-from perdure.controller.status import DamagedStateError, stored_state
+from perdure.controller.status import DamagedStateError, message_of, stored_state
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
@@ -213,10 +213,9 @@ class Runs:
     def _damage(self, run_id: str) -> str:
         """Why a run does not go on whose status was found damaged; empty for one that goes on."""
         run = self.manager.running(run_id)
-        conditions = (
-            (run.object.get("status") or {}).get("conditions") if run is not None and run.state is None else None
-        )
-        return next((c["message"] for c in conditions or () if c.get("reason") == _DAMAGED), "")
+        if run is None or run.state is not None:
+            return ""
+        return message_of(run.object.get("status") or {}, ConditionReason.STATE_DAMAGED)
 
     async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
         """Ask a run for something that it must do.

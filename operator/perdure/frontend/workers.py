@@ -57,7 +57,8 @@ class Workers:
 
     def get(self, namespace: str, key: str) -> WorkerHeartbeat | None:
         """What a worker has told last."""
-        return next((beat for beat in self.all(namespace) if key and beat.worker_instance_key == key), None)
+        beat, time = self._told.get((namespace, key), (None, now()))
+        return beat if time > now() - FORGOTTEN_AFTER else None
 
     def all(self, namespace: str) -> list[WorkerHeartbeat]:
         """The workers of a namespace, by identity; of those that tell nothing, what their polls tell."""

@@ -394,7 +394,8 @@ class World:
         asked = {request.request_id for request in inputs if isinstance(request, inp.Request)}
         assert set(transition.answers) == asked
         for request_id, answer in transition.answers.items():
-            assert answer.ok is (answer.reason == "") is (answer.message == "")
+            assert (answer.reason == "") is (answer.message == "")
+            assert answer.ok is (answer.reason == "") or answer.reason == inp.CLOSED
             if answer.ok and not transition.state.closed:
                 assert request_id in transition.state.requests or request_id in self.forgotten
 

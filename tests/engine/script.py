@@ -155,10 +155,17 @@ class Drive:
 
     @classmethod
     def by(
-        cls, decider: Any, /, *, signals: Sequence[CarriedSignal] = (), paused: bool = False, **started: Any
+        cls,
+        decider: Any,
+        /,
+        *,
+        signals: Sequence[CarriedSignal] = (),
+        heeded: Sequence[str] = (),
+        paused: bool = False,
+        **started: Any,
     ) -> "Drive":
         drive = cls(decider)
-        drive.take(start(first_event(**started), decider, signals, paused=paused))
+        drive.take(start(first_event(**started), decider, signals, heeded=heeded, paused=paused))
         return drive
 
     def take(self, transition: Transition) -> Transition:

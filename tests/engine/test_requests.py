@@ -98,7 +98,7 @@ def test_45_only_cancelling_a_closed_run_is_fine(request_: Any, ok: bool) -> Non
     assert drive.state.closed
     answer = drive.ask(1, request_)
     assert answer.ok is ok
-    assert answer.reason == ("" if ok else "WorkflowExecutionCompleted")
+    assert answer.reason == "WorkflowExecutionCompleted"
     assert drive.new() == []
 
 

@@ -118,8 +118,9 @@ def test_25_start_to_close_restarts_with_each_attempt() -> None:
     assert drive.open.attempt == 3
 
 
-def test_24_schedule_to_start_is_never_retried() -> None:
-    drive = Drive.of(activity(schedule_to_start_timeout=seconds(5)))
+@pytest.mark.parametrize("timeout", ["schedule_to_start_timeout", "schedule_to_close_timeout"])
+def test_24_an_activity_that_does_not_start_in_time_is_never_retried(timeout: str) -> None:
+    drive = Drive.of(activity(**{timeout: seconds(5)}))
     drive.at(5)
     closing = drive.history[-2]
     assert isinstance(closing, ev.ActivityTaskTimedOut)

@@ -236,9 +236,7 @@ def test_36_from_the_fourth_attempt_on_a_worker_gets_more_time_and_no_wait_comes
         assert wake is not None
         lengths.append((wake - run.now).total_seconds())
         run.at((wake - T0).total_seconds())
-    assert lengths[:3] == [2, 2, 2]
-    assert lengths[3] > 2
-    assert lengths == sorted(lengths)
+    assert lengths == [2, 2, 2, 2 + 5, 2 + 10, 2 + 20]
 
 
 def test_37_the_task_timeout_is_cut_at_two_minutes() -> None:
@@ -384,10 +382,10 @@ def test_why_a_task_came_to_nothing_is_known_until_one_is_completed() -> None:
     run = Coded.begin()
     run.take()
     run.ask(inp.TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=WRONG)
-    assert run.code.failure == "WorkflowWorkerUnhandledFailure: no"
+    assert run.code.failure == "WorkflowWorkerUnhandledFailure: Wrong: no"
     run.take()
     run.at(11)
-    assert run.code.failure == "WorkflowWorkerUnhandledFailure: no", (
+    assert run.code.failure == "WorkflowWorkerUnhandledFailure: Wrong: no", (
         "why it does not answer stands in the first attempt"
     )
     run.decide(timer("t", 5))

@@ -83,7 +83,11 @@ def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Clus
 
 
 def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
-    for arguments in (["cancel", "Not A Name"], ["start", "Not A Name"], ["start", "flow", "--name", "x" * 300]):
+    for arguments in (
+        ["cancel", "Not A Name"],
+        ["start", "flow", "--name", "Not A Name"],
+        ["start", "flow", "--name", "x" * 300],
+    ):
         done = perdure(*arguments)
         assert done.exit_code == 2, done.stdout
         assert done.stderr.startswith("Error: the API server refuses")

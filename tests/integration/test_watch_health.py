@@ -4,13 +4,14 @@ The operator of these tests has no watches at all; the API server is real.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import yaml
 
-from kube import Cluster, run_manifest
+from kube import Cluster, Json, run_manifest
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
@@ -24,6 +25,17 @@ from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 
 pytestmark = pytest.mark.cluster
+
+
+@asynccontextmanager
+async def at_work(cluster: Cluster) -> AsyncIterator[Manager]:
+    async with blind_manager(cluster) as manager:
+        work = asyncio.create_task(manager.run())
+        try:
+            yield manager
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -41,28 +53,37 @@ async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
         yield Manager(tools, namespaces=(cluster.namespace,))
 
 
-def start(cluster: Cluster, name: str) -> None:
-    spec = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1h"}}]}}
-    cluster("create", "-f", "-", stdin=yaml.safe_dump(run_manifest(name, spec)))
+def start(cluster: Cluster, name: str, duration: str) -> Json:
+    """Make a run that sleeps; as it is before anyone has seen it."""
+    spec = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": duration}}]}}
+    made: Json = json.loads(cluster("create", "-f", "-", "-o", "json", stdin=yaml.safe_dump(run_manifest(name, spec))))
+    return made
 
 
 async def test_what_no_watch_tells_is_found_by_the_second_sweep_and_probed_after_the_third(
     namespace: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
-    async with blind_manager(namespace) as manager:
-        work = asyncio.create_task(manager.run())
-        try:
-            for number in range(3):
-                assert manager.trouble() is None
-                start(namespace, f"nap-{number}")
-                # Whoever takes a new run up writes to it; afterwards nothing changes any more.
-                await asyncio.to_thread(namespace.condition, "workflowrun", f"nap-{number}", "Running")
-                await manager.sweep()  # sees it for the first time: the watch may be about to tell
-                await manager.sweep()  # sees it again
-            assert "the watch of workflowruns is dead" in (manager.trouble() or "")
-            manager.on_run(namespace.list("workflowruns")[0], deleted=False)
-            assert manager.trouble() is None, "the watch has told of something: it lives"
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+    async with at_work(namespace) as manager:
+        for number in range(3):
+            assert manager.trouble() is None
+            start(namespace, f"nap-{number}", "1h")
+            # Whoever takes a new run up writes to it; afterwards nothing changes any more.
+            await asyncio.to_thread(namespace.condition, "workflowrun", f"nap-{number}", "Running")
+            await manager.sweep()  # sees it for the first time: the watch may be about to tell
+            await manager.sweep()  # sees it again
+        assert "the watch of workflowruns is dead" in (manager.trouble() or "")
+        manager.on_run(namespace.list("workflowruns")[0], deleted=False)
+        assert manager.trouble() is None, "the watch has told of something: it lives"
+
+
+async def test_a_watch_that_lags_brings_no_closed_run_back(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    async with at_work(namespace) as manager:
+        made = start(namespace, "brief", "1s")
+        uid = made["metadata"]["uid"]
+        manager.on_run(made, deleted=False)
+        assert manager.running(uid) is not None
+        await asyncio.to_thread(namespace.wait, "the run to be done with", lambda: manager.running(uid) is None)
+        manager.on_run(made, deleted=False)
+        assert manager.running(uid) is None

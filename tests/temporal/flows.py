@@ -105,18 +105,12 @@ class Call:
         return await workflow.execute_activity(name, args=arguments, **said)
 
 
-@workflow.defn
-class Box:
-    """Collects signals and updates until it is closed."""
+class Collects:
+    """What it is told, until it is closed."""
 
     def __init__(self) -> None:
         self.items: list[str] = []
         self.open = True
-
-    @workflow.run
-    async def run(self) -> list[str]:
-        await workflow.wait_condition(lambda: not self.open)
-        return self.items
 
     @workflow.signal
     def put(self, item: str) -> None:
@@ -128,6 +122,16 @@ class Box:
 
     @workflow.query
     def look(self) -> list[str]:
+        return self.items
+
+
+@workflow.defn
+class Box(Collects):
+    """Collects signals and updates until it is closed."""
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: not self.open)
         return self.items
 
     @workflow.query
@@ -204,12 +208,8 @@ class Counter:
 
 
 @workflow.defn
-class Rounds:
+class Rounds(Collects):
     """Continues as new whenever it has been told so many things; ends when it is told to, with all of them."""
-
-    def __init__(self) -> None:
-        self.items: list[str] = []
-        self.open = True
 
     @workflow.run
     async def run(self, each: int, before: list[str]) -> list[str]:
@@ -217,18 +217,6 @@ class Rounds:
         if self.open:
             workflow.continue_as_new(args=[each, before + self.items])
         return before + self.items
-
-    @workflow.signal
-    def put(self, item: str) -> None:
-        self.items.append(item)
-
-    @workflow.signal
-    def close(self) -> None:
-        self.open = False
-
-    @workflow.query
-    def look(self) -> list[str]:
-        return self.items
 
     @workflow.update
     def add(self, item: str) -> str:
@@ -286,15 +274,36 @@ class StartsTwice:
 
 
 @workflow.defn
-class SignalsNobody:
+class CancelsChild:
+    """Cancels a child that has continued as new."""
+
     @workflow.run
-    async def run(self) -> str:
-        handle = workflow.get_external_workflow_handle("there-is-none")
+    async def run(self, child_id: str) -> str:
+        child = await workflow.start_child_workflow(Rounds.run, args=[1, []], id=child_id)
+        for item in ("first", "second"):
+            await child.signal(Rounds.put, item)
+        child.cancel()
         try:
-            await handle.signal("hello")
+            await child
         except FailureError as error:
-            return str(error)
-        return "signalled"
+            return type(error.cause).__name__
+        return "completed"
+
+
+@workflow.defn
+class Tells:
+    """Tells another workflow some things, one after the other; what has gone wrong."""
+
+    @workflow.run
+    async def run(self, workflow_id: str, run_id: str | None, things: list[str]) -> list[str]:
+        handle = workflow.get_external_workflow_handle(workflow_id, run_id=run_id)
+        wrong = []
+        for thing in things:
+            try:
+                await handle.signal("put", thing)
+            except FailureError as error:
+                wrong.append(str(error))
+        return wrong
 
 
 @workflow.defn
@@ -399,7 +408,8 @@ WORKFLOWS = [
     Brief,
     Parent,
     StartsTwice,
-    SignalsNobody,
+    CancelsChild,
+    Tells,
     FailsTask,
     Fails,
     Chain,

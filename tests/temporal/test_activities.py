@@ -102,9 +102,11 @@ async def test_24_25_timeouts_end_attempts_as_they_should(temporal: Temporal) ->
 
 async def test_24_schedule_to_start_is_never_retried(temporal: Temporal) -> None:
     async with temporal.worker(activities=[]):
-        error = await failure(temporal, "greet", ["x"], schedule_to_start_timeout=1)
-    assert isinstance(error.cause, TemporalTimeoutError)
-    assert error.cause.type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
+        late = await failure(temporal, "greet", ["x"], schedule_to_start_timeout=1)
+        never = await failure(temporal, "greet", ["x"], schedule_to_close_timeout=1)
+    for error in (late, never):
+        assert isinstance(error.cause, TemporalTimeoutError)
+        assert error.cause.type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
 
 
 async def test_26_a_delay_that_a_failure_asks_for_beats_the_intervals_and_no_limit(temporal: Temporal) -> None:

@@ -46,12 +46,15 @@ async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **sai
     return temporal.client.get_workflow_handle(handle.id, run_id=first.run_id)
 
 
-async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_later(temporal: Temporal) -> None:
+@pytest.mark.parametrize("event_id", [3, 4], ids=["started", "completed"])
+async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_later(
+    temporal: Temporal, event_id: int
+) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Box.run)
         await handle.signal(flows.Box.put, "one")
         await handle.query(flows.Box.look)
-        again = await reset(temporal, handle, 4)
+        again = await reset(temporal, handle, event_id)
         assert await again.query(flows.Box.look) == ["one"]
         old = temporal.client.get_workflow_handle(handle.id, run_id=handle.result_run_id)
         assert (await old.describe()).status is WorkflowExecutionStatus.TERMINATED

@@ -1,6 +1,7 @@
 """What is asked of workflows whose runs close, follow one another, are damaged and deleted meanwhile."""
 
 import asyncio
+import itertools
 import json
 import uuid
 from collections import Counter
@@ -28,6 +29,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WithStartWorkflowOperation, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer
 
 from temporal import flows
 from temporal.byhand import ByHand
@@ -86,6 +88,26 @@ async def test_no_signal_and_no_update_sees_a_workflow_continue_as_new(temporal:
         assert Counter(await handle.result()) == Counter(sent)
 
 
+async def test_no_workflow_sees_another_one_continue_as_new_but_the_run_that_it_names(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Rounds.run, EACH, [])
+        things = [[f"{teller}-{number}" for number in range(SIGNALS // 4)] for teller in range(4)]
+        tellers = [temporal.run(flows.Tells.run, handle.id, None, each) for each in things]
+        assert await asyncio.gather(*tellers) == [[]] * 4
+        wrong = await temporal.run(flows.Tells.run, handle.id, handle.result_run_id, ["too late"])
+        assert ["not found" in message.lower() for message in wrong] == [True]
+        await handle.signal(flows.Rounds.close)
+        assert Counter(await handle.result()) == Counter(itertools.chain(*things))
+
+
+async def test_a_child_that_has_continued_as_new_is_cancelled_by_its_parent(temporal: Temporal) -> None:
+    async with temporal.worker():
+        child = f"child-{uuid.uuid4().hex[:6]}"
+        assert await temporal.run(flows.CancelsChild.run, child) == "CancelledError"
+        status = (await temporal.client.get_workflow_handle(child).describe()).status
+        assert status is WorkflowExecutionStatus.CANCELED
+
+
 async def test_a_workflow_that_continues_as_new_is_terminated_whenever_that_comes(temporal: Temporal) -> None:
     async with temporal.worker():
         for _ in range(5):
@@ -99,6 +121,32 @@ async def test_a_workflow_that_continues_as_new_is_terminated_whenever_that_come
             await until("the next run", goes_on)
             await handle.terminate()
             assert (await newest.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_a_workflow_that_was_paused_goes_on_with_its_worker_and_with_another(temporal: Temporal) -> None:
+    cluster = temporal.operator.cluster
+
+    async def operate(verb: str) -> None:
+        name = f"{verb}-{uuid.uuid4().hex[:6]}"
+        spec = {"target": {"kind": "WorkflowRun", "workflowId": box.id}, verb: {"reason": "maintenance"}}
+        body = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Operation", "metadata": {"name": name}, "spec": spec}
+        await asyncio.to_thread(cluster.apply, body)
+        await asyncio.to_thread(cluster.condition, "operation", name, "Done")
+
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        assert await box.query(flows.Box.look) == []
+        await operate("pause")
+        await box.signal(flows.Box.put, "while paused")
+        await operate("unpause")
+        await box.signal(flows.Box.put, "afterwards")
+        assert await box.query(flows.Box.look) == ["while paused", "afterwards"]
+    async with temporal.worker():
+        await box.signal(flows.Box.close)
+        assert await box.result() == ["while paused", "afterwards"]
+    names = await temporal.names(box)
+    assert {"WorkflowExecutionPaused", "WorkflowExecutionUnpaused"} <= set(names)
+    await Replayer(workflows=flows.WORKFLOWS).replay_workflow(await box.fetch_history())
 
 
 async def test_every_signal_with_start_is_heard_by_a_workflow_that_ends_quickly(temporal: Temporal) -> None:

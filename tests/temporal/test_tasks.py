@@ -13,6 +13,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
 from temporalio.exceptions import ApplicationError
@@ -81,6 +82,8 @@ async def test_43_the_same_update_id_gives_the_same_outcome_and_what_is_left_at_
         assert await box.execute_update(flows.Box.add, "x", id="one") == 1
         assert await box.execute_update(flows.Box.add, "y", id="one") == 1
         waiting = await box.start_update(flows.Box.never, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        with pytest.raises(WorkflowUpdateRPCTimeoutOrCancelledError):
+            await waiting.result(rpc_timeout=timedelta(seconds=1))
         await box.signal(flows.Box.close)
         assert await box.result() == ["x"]
         with pytest.raises(WorkflowUpdateFailedError) as caught:
@@ -99,6 +102,17 @@ async def test_37_a_worker_that_has_gone_leaves_its_workflows_to_another(tempora
     async with temporal.worker():
         await box.signal(flows.Box.close)
         assert await box.result() == []
+
+
+async def test_the_history_tells_which_build_of_the_worker_has_decided(temporal: Temporal) -> None:
+    async with temporal.worker(build_id="1.0"):
+        box = await temporal.start(flows.Box.run)
+        assert await box.query(flows.Box.look) == []
+    async with temporal.worker(build_id="1.1"):
+        await box.signal(flows.Box.close)
+        assert await box.result() == []
+    completed = [said for name, said in await temporal.history(box) if name == "WorkflowTaskCompleted"]
+    assert [said.worker_version.build_id for said in completed] == ["1.0", "1.1"]
 
 
 async def test_38_a_local_activity_may_take_longer_than_a_workflow_task(temporal: Temporal) -> None:

@@ -131,7 +131,12 @@ def started_name(workflow_id: str, operation_uid: str) -> str:
     return _readable(workflow_id, "run", operation_uid)
 
 
-_SCHEDULE_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object may be called so, but for the length: a DNS-1123 subdomain."""
+    return _SUBDOMAIN.fullmatch(text) is not None
 
 
 def schedule_name(schedule_id: str, longest: int) -> str:
@@ -141,7 +146,7 @@ def schedule_name(schedule_id: str, longest: int) -> str:
         schedule_id: Any text.
         longest: Characters that the name may have.
     """
-    if len(schedule_id) <= longest and _SCHEDULE_NAME.fullmatch(schedule_id):
+    if len(schedule_id) <= longest and is_name(schedule_id):
         return schedule_id
     return _readable(schedule_id, "schedule", schedule_id)
 

@@ -127,6 +127,11 @@ class Directory:
             self._by_schedule.setdefault(entry.schedule_uid, set()).add(entry.uid)
         return before, entry
 
+    def is_newer(self, obj: api.Object) -> bool:
+        """Whether something newer is known of a run than what is shown of it."""
+        known = self._by_uid.get(obj["metadata"]["uid"])
+        return known is not None and api.older(obj["metadata"].get("resourceVersion", ""), known.version)
+
     def drop(self, uid: str) -> Entry | None:
         """A run is gone: what was known of it."""
         entry = self._by_uid.pop(uid, None)
@@ -188,6 +193,12 @@ class Directory:
         """A run that has closed and goes on in another one, which is not there yet: the workflow is open, and no run of it."""
         closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
         return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
+
+    def goes_on(self, entry: Entry) -> bool:
+        """Whether there is, or will be, another run of the workflow id."""
+        following = self.open_run(entry.namespace, entry.workflow_id)
+        known = self.runs_of(entry.namespace, entry.workflow_id)
+        return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)
 
     def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
         """Whether a run that waits may start now. If it may, it goes before all others until it has started or is gone."""

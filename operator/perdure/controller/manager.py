@@ -150,6 +150,8 @@ class Manager:
         if expiry is not None:
             self._queue.wake_at(_expiry_key(obj), expiry)
         if run is None:
+            if self.directory.is_newer(obj):
+                return  # the watch lags behind what was written here: the run has closed since, and is done
             if expiry is not None and not _has_chores(obj):
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
             self._add(obj)

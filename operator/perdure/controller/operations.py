@@ -30,6 +30,7 @@ from perdure.controller.directory import Entry
 from perdure.controller.errors import RefusedError
 from perdure.controller.expiry import remove_expired
 from perdure.controller.queue import KeyedQueue
+from perdure.controller.relations import OVER
 from perdure.controller.resetting import reset
 from perdure.controller.targets import HoldError, Runs, Targets, escaped
 from perdure.engine.inputs import Answer
@@ -51,10 +52,7 @@ _REMEMBERED = timedelta(minutes=1)
 """How long a run knows an Operation after that was answered: until nobody can take it for one that waits."""
 _DEFAULT_TTL = 3_600
 _WAITING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
-_CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
-_OVER = frozenset({_CLOSED.value, _NOT_FOUND.value})
-"""Answers of a run that has ended before it could heed a request."""
 
 
 @dataclass(slots=True)
@@ -299,7 +297,7 @@ class Operations:
         if asked is None or asked.answer is None or asked.again:
             return
         obj, answer, target = asked.obj, asked.answer, _target(asked.obj)
-        if not answer.ok and answer.reason in _OVER and "workflowId" in obj["spec"]["target"]:
+        if answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
             await self._targets.look(asked.entry.namespace, asked.entry.workflow_id)
             if self._targets.goes_on(obj, asked.entry):
                 asked.again = True

@@ -4,6 +4,7 @@ All of it comes after the commit: the committed state says what is to be there. 
 whatever is done again after a crash is found done. What comes of it returns as inputs of the next pass.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,6 +53,10 @@ ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 """Failure type of a run that was not started because its workflow id is taken."""
 NOT_FOUND = "ExternalWorkflowExecutionNotFound"
 """Failure type of a signal or cancellation for which no run is open (temporal.api.enums.v1)."""
+OVER = frozenset({inputs.CLOSED, ConditionReason.TARGET_NOT_FOUND.value})
+"""Answers of a run that has ended before it could heed a request."""
+_SOON_SECONDS = 0.2
+"""After this the run that is to be asked is looked for again."""
 
 
 class Peers(Protocol):
@@ -327,15 +332,10 @@ class Relations:
 
     def _reach(self, key: str, external: PendingExternal, state: State) -> None:
         """Give another run a signal, or a request to cancel itself."""
-        number = external.initiated_event_id
-        done, closed = inputs.ExternalDone(initiated_event_id=number), state.closed
+        number, asked, closed = external.initiated_event_id, f"external/{key}", state.closed
         target = self._target(external)
-        if target is None and any(c.start and c.workflow_id == external.workflow_id for c in state.children.values()):
-            return  # a child that is being made: asked once it is there
         if target is None:
-            message = f"no run of workflow id `{external.workflow_id}` is open in namespace `{self._run.namespace}`"
-            failed = inputs.ExternalDone(initiated_event_id=number, failure=_application(NOT_FOUND, message))
-            self._once(f"external/{key}", lambda: self._tell(done if closed else failed))
+            self._miss(asked, external, state)
             return
         # What was begun before a reset may have been asked for by the run before: it is the same request.
         request_id = f"{(self._reset and self._reset.origin(number)) or self._run.uid}/{key}"
@@ -352,11 +352,39 @@ class Relations:
             )
 
         def answered(answer: Answer) -> None:
+            over = answer.reason in OVER and _means_chain(external) and self._peers.directory.goes_on(target)
+            if over or answer.reason == inputs.CLOSING:
+                self._ask_later(asked)
+                return
             failure = None if answer.ok or closed else _application(NOT_FOUND, answer.message)
             told = inputs.ExternalDone(initiated_event_id=number, failure=failure)
             self._tell(told, lambda: self._peers.answered(target, request_id))
 
-        self._once(f"external/{key}", lambda: self._peers.ask(target, request, answered))
+        self._once(asked, lambda: self._peers.ask(target, request, answered))
+
+    def _miss(self, asked: str, external: PendingExternal, state: State) -> None:
+        """No run can be asked: one is to come, or that is the answer."""
+        namespace, workflow_id, directory = self._run.namespace, external.workflow_id, self._peers.directory
+        if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
+            return  # a child that is being made: asked once it is there
+        if _means_chain(external) and directory.gap(namespace, workflow_id):
+            self._once(asked, lambda: self._ask_later(asked))
+            return
+        message = f"no run of workflow id `{workflow_id}` is open in namespace `{namespace}`"
+        # To be cancelled, it only has to have ended.
+        ended = external.signal_id is None and directory.runs_of(namespace, workflow_id)
+        failure = None if state.closed or ended else _application(NOT_FOUND, message)
+        told = inputs.ExternalDone(initiated_event_id=external.initiated_event_id, failure=failure)
+        self._once(asked, lambda: self._tell(told))
+
+    def _ask_later(self, key: str) -> None:
+        """Ask once more in a moment: the run that is to be asked is about to close, or to be made."""
+
+        def again() -> None:
+            self._asked.discard(key)
+            self._wake()
+
+        asyncio.get_running_loop().call_later(_SOON_SECONDS, again)
 
     def _target(self, external: PendingExternal) -> Entry | None:
         directory = self._peers.directory
@@ -365,6 +393,9 @@ class Relations:
                 if entry.workflow_id == external.workflow_id and entry.standing is not Standing.CLOSED:
                     return entry
             return None
+        if external.run_id:
+            named, meant = directory.get(external.run_id), (self._run.namespace, external.workflow_id)
+            return named if named is not None and (named.namespace, named.workflow_id) == meant else None
         return directory.open_run(self._run.namespace, external.workflow_id)
 
     async def _make_successor(self, state: State, run: api.Object, status: Status) -> None:
@@ -417,6 +448,11 @@ class Relations:
     def _tell(self, told: inputs.RunInput, recorded: Callable[[], None] | None = None) -> None:
         self._inputs.append(_Told(told, recorded))
         self._wake()
+
+
+def _means_chain(external: PendingExternal) -> bool:
+    """Whether whichever run of a chain is open is meant; a child is named by its first one, which may have continued as new."""
+    return external.child_workflow_only or not external.run_id
 
 
 def _is_to_be_made(child: PendingChild, state: State) -> bool:

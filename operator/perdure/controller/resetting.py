@@ -110,8 +110,15 @@ def _point(events: Sequence[ev.AnyEvent], wanted: operation.Reset) -> int:
     if not points:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet")
     if wanted.event_id is not None:
-        return wanted.event_id
+        # That a task was scheduled stands for its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
+        return wanted.event_id + _schedules_task(events, wanted.event_id)
     return points[0] if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK else points[-1]
+
+
+def _schedules_task(events: Sequence[ev.AnyEvent], event_id: int) -> bool:
+    """Whether a workflow task is scheduled by an event, and started by the one after it."""
+    pair = [type(event) for event in events[event_id - 1 : event_id + 1]]
+    return pair == [ev.WorkflowTaskScheduled, ev.WorkflowTaskStarted]
 
 
 def _is_code(events: Sequence[ev.AnyEvent]) -> bool:

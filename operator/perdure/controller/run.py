@@ -20,19 +20,19 @@ import msgspec
 import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.api.steps import WorkflowIdReusePolicy
-from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
+from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller import status as run_status
 from perdure.controller.attempts import Attempts, definition_key
 from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
+from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options
-from perdure.controller.directory import Entry, Taken, Wait, entry_of
+from perdure.controller.directory import entry_of
 from perdure.controller.errors import RefusedError
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
-from perdure.controller.relations import ALREADY_STARTED, Peers, Relations
+from perdure.controller.relations import Peers, Relations
 from perdure.controller.resetting import fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
@@ -426,7 +426,7 @@ class Run:
                 await self._begin_from(self._reset, spec, now)
                 return True
             check_options(spec)
-            self._decider = await self._claim(spec)
+            self._decider = self._claim(spec)
             if self._decider is None and spec.workflow is not None and spec.workflow.type is not None:
                 workflow_type, given = spec.workflow.type, spec.input
                 extras = extras_of(self._record.object)
@@ -475,6 +475,7 @@ class Run:
             first,
             self._decider_now(),
             signals,
+            heeded=continues.heeded if continues else (),
             requests=() if began_for is None or refused else (began_for.request,),
             paused=spec.start_paused and continues is None and not idle,
             policies=self._policies.of(self.ref.namespace),
@@ -517,7 +518,7 @@ class Run:
         fork = await fork_of(
             self._client, self._definitions, self._record.object, reset
         )  # before anyone is stopped for it
-        await self._claim(spec)
+        self._claim(spec)
         if not fork.final:
             fork = await fork_of(self._client, self._definitions, self._record.object, reset)
         if not fork.final:
@@ -540,46 +541,14 @@ class Run:
         self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
         self._relations.look_again()
 
-    async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
-        """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.
-
-        A run that was made by a reset takes the place of whichever is open.
+    def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
+        """What decides if another run of the workflow id is open; None if none is.
 
         Raises:
             NotReadyError: it has to be waited for another one.
         """
         entry = self._peers.directory.get(self.ref.uid) or entry_of(self._record.object)
-        reuse, conflict, reset = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy, self._reset
-        if reset is not None:
-            reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.TERMINATE_EXISTING
-        verdict = self._peers.directory.claim(entry, reuse=reuse, conflict=conflict)
-        match verdict:
-            case Taken(other, message, use_existing):
-                return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)
-            case Wait(other, terminate):
-                if terminate:
-                    request = self._makes_room(other)
-                    self._peers.ask(other, request, lambda _: None)
-                message = f"`{other.name}` has workflow id `{self.ref.workflow_id}` and goes first"
-                raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
-            case _:
-                return None
-
-    def _makes_room(self, other: Entry) -> inputs.TerminateRequested:
-        """What asks another run of the workflow id to close for this one."""
-        request_id, reset = f"{self.ref.uid}/conflict", self._reset
-        if reset is None:
-            reason = f"`{self.ref.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
-            return inputs.TerminateRequested(request_id=request_id, reason=reason)
-        base = reset.base
-        reason = f"reset to event {base.event_id} of `{base.name}`, as `{self.ref.name}`"
-        return inputs.TerminateRequested(
-            request_id=request_id,
-            reason=f"{reason}: {reset.reason}" if reset.reason else reason,
-            identity=reset.identity,
-            reset_run=self.ref.name,
-            reset_event_id=base.event_id if other.uid == base.run_id else 0,
-        )
+        return claim(self._peers, entry, spec, self._reset)
 
     async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Say why the run does not start or go on; once, not at each try."""

@@ -278,11 +278,11 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
 
 def _of_task(code: Code, reason: ConditionReason, message: str, *, polled: bool) -> tuple[ConditionReason, str]:
     """What is in the way of a run that workers decide."""
-    if code.task is None or code.deciding:
+    if code.task is None:
         return reason, message
     if code.failure:
         return ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {code.failure}"
-    if not polled:
+    if not (code.deciding or polled):
         return ConditionReason.NO_WORKER, f"no worker polls the task queue `{code.task_queue}`"
     return reason, message
 

@@ -148,14 +148,7 @@ class Targets:
 
     def goes_on(self, obj: api.Object, entry: Entry) -> bool:
         """Whether there is, or will be, another run of the workflow id."""
-        directory = self._runs.directory
-        following = directory.open_run(entry.namespace, entry.workflow_id)
-        known = directory.runs_of(entry.namespace, entry.workflow_id)
-        return (
-            "signalWithStart" in obj["spec"]
-            or any(each.successor for each in known)
-            or (following is not None and following.uid != entry.uid)
-        )
+        return "signalWithStart" in obj["spec"] or self._runs.directory.goes_on(entry)
 
 
 def escaped(value: str) -> str:

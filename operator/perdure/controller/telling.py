@@ -98,7 +98,8 @@ class Teller:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = closing_failure(transition.state, transition.events[-1])
-        note = failure.message if failure else f"{outcome.value} after {progress} steps"
+        done = outcome.value if transition.state.code is not None else f"{outcome.value} after {progress} steps"
+        note = failure.message if failure else done
         following = getattr(transition.events[-1], "new_workflow_run", "")
         if following:
             note = f"{note}; goes on as {following}"

@@ -439,6 +439,8 @@ class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
     sdk_metadata: Any = None
     metering_metadata: Any = None
     worker_version: Any = None
+    binary_checksum: str = ""
+    """Which build of the worker has decided, where `worker_version` does not say so: code may ask, also when replayed."""
 
 
 class WorkflowTaskFailed(Event, frozen=True, kw_only=True):

@@ -291,6 +291,7 @@ class TaskCompleted:
     sdk_metadata: Any = None
     metering_metadata: Any = None
     worker_version: Any = None
+    binary_checksum: str = ""
     sticky_queue: str = ""
     sticky_timeout: timedelta | None = None
     force_new_task: bool = False
@@ -347,9 +348,15 @@ class Answer:
 
     ok: bool
     reason: str = ""
-    """Why not, as one CamelCase word."""
+    """Why not, as one CamelCase word; `CLOSED` also where nothing was to be done because the run has closed."""
     message: str = ""
     """Why not, as a sentence."""
+
+
+CLOSED = "WorkflowExecutionCompleted"
+"""Reason of the answers of a run that has closed before it was asked."""
+CLOSING = "WorkflowClosing"
+"""Reason of the answers of a run that is about to close, or has to decide once more: it is to be asked again."""
 
 
 # What became of what the run has asked others for.

@@ -126,11 +126,11 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return bool(self.task_queue) and not self.task_queue.startswith(PODS_QUEUE)
 
     def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
-        """Every deadline that is armed."""
+        """Every deadline that is armed; of equal ones, the first counts (service/history/workflow/timer_sequence.go)."""
         for deadline, kind in (
-            (self.expiration, TimeoutType.SCHEDULE_TO_CLOSE),
-            (self.start_deadline, TimeoutType.SCHEDULE_TO_START),
             (self.close_deadline, TimeoutType.START_TO_CLOSE),
+            (self.start_deadline, TimeoutType.SCHEDULE_TO_START),
+            (self.expiration, TimeoutType.SCHEDULE_TO_CLOSE),
             (self.heartbeat_deadline, TimeoutType.HEARTBEAT),
         ):
             if deadline is not None:

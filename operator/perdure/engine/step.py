@@ -76,6 +76,7 @@ def start(
     decider: Decider,
     signals: Sequence[CarriedSignal] = (),
     *,
+    heeded: Sequence[str] = (),
     requests: Sequence[inp.SignalRequested] = (),
     paused: bool = False,
     policies: Mapping[str, RetryPolicy] | None = None,
@@ -86,6 +87,7 @@ def start(
         attributes: its first event.
         decider: decides what follows.
         signals: what the run before in the chain has not consumed.
+        heeded: ids of requests that the run before has heeded: asked again, they change nothing.
         requests: the signals that the run is started for; it has them before its first decision.
         paused: whether the run waits to be unpaused before its first decision.
         policies: the RetryPolicies that deciders may mean by name.
@@ -95,6 +97,7 @@ def start(
     if first.tasks is None:
         first.queue.append(attributes)
     first.news = True
+    first.change(requests=tuple(heeded))
     for signal in signals:
         said = msgspec.structs.asdict(signal)
         first.emit(ev.WorkflowExecutionSignaled(**said, **first.here), decide=True)
@@ -272,16 +275,15 @@ class _Pass(Attempts, Others):
             answer = self.heed(request)
             if answer.ok:
                 self.change(requests=(*self.state.requests, request.request_id)[-MAX_REQUESTS:])
-        elif isinstance(request, inp.CancelRequested):
-            answer = OK  # it has ended, which is what was wanted
         else:
             message = f"the run has closed: {self.state.status}"
-            answer = Answer(ok=False, reason="WorkflowExecutionCompleted", message=message)
+            wanted = isinstance(request, inp.CancelRequested)  # that it ends
+            answer = Answer(ok=wanted, reason=inp.CLOSED, message=message)
         self.answers[request.request_id] = answer
 
     def heed(self, request: inp.Request) -> Answer:
         if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
-            return Answer(ok=False, reason="WorkflowClosing", message="workflow is closing")
+            return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         match request:
             case inp.SignalRequested():
                 if self.state.signals >= MAX_SIGNALS:
@@ -358,11 +360,11 @@ class _Pass(Attempts, Others):
                 continue
             if is_to_be_recorded(activity, self.now):
                 self.record_start(activity)
-            for deadline, kind in activity.deadlines():
+            for place, (deadline, kind) in enumerate(activity.deadlines()):
                 attempt = activity.scheduled_event_id, activity.attempt
                 unread = kind is TimeoutType.HEARTBEAT and attempt not in checked and not activity.by_worker
                 if deadline <= self.now and not unread:
-                    key = f"{activity.scheduled_event_id}/{kind}"
+                    key = f"{activity.scheduled_event_id}/{place}"
                     yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)
 
     def takes_others(self) -> bool:

@@ -18,7 +18,7 @@ from perdure.frontend import failures
 from perdure.frontend.history import Historian
 from perdure.frontend.payloads import payloads
 from perdure.frontend.queries import Queries, Query
-from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs
 from perdure.frontend.updates import Updates
 from perdure.frontend.visibility import Visibility
@@ -105,9 +105,9 @@ class Core:
         self.queries.abort(run_id)
 
     def polled(self, namespace: str, task_queue: str) -> bool:
-        """Whether a worker has asked for workflow tasks of a task queue within the last minutes; or has not had the time to."""
+        """Whether a worker asks for workflow tasks of a task queue, or did a moment ago; or has not had the time to."""
         queue = QueueName(namespace, Kind.WORKFLOW, task_queue)
-        return now() < self._begun + _WORKERS_COME_WITHIN or self.queues.alive(queue, FORGOTTEN_AFTER)
+        return now() < self._begun + _WORKERS_COME_WITHIN or self.queues.alive(queue)
 
     def _offers(self, run: Run, state: State, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid

@@ -121,7 +121,8 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
     """What somebody may not do, and what would let them."""
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f" in namespace {namespace!r}" if namespace else ""
-    return f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs: {remedy(user.name, namespace, right)}"
+    other = "; or there is no such namespace" if namespace else ""
+    return f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs: {remedy(user.name, namespace, right)}{other}"
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:

@@ -30,6 +30,8 @@ from perdure.frontend.paging import that_fit
 
 RunIds = Callable[[str], str]
 """Gives the run id of a WorkflowRun by its name; empty where it is not known."""
+_PAUSES = (ev.WorkflowExecutionPaused, ev.WorkflowExecutionUnpaused)
+"""Workers do not know what to do with these (sdk-core refuses the whole history), and need not."""
 
 
 class Historian:
@@ -56,6 +58,7 @@ class Historian:
             event_id=event.event_id, event_type=to_enum(EventType, name), task_id=event.event_id, version=0
         )
         made.event_time.FromDatetime(event.event_time)
+        made.worker_may_ignore = isinstance(event, _PAUSES)
         metadata = data.user_metadata(event.user_metadata)
         if metadata is not None:
             made.user_metadata.CopyFrom(metadata)
@@ -182,6 +185,12 @@ def _task_scheduled(attributes: Any, event: ev.WorkflowTaskScheduled) -> None:
     attributes.task_queue.CopyFrom(TaskQueue(name=event.task_queue, kind=kind))
 
 
+def _task_completed(attributes: Any, event: ev.WorkflowTaskCompleted) -> None:
+    """The build of a worker that takes part in no versioning: that is where SDKs look for it when they replay."""
+    if event.binary_checksum and event.worker_version is None:
+        attributes.worker_version.build_id = event.binary_checksum
+
+
 def _activity_scheduled(attributes: Any, event: ev.ActivityTaskScheduled) -> None:  # noqa: ARG001 (like the others)
     for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
         getattr(attributes, name).SetInParent()
@@ -238,6 +247,7 @@ _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.WorkflowExecutionStarted: _started,
     ev.WorkflowExecutionContinuedAsNew: _continued,
     ev.WorkflowTaskScheduled: _task_scheduled,
+    ev.WorkflowTaskCompleted: _task_completed,
     ev.ActivityTaskScheduled: _activity_scheduled,
     ev.MarkerRecorded: _marker,
     ev.WorkflowExecutionUpdateAccepted: _update_accepted,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from perdure.kube.clock import now
 
 DEAD_AFTER = timedelta(seconds=10)
-"""A sticky queue that nobody has polled for so long is that of a worker that has gone."""
+"""A queue that nobody has polled for so long has no worker: those of a sticky queue have gone."""
 FORGOTTEN_AFTER = timedelta(minutes=5)
 """A poller that was not seen for so long is not listed any more."""
 _RATE_OVER = timedelta(seconds=30)
@@ -177,12 +177,12 @@ class TaskQueues:
         queue.dispatched.count()
         return poller.result()
 
-    def alive(self, name: QueueName, within: timedelta = DEAD_AFTER) -> bool:
-        """Whether somebody polls a queue, or has `within` the last time."""
+    def alive(self, name: QueueName) -> bool:
+        """Whether somebody polls a queue, or did a moment ago."""
         queue = self._queues.get(name)
         if queue is None or queue.last_poll is None:
             return False
-        return bool(queue.waiting) or queue.last_poll + within > now()
+        return bool(queue.waiting) or queue.last_poll + DEAD_AFTER > now()
 
     def close(self, name: QueueName) -> None:
         """The worker of a sticky queue goes away."""

@@ -205,11 +205,6 @@ class Runs:
             return Answer(ok=False, reason=_DAMAGED, message=self._damage(entry.uid))
         return answers[0]
 
-    def has_heeded(self, entry: Entry, request: inputs.Request) -> bool:
-        """Whether a run was open when it was asked: one that has closed answers some requests with a mere yes."""
-        run = self.manager.running(entry.uid)
-        return run is not None and run.state is not None and request.request_id in run.state.requests
-
     def _damage(self, run_id: str) -> str:
         """Why a run does not go on whose status was found damaged; empty for one that goes on."""
         run = self.manager.running(run_id)
@@ -221,10 +216,10 @@ class Runs:
         """Ask a run for something that it must do.
 
         Raises:
-            RpcError: it does not.
+            RpcError: it does not; CompletedError where it has closed before, also if that is all that was wanted.
         """
         answer = await self.ask(entry, request)
-        if not answer.ok:
+        if not answer.ok or answer.reason == inputs.CLOSED:
             raise refusal(answer)
         return answer
 
@@ -272,11 +267,11 @@ class Runs:
 def refusal(answer: Answer) -> RpcError:
     """What a run's refusal is to a client."""
     match answer.reason:
-        case "TargetNotFound" | "WorkflowExecutionCompleted":
+        case "TargetNotFound" | inputs.CLOSED:
             return CompletedError()
         case "ActivityNotFound" | "TaskNotFound":
             return not_found(answer.message)
-        case "WorkflowClosing":
+        case inputs.CLOSING:
             return busy(answer.message)
         case _ if answer.reason == _DAMAGED:
             return damaged(answer.message)

@@ -19,6 +19,8 @@ class Recorder:
         self._client = client
         self._instance = instance
         self._queue: asyncio.Queue[tuple[str, api.Object]] = asyncio.Queue(backlog)
+        self._dropped = 0
+        """Since the log was told last."""
         self._log = structlog.get_logger("perdure.events")
 
     def record(
@@ -66,7 +68,7 @@ class Recorder:
         try:
             self._queue.put_nowait((api.path(api.EVENTS, meta["namespace"], "events"), body))
         except asyncio.QueueFull:
-            self._log.warning("Dropped an Event, too many wait", reason=reason, name=meta["name"])
+            self._dropped += 1
 
     async def run(self) -> None:
         """Post what is recorded, until cancelled."""
@@ -76,6 +78,9 @@ class Recorder:
                 await self._client.create(url, body)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
+            if self._dropped > (0 if self._queue.empty() else self._queue.maxsize):
+                self._log.warning("Dropped Events, too many waited", events=self._dropped)
+                self._dropped = 0
 
 
 def _cut(note: str) -> str:

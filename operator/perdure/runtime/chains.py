@@ -33,6 +33,10 @@ class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, ren
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
 
 
+_CARRIED_REQUESTS = 100
+"""Those whose answers nobody may know yet are the last ones."""
+
+
 class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What the next run of a chain carries of the one before."""
 
@@ -49,6 +53,8 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     failure: Failure | None = None
     """Why the run before failed, where this one retries it."""
     signals: tuple[CarriedSignal, ...] = ()
+    heeded: tuple[str, ...] = ()
+    """Ids of the last requests that were heeded: who does not know the answer yet asks this run, and changes nothing."""
 
 
 class Ancestor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -158,7 +164,11 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     """
     meta = run["metadata"]
     tie = Continuation(
-        name=meta["name"], run_id=meta["uid"], first_run_id=first_run_id(run), expiration=state.expiration
+        name=meta["name"],
+        run_id=meta["uid"],
+        first_run_id=first_run_id(run),
+        expiration=state.expiration,
+        heeded=state.requests[-_CARRIED_REQUESTS:],
     )
     spec = _same_spec(run)
     extras = extras_of(run)

@@ -34,6 +34,7 @@ def call(*arguments: str) -> Result:
         (["complete", "a", "--step", "s"], "one of the three"),
         (["complete", "a", "--step", "s", "--result", "1", "--cancelled"], "one of the three"),
         (["start", "flow", "--timeout", "5m"], "takes --wait"),
+        (["start", "Order"], "code is started with --type Order --task-queue QUEUE"),
         (["start"], "name a Workflow, or give --type and --task-queue"),
         (["start", "flow", "--type", "Order", "--task-queue", "orders"], "one of the two"),
         (["start", "--type", "Order"], "--type: takes --task-queue as well"),

@@ -1,10 +1,13 @@
 """Notes of Kubernetes Events, as the API server takes them: with an API server on loopback that counts as it does."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import orjson
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -15,6 +18,25 @@ ABOUT = {
     "kind": "WorkflowRun",
     "metadata": {"name": "order", "namespace": "shop", "uid": "uid"},
 }
+
+
+@asynccontextmanager
+async def recording(backlog: int = 10) -> AsyncIterator[tuple[Recorder, asyncio.Queue[str]]]:
+    """A recorder, and the notes that have reached the API server."""
+    posted: asyncio.Queue[str] = asyncio.Queue()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        posted.put_nowait(orjson.loads(await request.read())["note"])
+        return web.json_response({}, status=201)
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    address = "http://{}:{}".format(*runner.addresses[0][:2])
+    async with Client.open(Access(server=address), user_agent="test") as client:
+        yield Recorder(client, instance="test", backlog=backlog), posted
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize(
@@ -29,21 +51,19 @@ ABOUT = {
     ],
 )
 async def test_a_note_is_cut_to_what_the_api_server_takes(note: str, kept: str) -> None:
-    posted: asyncio.Queue[str] = asyncio.Queue()
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        posted.put_nowait(orjson.loads(await request.read())["note"])
-        return web.json_response({}, status=201)
-
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    address = "http://{}:{}".format(*runner.addresses[0][:2])
-    async with Client.open(Access(server=address), user_agent="test") as client:
-        recorder = Recorder(client, instance="test")
+    async with recording() as (recorder, posted):
         working = asyncio.create_task(recorder.run())
         recorder.record(ABOUT, kind="Normal", reason="Told", note=note, action="Tell")
         assert await asyncio.wait_for(posted.get(), 30) == kept
         working.cancel()
-    await runner.cleanup()
+
+
+async def test_what_is_dropped_is_told_once_and_counted() -> None:
+    async with recording(backlog=2) as (recorder, posted):
+        with capture_logs() as logs:
+            for number in range(5):
+                recorder.record(ABOUT, kind="Normal", reason="Told", note=str(number), action="Tell")
+            working = asyncio.create_task(recorder.run())
+            assert [await asyncio.wait_for(posted.get(), 30) for _ in range(2)] == ["0", "1"]
+            working.cancel()
+        assert [log["events"] for log in logs] == [3]

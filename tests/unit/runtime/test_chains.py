@@ -6,10 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from engine.script import Drive, Reacting
 from perdure.api.durations import LONGEST
 from perdure.api.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
+from perdure.engine import commands as cmd
+from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
-from perdure.runtime.chains import retry_policy_json
+from perdure.runtime.chains import continuation_of, retry_policy_json, successor_run
 
 
 def written(policy: RetryPolicy) -> RetryPolicyChoice:
@@ -40,3 +43,18 @@ def test_whatever_a_client_of_temporal_asks_for_can_be_written(coefficient: floa
     assert float(again.backoff_coefficient) == pytest.approx(min(coefficient, 999_999.999999999), abs=1e-9)
     assert again.initial_interval == again.maximum_interval
     assert abs(again.initial_interval - min(length, LONGEST)) <= timedelta(milliseconds=1)
+
+
+def test_what_a_run_has_heeded_the_next_one_does_not_heed_again() -> None:
+    goes_on = Reacting((), WorkflowExecutionSignaled=[(cmd.ContinueAsNewWorkflowExecution(),)])
+    before = Drive.by(goes_on, successor="next")
+    asked = inp.SignalRequested(request_id="one", signal_name="go")
+    before.ask(1, asked)
+    run = {"metadata": {"name": "flow", "namespace": "orders", "uid": "u-1"}, "spec": {"workflow": {"name": "flow"}}}
+    tie = continuation_of(successor_run(run, before.state, before.history[-1]))
+    assert tie is not None
+    after = Drive.by(Reacting(), heeded=tie.heeded)
+    assert after.ask(1, asked).ok
+    assert [type(event).__name__ for event in after.history] == ["WorkflowExecutionStarted"]
+    after.ask(2, inp.SignalRequested(request_id="two", signal_name="go"))
+    assert [type(event).__name__ for event in after.history][1:] == ["WorkflowExecutionSignaled"]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.labels import API_VERSION
+from perdure.api.names import is_name
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.cli.asking import Output, OutputOption, value
@@ -124,6 +125,9 @@ def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Obj
         raise typer.BadParameter(f"takes {missing} as well: code is run by its type, on a task queue", param_hint=given)
     if (workflow is None) == (kind is None):
         raise typer.BadParameter("name a Workflow, or give --type and --task-queue; one of the two")
+    if workflow is not None and not is_name(workflow):
+        hint = f"code is started with --type {workflow} --task-queue QUEUE"
+        raise typer.BadParameter(f"{workflow!r} cannot be the name of a Workflow; {hint}")
     return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
 
 

@@ -38,7 +38,7 @@ LONGEST_ROW = timedelta(minutes=30)
 """How long a worker may prolong a task in all."""
 SPECULATIVE_START_TIMEOUT = timedelta(seconds=5)
 """How long a task that only an update has asked for waits for a worker."""
-LONGEST_ATTEMPT = timedelta(minutes=10)
+_FIRST_MORE, _LONGEST_MORE = timedelta(seconds=5), timedelta(minutes=10)
 _FREE_ATTEMPTS = 3
 """From the next attempt on, a worker gets ever more time: by that much fewer attempts fail in vain."""
 _TASK_EVENTS = (
@@ -130,11 +130,14 @@ def _deadline(task: Task, code: Code) -> tuple[datetime, TimeoutType] | None:
 
 
 def _time_for(task: Task) -> timedelta:
-    """How long a worker has: from the fourth attempt on ever longer, so that a task that always fails keeps nobody busy."""
+    """How long a worker has: from the fourth attempt on ever longer, so that a task that always fails keeps nobody busy.
+
+    As on Temporal's server (service/history/workflow/workflow_task_state_machine.go: getStartToCloseTimeout).
+    """
     if task.attempt <= _FREE_ATTEMPTS:
         return task.start_to_close_timeout
-    more = task.start_to_close_timeout * (1 << min(task.attempt - _FREE_ATTEMPTS - 1, 16))
-    return min(task.start_to_close_timeout + more, LONGEST_ATTEMPT)
+    more = _FIRST_MORE * (1 << min(task.attempt - _FREE_ATTEMPTS - 1, 16))
+    return task.start_to_close_timeout + min(more, _LONGEST_MORE)
 
 
 class Tasks:
@@ -293,7 +296,7 @@ class Tasks:
     def _want(self) -> Answer:
         state, code, now = self._pass.state, self.code, self._pass.now
         if not self._pass.open():
-            return _no("WorkflowExecutionCompleted", "workflow execution already completed")
+            return _no(inp.CLOSED, "workflow execution already completed")
         if code.task is None and not (state.first_decision_time and state.first_decision_time > now):
             task = Task(
                 scheduled_time=now,
@@ -391,6 +394,7 @@ class Tasks:
                     sdk_metadata=item.sdk_metadata,
                     metering_metadata=item.metering_metadata,
                     worker_version=item.worker_version,
+                    binary_checksum=item.binary_checksum,
                     **step.here,
                 ),
                 decide=False,
@@ -475,7 +479,9 @@ class Tasks:
                 ),
                 decide=False,
             )
-        why = f"{cause}: {failure.message}" if failure is not None else self.code.failure
+        why = self.code.failure
+        if failure is not None:  # that of a bad command has the cause for its type: it is said once
+            why = ": ".join(dict.fromkeys(filter(None, (cause, failure.type, failure.message))))
         self._again(task, why)
         self._change(closing=closing)
 

@@ -185,9 +185,10 @@ class WorkflowTasks:
             token=token.engine(),
             commands=tuple(answered.commands),
             identity=request.identity,
-            sdk_metadata=_said(request, "sdk_metadata"),
-            metering_metadata=_said(request, "metering_metadata"),
+            sdk_metadata=data.message_to_json(request.sdk_metadata),
+            metering_metadata=data.message_to_json(request.metering_metadata),
             worker_version=_worker_version(request),
+            binary_checksum=name(request.binary_checksum, "binary_checksum", required=False),
             sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
             sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
@@ -382,7 +383,3 @@ def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
     """Which build of the worker has decided, where it says so: the SDK tells the workflow's code."""
     build = request.worker_version_stamp.build_id or request.deployment_options.build_id
     return {"buildId": build} if build else None
-
-
-def _said(request: Any, name: str) -> Any:
-    return data.message_to_json(getattr(request, name)) if request.HasField(name) else None

@@ -83,7 +83,7 @@ class Updating:
         if known is None:
             known = await self._admit(entry, request)
         wanted = request.wait_policy.lifecycle_stage or _ACCEPTED
-        stage = await self._wait(known, wanted, call)
+        stage = await self._wait(known, wanted)
         if known.aborted:
             self._core.updates.forget(entry.uid, update_id)
             raise CompletedError
@@ -141,12 +141,12 @@ class Updating:
             raise
         return update
 
-    async def _wait(self, update: Update, wanted: int, call: Call) -> Any:
-        """Wait for a stage; the one that is reached."""
+    async def _wait(self, update: Update, wanted: int) -> Any:
+        """Wait for a stage; the one that is reached. The caller's own deadline is an error to it, as on Temporal's server."""
         if wanted > _ADMITTED:
             event = update.ended if wanted >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
-                async with asyncio.timeout(call.within(LONGEST_WAIT)):
+                async with asyncio.timeout(LONGEST_WAIT):
                     await event.wait()
         if update.ended.is_set():
             return _COMPLETED
@@ -156,11 +156,12 @@ class Updating:
         self, request: PollWorkflowExecutionUpdateRequest, call: Call
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for what becomes of an update."""
+        del call
         entry = self._core.runs.entry(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:
             raise not_found(f"update {request.update_ref.update_id!r} not found")
-        stage = await self._wait(update, request.wait_policy.lifecycle_stage, call)
+        stage = await self._wait(update, request.wait_policy.lifecycle_stage)
         if update.aborted:
             raise CompletedError
         return PollWorkflowExecutionUpdateResponse(

@@ -111,14 +111,9 @@ class Workflows:
         """Have a workflow do what a client asks: in the run that is open when it hears of it."""
         runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
 
-        async def demand(entry: Entry) -> None:
-            await runs.demand(entry, asked)
-            if isinstance(asked, inputs.CancelRequested) and not runs.has_heeded(entry, asked):
-                raise CompletedError
-
         first = getattr(request, "first_execution_run_id", "")
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
-        await runs.along(entry, execution, seconds, demand)
+        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: Call

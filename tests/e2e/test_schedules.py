@@ -197,7 +197,7 @@ def test_a_spec_that_cannot_be_followed_says_why_and_is_mended(namespace: Cluste
 def test_the_history_of_a_scheduled_run_replays(namespace: Cluster) -> None:
     namespace.apply(schedule("telling", QUICK, cron=["@every 2s"], remainingActions=1))
     namespace.condition("schedule", "telling", "OutOfActions")
-    (run,) = namespace.list("workflowruns")
+    (run,) = namespace.wait("its run", lambda: namespace.list("workflowruns"))
     namespace.closed(run["metadata"]["name"])
     whole = namespace.get("workflowrun", run["metadata"]["name"])
     assert whole is not None

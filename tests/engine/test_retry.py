@@ -64,9 +64,8 @@ def test_a_google_wait_is_the_sum_of_its_steps(policy: RetryPolicy, attempt: int
     for number in range(2, attempt + 1):
         wait = wait * 2 if number <= given_.max_doublings + 1 else wait + step
         step = wait if number <= given_.max_doublings + 1 else step
-    assert policy.interval(attempt) == min(
-        wait * timedelta(microseconds=1) if wait < 10**20 else LONGEST_WAIT, given_.max_backoff_duration, LONGEST_WAIT
-    )
+    longest = min(given_.max_backoff_duration, LONGEST_WAIT) // timedelta(microseconds=1)
+    assert policy.interval(attempt) == min(wait, longest) * timedelta(microseconds=1)
 
 
 def test_the_example_of_the_reference() -> None:

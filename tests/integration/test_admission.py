@@ -177,7 +177,7 @@ def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
     ("kind", "wide", "want_titles"),
     [
         ("workflowrun", False, "NAME PHASE PROGRESS REASON STARTED COMPLETED AGE"),
-        ("wfr", True, "NAME PHASE PROGRESS REASON STARTED COMPLETED SCHEDULE MESSAGE AGE"),
+        ("wfr", True, "NAME PHASE PROGRESS REASON STARTED COMPLETED WORKFLOW WORKFLOW-ID SCHEDULE MESSAGE AGE"),
         ("wsch", False, "NAME READY REASON SPEC PAUSED LAST NEXT ACTIVE AGE"),
         ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),
         ("wop", False, "NAME VERB TARGET NAME WORKFLOW-ID PHASE REASON AGE"),
@@ -189,6 +189,17 @@ def test_columns(kubectl: Cluster, stored: str, kind: str, wide: bool, want_titl
     output = ("--output=wide",) if wide else ()
     table = kubectl("get", kind, "--namespace", stored, *output)
     assert table.splitlines()[0].split() == want_titles.split()
+
+
+def test_a_table_tells_what_runs_whether_it_is_named_or_code(kubectl: Cluster, namespace: str) -> None:
+    for name, workflow in (("named", {"name": "flow"}), ("coded", {"type": "Order", "taskQueue": "orders"})):
+        run = manifest(
+            "WorkflowRun", {"metadata": {"name": name}, "spec": {"workflow": workflow, "workflowId": "Cart 7"}}
+        )
+        kubectl("create", "--namespace", namespace, "--filename=-", stdin=json.dumps(run))
+    titles, *lines = kubectl("get", "wfr", "named", "coded", "--namespace", namespace, "--output=wide").splitlines()
+    first, last = titles.index("WORKFLOW"), titles.index("SCHEDULE")
+    assert [line[first:last].strip().split(maxsplit=1) for line in lines] == [["flow", "Cart 7"], ["Order", "Cart 7"]]
 
 
 def test_runs_are_found_by_field(kubectl: Cluster, stored: str) -> None:

@@ -69,7 +69,7 @@ class ConditionReason(StrEnum):
     """A RetryPolicy that is named does not exist. What waits for it goes on when there is one."""
 
     NO_WORKER = "NoWorker"
-    """No Temporal SDK worker polls the task queue of the run. It goes on when one does."""
+    """No Temporal SDK worker polls the task queue of the run, or of one of its activities. It goes on when one does."""
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
     """The run is open, but what comes next cannot be decided; it is tried again, with backoff."""
@@ -268,7 +268,7 @@ class EventReason(StrEnum):
     """Something waits for a RetryPolicy that does not exist."""
 
     NO_WORKER = "NoWorker"
-    """A run waits for a Temporal SDK worker that polls its task queue."""
+    """A run, or one of its activities, waits for a Temporal SDK worker that polls its task queue."""
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
     """What a run does next could not be decided; it is tried again."""

@@ -358,6 +358,10 @@ class WorkflowRun(Resource):
             Column("Started", ".status.startTime", "How long ago the run started", "date"),
             Column("Completed", ".status.completionTime", "How long ago the run closed", "date"),
             Column(
+                "Workflow", ".spec.workflow['name','type']", "The Workflow that it runs, or the type of code", wide=True
+            ),
+            Column("Workflow-ID", ".spec.workflowId", "Its workflow id, where that is not its name", wide=True),
+            Column(
                 "Schedule", r".metadata.labels.perdure\.dev/schedule", "The Schedule that started the run", wide=True
             ),
             Column("Message", condition_path("Succeeded", "message"), "What is to know about it", wide=True),

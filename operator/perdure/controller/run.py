@@ -37,7 +37,7 @@ from perdure.controller.resetting import fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
-from perdure.controller.workers import NoWorkers, Workers
+from perdure.controller.workers import PATIENCE, NoWorkers, Workers, look_again_at, unserved, waiting_tasks
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure
@@ -45,7 +45,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND, resolved
 from perdure.engine.resetting import begin
 from perdure.engine.retry import PolicyReference, RetryPolicy
-from perdure.engine.state import PODS_QUEUE, State, apply
+from perdure.engine.state import PODS_QUEUE, PendingActivity, State, apply
 from perdure.engine.step import Transition, next_wake, start, step, terminate
 from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
@@ -274,7 +274,9 @@ class Run:
         if self._relations.has_to_do(state):
             await self._record.confirm()
             await self._relations.follow_up(state, self._record.object, self._record.status)
-        return min(filter(None, (next_wake(state, now), self._attempts.next_wake(pods, now))), default=None)
+        await self._look_for_workers(state, now)
+        looks = look_again_at(state, now, told=_lacks_worker(self._record.status))
+        return min(filter(None, (next_wake(state, now), self._attempts.next_wake(pods, now), looks)), default=None)
 
     async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
@@ -288,6 +290,7 @@ class Run:
             observed.append(inputs.DecideAgain())
         if not state.closed:
             observed += await self._attempts.gather(await self._done_by_pods(state), now)
+            observed += unserved(state, now, self._served)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
@@ -312,6 +315,30 @@ class Run:
         after = transition.state.code
         resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
         return transition.state, transition.more or resumes or self._one_by_one
+
+    def _waits_in_vain(self, state: State, now: datetime) -> bool:
+        late = any(task.scheduled_time + PATIENCE <= now for task in waiting_tasks(state))
+        return late and state.code is not None and not self._workers.polled(self.ref.namespace, state.code.task_queue)
+
+    def _served(self, activity: PendingActivity) -> bool:
+        return self._workers.polled(self.ref.namespace, activity.task_queue, activities=True)
+
+    async def _look_for_workers(self, state: State, now: datetime) -> None:
+        """Say it where nobody asks for the workflow task, although nothing else is to be recorded."""
+        before = self._record.status
+        if not self._waits_in_vain(state, now) or _lacks_worker(before):
+            return
+        status = run_status.compose(before, self._facts(now, state), state, (), now)
+        if _lacks_worker(status):
+            await self._record.write(status)
+            self._peers.noted(self._record.latest())
+            self._tell_of_workers(before)
+
+    def _tell_of_workers(self, before: run_status.Status) -> None:
+        """Tell that nobody asks for what waits, once it is recorded."""
+        lacking = _lacks_worker(self._record.status)
+        if lacking and not _lacks_worker(before):
+            self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
 
     async def _report(self, state: State) -> bool:
         """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
@@ -398,7 +425,7 @@ class Run:
             await self._attempts.recover(await self._done_by_pods(state))
         self._relations.look_again()
         if run_status.is_damaged(self._record.status):
-            await self._record.write(run_status.compose(self._record.status, self._facts(state), state, (), now))
+            await self._record.write(run_status.compose(self._record.status, self._facts(now, state), state, (), now))
         self._state = state
         return True
 
@@ -553,7 +580,7 @@ class Run:
     async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Say why the run does not start or go on; once, not at each try."""
         before = self._record.status
-        status = run_status.waiting(before, self._facts(), reason, message, now)
+        status = run_status.waiting(before, self._facts(now), reason, message, now)
         if status != before:
             await self._record.write(status)
             self._peers.noted(self._record.latest())
@@ -608,9 +635,7 @@ class Run:
             )
         if sealed.damage:
             self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
-        lacking = run_status.message_of(self._record.status, ConditionReason.NO_WORKER)
-        if lacking and not run_status.message_of(before, ConditionReason.NO_WORKER):
-            self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
+        self._tell_of_workers(before)
         self._peers.noted(self._record.latest())
         self._teller.committed(self._state, transition, self._record.status["progress"])
         return transition
@@ -657,9 +682,9 @@ class Run:
         return ended
 
     def _composed(self, before: run_status.Status, transition: Transition, now: datetime) -> run_status.Status:
-        return run_status.compose(before, self._facts(transition.state), transition.state, transition.events, now)
+        return run_status.compose(before, self._facts(now, transition.state), transition.state, transition.events, now)
 
-    def _facts(self, state: State | None = None) -> run_status.RunFacts:
+    def _facts(self, now: datetime, state: State | None = None) -> run_status.RunFacts:
         done = ""
         definition = self._definition
         if state is not None and definition is not None:
@@ -671,9 +696,7 @@ class Run:
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
             definition=definition.snapshot if definition else None,
-            polled=state is None
-            or state.code is None
-            or self._workers.polled(self.ref.namespace, state.code.task_queue),
+            waits_in_vain=state is not None and self._waits_in_vain(state, now),
         )
 
 
@@ -682,6 +705,11 @@ def _over(request: inputs.Request, reason: str) -> Answer:
     if isinstance(request, inputs.TerminateRequested):
         return Answer(ok=True)
     return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)
+
+
+def _lacks_worker(status: run_status.Status) -> str:
+    """What is told of work that nobody asks for; empty where nothing is."""
+    return run_status.message_of(status, ConditionReason.NO_WORKER)
 
 
 def _of_pods(state: State) -> State:

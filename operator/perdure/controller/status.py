@@ -77,8 +77,8 @@ class RunFacts:
     progress: str
     definition: Mapping[str, Any] | None
     """The definition as it was when the run started; None where it stands in the run's own spec."""
-    polled: bool = True
-    """Whether some worker has polled its task queue lately, where workers decide it."""
+    waits_in_vain: bool = False
+    """Whether its workflow task has waited for a while, and no worker polls its task queue."""
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
@@ -263,10 +263,11 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
         )
     stuck = next(state.stuck(), None)
     if stuck is not None:
-        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
-        reason = ConditionReason.ATTEMPT_NOT_STARTING
+        what = f"step `{stuck.activity_id}`" if state.code is None else f"activity `{stuck.activity_type}`"
+        message = f"{what}: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        reason = ConditionReason.NO_WORKER if stuck.by_worker else ConditionReason.ATTEMPT_NOT_STARTING
     if state.code is not None and not state.closed and not delayed:
-        reason, message = _of_task(state.code, reason, message, polled=facts.polled)
+        reason, message = _of_task(state.code, reason, message, waits_in_vain=facts.waits_in_vain)
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.successor_refused:
@@ -276,13 +277,13 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
     return _Verdict(succeeded, reason, message)
 
 
-def _of_task(code: Code, reason: ConditionReason, message: str, *, polled: bool) -> tuple[ConditionReason, str]:
+def _of_task(code: Code, reason: ConditionReason, message: str, *, waits_in_vain: bool) -> tuple[ConditionReason, str]:
     """What is in the way of a run that workers decide."""
     if code.task is None:
         return reason, message
     if code.failure:
         return ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {code.failure}"
-    if not (code.deciding or polled):
+    if waits_in_vain:
         return ConditionReason.NO_WORKER, f"no worker polls the task queue `{code.task_queue}`"
     return reason, message
 

@@ -78,7 +78,7 @@ class Attempts(Ledger):
                 return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")
             once = activity.retry_policy.maximum_attempts == 1
             started = msgspec.structs.replace(
-                activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
+                self.started(activity, self.now), fence=item.fence, identity=item.identity, start_recorded=once
             )
             self.state = self.state.with_activity(started)
             self.durable |= once

@@ -104,10 +104,15 @@ class Core:
         self.updates.abort(run_id)
         self.queries.abort(run_id)
 
-    def polled(self, namespace: str, task_queue: str) -> bool:
-        """Whether a worker asks for workflow tasks of a task queue, or did a moment ago; or has not had the time to."""
-        queue = QueueName(namespace, Kind.WORKFLOW, task_queue)
-        return now() < self._begun + _WORKERS_COME_WITHIN or self.queues.alive(queue)
+    def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
+        """Whether a worker asks for workflow tasks of a task queue, or did a moment ago; or has not had the time to.
+
+        One that does as many activities as it can asks for none until one of them is done: it is known for minutes.
+        """
+        if now() < self._begun + _WORKERS_COME_WITHIN:
+            return True
+        queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue)
+        return self.queues.alive(queue) or (activities and bool(self.queues.pollers(queue)))
 
     def _offers(self, run: Run, state: State, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid

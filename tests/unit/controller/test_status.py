@@ -355,24 +355,24 @@ def test_every_node_of_a_failure_has_a_type() -> None:
 # Runs that workers decide
 
 
-def of_code(polled: bool, *, failed: bool) -> dict[str, Any]:
+def of_code(*, waits_in_vain: bool = False, failed: bool = False) -> dict[str, Any]:
     run = Coded.begin()
     if failed:
         run.take()
         wrong = Failure(kind=FailureKind.APPLICATION, message="no class Order")
         run.ask(TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=wrong)
-    status = compose({}, replace(FACTS, polled=polled), run.state, run.events, run.now)
+    status = compose({}, replace(FACTS, waits_in_vain=waits_in_vain), run.state, run.events, run.now)
     known(status)
     return succeeded(status)
 
 
 def test_a_run_that_no_worker_polls_for_says_so() -> None:
-    assert of_code(polled=True, failed=False)["message"] == ""
-    told = of_code(polled=False, failed=False)
+    assert of_code()["message"] == ""
+    told = of_code(waits_in_vain=True)
     assert (told["reason"], told["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
 
 
 def test_a_run_whose_workflow_task_fails_says_why() -> None:
-    told = of_code(polled=True, failed=True)
+    told = of_code(failed=True)
     assert told["reason"] == "WorkflowTaskFailed"
     assert told["message"] == "the workflow task is tried again: WorkflowWorkerUnhandledFailure: no class Order"

@@ -1,0 +1,61 @@
+"""What a run says while nobody asks for what waits in its task queues."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from temporal import flows
+from temporal.conftest import Temporal
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+
+
+async def lacks(temporal: Temporal, handle: Any) -> str:
+    """What the run says of the worker that it lacks, once it does."""
+    cluster = temporal.operator.cluster
+    [name] = [
+        run["metadata"]["name"]
+        for run in cluster.list("workflowruns")
+        if run["metadata"]["uid"] == handle.first_execution_run_id
+    ]
+    told = await asyncio.to_thread(cluster.condition, "workflowrun", name, "NoWorker")
+    return str(told["message"])
+
+
+async def test_a_workflow_whose_worker_goes_away_says_so_although_nothing_else_happens(temporal: Temporal) -> None:
+    async with temporal.worker():
+        box = await temporal.start(flows.Box.run)
+        await box.signal(flows.Box.put, "a")
+        assert await box.query(flows.Box.look) == ["a"]
+    await box.signal(flows.Box.close)  # it was polled a moment ago
+    assert await lacks(temporal, box) == f"no worker polls the task queue `{temporal.task_queue}`"
+    async with temporal.worker():
+        assert await box.result() == ["a"]
+
+
+async def test_an_activity_that_nobody_asks_for_is_told_of_until_a_worker_takes_it(temporal: Temporal) -> None:
+    elsewhere = f"{temporal.task_queue}-elsewhere"
+    options = {"task_queue": elsewhere, "start_to_close_timeout": 60}
+    async with temporal.worker():
+        call = await temporal.start(flows.Call.run, "greet", ["ada"], options)
+        said = await lacks(temporal, call)
+        assert said == (
+            f"activity `greet`: attempt 1 does not start: no worker polls the task queue `{elsewhere}` for activities"
+        )
+        async with temporal.worker(task_queue=elsewhere, workflows=[]):
+            assert await call.result() == "Hello, ada"
+
+
+async def test_a_step_that_nobody_asks_for_is_told_of(temporal: Temporal) -> None:
+    cluster, queue = temporal.operator.cluster, f"{temporal.task_queue}-elsewhere"
+    work = {"name": "greet", "worker": {"taskQueue": queue}, "startToCloseTimeout": "1m"}
+    steps = [{"name": "hello", "activity": {"name": "greet", "input": "ada"}}]
+    steps.append({"name": "end", "return": {"output": "${steps.hello.output}"}})
+    await asyncio.to_thread(cluster.start, "by-steps", {"inline": {"activities": [work], "steps": steps}})
+    told = await asyncio.to_thread(cluster.condition, "workflowrun", "by-steps", "NoWorker")
+    assert told["message"] == (
+        f"step `hello`: attempt 1 does not start: no worker polls the task queue `{queue}` for activities"
+    )
+    async with temporal.worker(task_queue=queue, workflows=[]):
+        assert (await asyncio.to_thread(cluster.closed, "by-steps"))["output"] == "Hello, ada"

@@ -67,8 +67,13 @@ def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, me
     run = namespace.get("workflowrun", name)
     assert run is not None
     check_history(run)
-    events = namespace.list("events.v1.events.k8s.io")
-    assert [e["reason"] for e in events if e["regarding"]["name"] == name].count("StateDamaged") == 1
+
+    def told() -> int:
+        events = namespace.list("events.v1.events.k8s.io")
+        return [e["reason"] for e in events if e["regarding"]["name"] == name].count("StateDamaged")
+
+    namespace.wait("that to be told", told)
+    assert told() == 1
 
 
 def edit(namespace: Cluster, name: str, change: Json) -> None:

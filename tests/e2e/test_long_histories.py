@@ -93,8 +93,13 @@ def test_what_is_done_to_segments_is_told_and_the_run_goes_on(namespace: Cluster
     assert other["metadata"]["name"] in condition["message"]
     go(2)
     assert namespace.closed("hurt", seconds=300)["phase"] == "Completed"
-    events = namespace.list("events.v1.events.k8s.io")
-    assert [e["reason"] for e in events if e["regarding"]["name"] == "hurt"].count("HistoryTruncated") == 2
+
+    def told() -> int:
+        events = namespace.list("events.v1.events.k8s.io")
+        return [e["reason"] for e in events if e["regarding"]["name"] == "hurt"].count("HistoryTruncated")
+
+    namespace.wait("both to be told", lambda: told() >= 2)
+    assert told() == 2
     done = perdure(namespace, "history", "hurt")
     assert done.returncode == 2
     assert first["metadata"]["name"] in done.stderr

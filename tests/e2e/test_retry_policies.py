@@ -149,10 +149,11 @@ def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(namespace
         assert namespace.closed(name, seconds=240)["phase"] == "Completed"
     namespace.condition("retrypolicy", "fragile", "CircuitClosed")
     assert circuit(namespace, "fragile")["state"] == "Closed"
-    events = namespace(
-        "get", "events", "--field-selector", "involvedObject.kind=RetryPolicy", "-o", "jsonpath={.items[*].reason}"
-    )
-    assert {"CircuitOpened", "CircuitHalfOpened"} <= set(events.split())
+
+    def told() -> set[str]:
+        return {e["reason"] for e in namespace.list("events", "--field-selector=involvedObject.kind=RetryPolicy")}
+
+    namespace.wait("that to be told", lambda: {"CircuitOpened", "CircuitHalfOpened"} <= told())
 
 
 def test_a_run_is_retried_by_a_shared_policy(namespace: Cluster) -> None:

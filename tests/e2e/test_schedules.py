@@ -102,9 +102,11 @@ def test_a_run_that_is_open_is_skipped_over_and_terminated_by_policy(namespace: 
 
         namespace.wait(f"a run of {name} to be {phase}", lambda phases=phases, phase=phase: phase in phases())
         counted(namespace, name, "actions", 2)
-    assert {"RunSkipped"} <= {
-        event["reason"] for event in namespace.list("events", "--field-selector=involvedObject.name=skips")
-    }
+
+    def told() -> set[str]:
+        return {e["reason"] for e in namespace.list("events", "--field-selector=involvedObject.name=skips")}
+
+    namespace.wait("that to be told", lambda: "RunSkipped" in told())
 
 
 def test_a_pause_stops_it_and_its_end_fires_nothing_retroactively(namespace: Cluster) -> None:

@@ -488,6 +488,18 @@ def test_an_attempt_that_may_be_the_only_one_is_recorded_before_it_is_handed_out
     assert run.writes == writes + 1
 
 
+def test_what_a_worker_gives_back_is_offered_again_after_a_restart_whatever_was_recorded_meanwhile() -> None:
+    run = Coded.begin()
+    run.decide(activity())
+    first = taken(run)
+    run.signal()  # records, with the signal, that somebody has the attempt
+    assert run.ask(inp.ActivityReturned, **first).ok
+    assert run.last is not None
+    assert run.last.durable
+    run.restart("two")
+    taken(run, fence="g")
+
+
 def test_of_an_attempt_that_was_handed_out_twice_only_the_second_counts() -> None:
     run = Coded.begin()
     run.decide(activity())

@@ -15,6 +15,7 @@ lost looks like a conflict at the next one, and is found done.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import structlog
@@ -37,7 +38,7 @@ from perdure.controller.resetting import fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
-from perdure.controller.workers import PATIENCE, NoWorkers, Workers, look_again_at, unserved, waiting_tasks
+from perdure.controller.workers import NoWorkers, Workers, look_again_at, unserved
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure
@@ -45,7 +46,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND, resolved
 from perdure.engine.resetting import begin
 from perdure.engine.retry import PolicyReference, RetryPolicy
-from perdure.engine.state import PODS_QUEUE, PendingActivity, State, apply
+from perdure.engine.state import PODS_QUEUE, State, apply
 from perdure.engine.step import Transition, next_wake, start, step, terminate
 from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
@@ -274,8 +275,7 @@ class Run:
         if self._relations.has_to_do(state):
             await self._record.confirm()
             await self._relations.follow_up(state, self._record.object, self._record.status)
-        await self._look_for_workers(state, now)
-        looks = look_again_at(state, now, told=_lacks_worker(self._record.status))
+        looks = await self._look_for_workers(state, now)
         return min(filter(None, (next_wake(state, now), self._attempts.next_wake(pods, now), looks)), default=None)
 
     async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
@@ -290,7 +290,6 @@ class Run:
             observed.append(inputs.DecideAgain())
         if not state.closed:
             observed += await self._attempts.gather(await self._done_by_pods(state), now)
-            observed += unserved(state, now, self._served)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
@@ -316,23 +315,21 @@ class Run:
         resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
         return transition.state, transition.more or resumes or self._one_by_one
 
-    def _waits_in_vain(self, state: State, now: datetime) -> bool:
-        late = any(task.scheduled_time + PATIENCE <= now for task in waiting_tasks(state))
-        return late and state.code is not None and not self._workers.polled(self.ref.namespace, state.code.task_queue)
-
-    def _served(self, activity: PendingActivity) -> bool:
-        return self._workers.polled(self.ref.namespace, activity.task_queue, activities=True)
-
-    async def _look_for_workers(self, state: State, now: datetime) -> None:
-        """Say it where nobody asks for the workflow task, although nothing else is to be recorded."""
+    async def _look_for_workers(self, state: State, now: datetime) -> datetime | None:
+        """Say whether anybody asks for what waits for a worker, although nothing else is to be recorded; when to look again."""
+        looks = look_again_at(state, now)
         before = self._record.status
-        if not self._waits_in_vain(state, now) or _lacks_worker(before):
-            return
-        status = run_status.compose(before, self._facts(now, state), state, (), now)
-        if _lacks_worker(status):
-            await self._record.write(status)
-            self._peers.noted(self._record.latest())
-            self._tell_of_workers(before)
+        if looks is not None and self._unserved(state, now) != _lacks_worker(before):
+            status = run_status.compose(before, self._facts(now, state), state, (), now)
+            if _lacks_worker(status) != _lacks_worker(before) and run_status.too_large(status) is None:
+                await self._record.write(status)
+                self._peers.noted(self._record.latest())
+                self._tell_of_workers(before)
+        return looks
+
+    def _unserved(self, state: State, now: datetime) -> str:
+        told = bool(_lacks_worker(self._record.status))
+        return unserved(state, now, partial(self._workers.polled, self.ref.namespace), told=told)
 
     def _tell_of_workers(self, before: run_status.Status) -> None:
         """Tell that nobody asks for what waits, once it is recorded."""
@@ -696,7 +693,7 @@ class Run:
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
             definition=definition.snapshot if definition else None,
-            waits_in_vain=state is not None and self._waits_in_vain(state, now),
+            unserved=self._unserved(state, now) if state is not None else "",
         )
 
 

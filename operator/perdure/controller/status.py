@@ -18,7 +18,6 @@ from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State, closing_failure
 from perdure.engine.step import next_wake
-from perdure.engine.tasks.model import Code
 from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
 from perdure.runtime.segments import Damage
@@ -77,8 +76,8 @@ class RunFacts:
     progress: str
     definition: Mapping[str, Any] | None
     """The definition as it was when the run started; None where it stands in the run's own spec."""
-    waits_in_vain: bool = False
-    """Whether its workflow task has waited for a while, and no worker polls its task queue."""
+    unserved: str = ""
+    """What has waited for a while in a task queue that no worker polls; empty: nothing has."""
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
@@ -263,11 +262,14 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
         )
     stuck = next(state.stuck(), None)
     if stuck is not None:
-        what = f"step `{stuck.activity_id}`" if state.code is None else f"activity `{stuck.activity_type}`"
-        message = f"{what}: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
-        reason = ConditionReason.NO_WORKER if stuck.by_worker else ConditionReason.ATTEMPT_NOT_STARTING
-    if state.code is not None and not state.closed and not delayed:
-        reason, message = _of_task(state.code, reason, message, waits_in_vain=facts.waits_in_vain)
+        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        reason = ConditionReason.ATTEMPT_NOT_STARTING
+    failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
+    if failing and not state.closed:
+        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {failing}"
+    if facts.unserved and not state.closed:
+        message = facts.unserved + (f"; the last try of the workflow task: {failing}" if failing else "")
+        reason = ConditionReason.NO_WORKER
     if state.paused:
         reason, message = ConditionReason.PAUSED, state.paused.reason
     if state.successor_refused:
@@ -275,17 +277,6 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
     if state.task:
         reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
     return _Verdict(succeeded, reason, message)
-
-
-def _of_task(code: Code, reason: ConditionReason, message: str, *, waits_in_vain: bool) -> tuple[ConditionReason, str]:
-    """What is in the way of a run that workers decide."""
-    if code.task is None:
-        return reason, message
-    if code.failure:
-        return ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {code.failure}"
-    if waits_in_vain:
-        return ConditionReason.NO_WORKER, f"no worker polls the task queue `{code.task_queue}`"
-    return reason, message
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:

@@ -1,10 +1,9 @@
 """The seam to whoever serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from perdure.engine import inputs
 from perdure.engine.state import PendingActivity, State
 from perdure.engine.tasks.model import Task
 from perdure.kube import client as api
@@ -54,44 +53,57 @@ class NoWorkers:
         return False
 
 
-def unserved(state: State, now: datetime, polled: Callable[[PendingActivity], bool]) -> Iterator[inputs.AttemptWaiting]:
-    """What is to be said of attempts that wait for a worker, and that nobody asks for.
+class Polled(Protocol):
+    """Whether somebody asks for workflow tasks, or for activities, of a task queue."""
+
+    def __call__(self, task_queue: str, *, activities: bool = False) -> bool:
+        """Whether somebody does."""
+        ...
+
+
+def unserved(state: State, now: datetime, polled: Polled, *, told: bool) -> str:
+    """What has waited for a while in a task queue that nobody polls; empty where nothing has.
 
     Args:
         state: where the run stands.
         now: the time.
-        polled: whether somebody asks for what is in the task queue of an activity.
+        polled: whether somebody polls a task queue.
+        told: whether something of that sort is told already; then it need not have waited anew.
     """
+    task, code = _waiting_task(state), state.code
+    if task is not None and code is not None:
+        # A worker that has as many tasks as it may asks for no more, for as long as one may take.
+        patience = timedelta(0) if told else max(PATIENCE, task.start_to_close_timeout)
+        if task.scheduled_time + patience <= now and not polled(code.task_queue):
+            return f"no worker polls the task queue `{code.task_queue}`"
+    patience = timedelta(0) if told else PATIENCE
+    looked_at = set()
     for activity in _untaken(state, now):
-        if not activity.stuck and activity.scheduled_time + PATIENCE <= now and not polled(activity):
-            yield inputs.AttemptWaiting(
-                scheduled_event_id=activity.scheduled_event_id,
-                attempt=activity.attempt,
-                reason=f"no worker polls the task queue `{activity.task_queue}` for activities",
-                stuck=True,
-            )
+        queue = activity.task_queue
+        if queue in looked_at or activity.scheduled_time + patience > now:
+            continue
+        looked_at.add(queue)
+        if not polled(queue, activities=True):
+            what = f"step `{activity.activity_id}`" if code is None else f"activity `{activity.activity_type}`"
+            return f"{what}: no worker polls the task queue `{queue}` for activities"
+    return ""
 
 
-def look_again_at(state: State, now: datetime, *, told: str) -> datetime | None:
-    """When it is to be looked whether anybody asks for what waits for a worker; None: nothing does, or all of it was told.
-
-    Args:
-        state: where the run stands.
-        now: the time.
-        told: what was told of work that nobody asks for, if it was.
-    """
-    since = [activity.scheduled_time for activity in _untaken(state, now) if not activity.stuck]
-    if not told:
-        since += [task.scheduled_time for task in waiting_tasks(state)]
+def look_again_at(state: State, now: datetime) -> datetime | None:
+    """When it is to be looked whether anybody asks for what waits for a worker; None: nothing does."""
+    since = [activity.scheduled_time for activity in _untaken(state, now)]
+    task = _waiting_task(state)
+    if task is not None:
+        since.append(task.scheduled_time)
     if not since:
         return None
-    return now + min(max(now - min(since), PATIENCE), _LEAST_OFTEN)
+    return now + min(max(now - max(since), PATIENCE), _LEAST_OFTEN)
 
 
-def waiting_tasks(state: State) -> list[Task]:
+def _waiting_task(state: State) -> Task | None:
     """The workflow task that waits for a worker, if one does. One that may leave no trace is not told of either."""
     task = state.code.task if state.code is not None and not state.closed and not state.paused else None
-    return [task] if task is not None and task.started_time is None and not task.speculative else []
+    return task if task is not None and task.started_time is None and not task.speculative else None
 
 
 def _untaken(state: State, now: datetime) -> Iterator[PendingActivity]:

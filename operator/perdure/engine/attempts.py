@@ -78,7 +78,7 @@ class Attempts(Ledger):
                 return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")
             once = activity.retry_policy.maximum_attempts == 1
             started = msgspec.structs.replace(
-                self.started(activity, self.now), fence=item.fence, identity=item.identity, start_recorded=once
+                activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
             )
             self.state = self.state.with_activity(started)
             self.durable |= once
@@ -88,7 +88,7 @@ class Attempts(Ledger):
         if isinstance(item, inp.ActivityReturned):
             returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
             self.state = self.state.with_activity(returned)
-            self.durable |= activity.start_recorded
+            self.durable = True  # whatever was recorded meanwhile may say that a worker has it
             return OK
         if isinstance(item, inp.ActivityBeat):
             beat = inp.HeartbeatRead(

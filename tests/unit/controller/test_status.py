@@ -355,20 +355,20 @@ def test_every_node_of_a_failure_has_a_type() -> None:
 # Runs that workers decide
 
 
-def of_code(*, waits_in_vain: bool = False, failed: bool = False) -> dict[str, Any]:
+def of_code(*, unserved: str = "", failed: bool = False) -> dict[str, Any]:
     run = Coded.begin()
     if failed:
         run.take()
         wrong = Failure(kind=FailureKind.APPLICATION, message="no class Order")
         run.ask(TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=wrong)
-    status = compose({}, replace(FACTS, waits_in_vain=waits_in_vain), run.state, run.events, run.now)
+    status = compose({}, replace(FACTS, unserved=unserved), run.state, run.events, run.now)
     known(status)
     return succeeded(status)
 
 
 def test_a_run_that_no_worker_polls_for_says_so() -> None:
     assert of_code()["message"] == ""
-    told = of_code(waits_in_vain=True)
+    told = of_code(unserved="no worker polls the task queue `orders`")
     assert (told["reason"], told["message"]) == ("NoWorker", "no worker polls the task queue `orders`")
 
 
@@ -376,3 +376,12 @@ def test_a_run_whose_workflow_task_fails_says_why() -> None:
     told = of_code(failed=True)
     assert told["reason"] == "WorkflowTaskFailed"
     assert told["message"] == "the workflow task is tried again: WorkflowWorkerUnhandledFailure: no class Order"
+
+
+def test_a_run_whose_worker_has_failed_and_gone_says_both() -> None:
+    lacking = "no worker polls the task queue `orders`"
+    told = of_code(failed=True, unserved=lacking)
+    assert (told["reason"], told["message"]) == (
+        "NoWorker",
+        f"{lacking}; the last try of the workflow task: WorkflowWorkerUnhandledFailure: no class Order",
+    )

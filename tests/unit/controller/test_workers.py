@@ -1,85 +1,91 @@
 """What is told of work that no worker asks for, and when it is looked at again. Pure; time is an argument."""
 
 from datetime import timedelta
-from typing import Any
 
-import pytest
-
-from engine.coded import T0, Coded, activity
+from engine.coded import STICKY, T0, Coded, activity
 from engine.test_tasks import taken
 from perdure.controller.workers import PATIENCE, look_again_at, unserved
 from perdure.engine import inputs as inp
-from perdure.engine.state import PendingActivity
 
 SECOND = timedelta(seconds=1)
-NOBODY = "no worker polls the task queue `orders` for activities"
+TASK = "no worker polls the task queue `orders`"
+ACTIVITY = "activity `work`: no worker polls the task queue `orders` for activities"
 
 
-def nobody(_: PendingActivity) -> bool:
-    return False
+def told(run: Coded, after: timedelta, *polled: str, before: bool = False) -> str:
+    """What is told; `polled` are the sorts of work that somebody asks for."""
+
+    def asks(task_queue: str, *, activities: bool = False) -> bool:
+        assert task_queue == "orders"
+        return ("activities" if activities else "tasks") in polled
+
+    return unserved(run.state, T0 + after, asks, told=before)
 
 
-def told(run: Coded, after: timedelta, asks: Any = nobody) -> list[str]:
-    return [each.reason for each in unserved(run.state, T0 + after, asks)]
-
-
-def look(run: Coded, after: timedelta, said: str = "") -> timedelta | None:
-    found = look_again_at(run.state, T0 + after, told=said)
+def look(run: Coded, after: timedelta) -> timedelta | None:
+    found = look_again_at(run.state, T0 + after)
     return None if found is None else found - (T0 + after)
 
 
-def test_an_attempt_that_nobody_asks_for_is_told_of_after_a_while_and_once() -> None:
+def test_a_workflow_task_that_nobody_asks_for_is_told_of_after_a_while() -> None:
     run = Coded.begin()
-    run.decide(activity())
-    assert told(run, PATIENCE - SECOND) == []
-    assert told(run, PATIENCE, lambda _: True) == []
-    assert told(run, PATIENCE) == [NOBODY]
-    recorded = run.at(10, *unserved(run.state, T0 + PATIENCE, nobody))
-    assert recorded.durable, "the run's condition says so"
-    assert told(run, 2 * PATIENCE) == []
-    assert look(run, 2 * PATIENCE) is None
+    assert told(run, PATIENCE - SECOND) == ""
+    assert told(run, PATIENCE, "tasks") == ""
+    assert told(run, PATIENCE) == TASK
+    run.take(10)
+    assert told(run, 2 * PATIENCE) == ""
 
 
-def test_that_a_worker_has_come_is_recorded() -> None:
+def test_an_attempt_that_nobody_asks_for_is_told_of_after_a_while() -> None:
     run = Coded.begin()
     run.decide(activity(), activity("b"))
-    run.at(10, *unserved(run.state, T0 + PATIENCE, nobody))
-    writes = run.writes
+    assert told(run, PATIENCE - SECOND) == ""
+    assert told(run, PATIENCE, "activities") == ""
+    assert told(run, PATIENCE, "tasks") == ACTIVITY
     taken(run)
-    assert run.writes == writes, "another still waits"
+    assert told(run, PATIENCE) == ACTIVITY, "another still waits"
     taken(run, "b")
-    assert run.writes == writes + 1
-    assert not any(run.state.stuck())
-    assert all(each.waiting_reason is None for each in run.state.activities.values())
+    assert told(run, PATIENCE) == ""
 
 
-def test_an_attempt_that_may_not_start_is_not_told_of() -> None:
+def test_what_was_told_of_stays_told_of_in_its_next_attempt() -> None:
+    """A sticky queue's time runs out; nobody has asked since."""
+    run = Coded.begin()
+    run.decide(sticky_queue=STICKY, sticky_timeout=timedelta(seconds=10))
+    run.signal()
+    assert told(run, PATIENCE) == TASK
+    run.at(10)
+    assert run.task.scheduled_time == T0 + timedelta(seconds=10)
+    assert told(run, PATIENCE + SECOND, before=True) == TASK
+    assert told(run, PATIENCE + SECOND, "tasks", before=True) == ""
+
+
+def test_a_worker_may_have_its_tasks_for_as_long_as_one_may_take() -> None:
+    run = Coded.begin(workflow_task_timeout=timedelta(seconds=60))
+    assert told(run, timedelta(seconds=59)) == ""
+    assert told(run, timedelta(seconds=60)) == TASK
+
+
+def test_what_may_not_start_is_not_told_of() -> None:
     run = Coded.begin()
     run.decide(activity())
     run.ask(inp.PauseRequested)
-    assert told(run, PATIENCE) == []
+    assert told(run, PATIENCE) == ""
     assert look(run, PATIENCE) is None
 
 
-def test_an_attempt_that_a_worker_has_is_not_told_of() -> None:
+def test_what_waits_is_looked_at_ever_more_seldom_until_it_is_taken() -> None:
     run = Coded.begin()
+    for age, pause in ((0, 10), (5, 10), (30, 30), (3600, 60)):
+        assert look(run, age * SECOND) == pause * SECOND
     run.decide(activity())
+    assert look(run, 30 * SECOND) == 30 * SECOND
     taken(run)
-    assert told(run, PATIENCE) == []
     assert look(run, PATIENCE) is None
 
 
-@pytest.mark.parametrize(("age", "pause"), [(0, 10), (5, 10), (30, 30), (3600, 60)])
-def test_what_waits_is_looked_at_ever_more_seldom(age: int, pause: int) -> None:
+def test_what_has_waited_for_long_does_not_hold_up_what_is_new() -> None:
     run = Coded.begin()
-    assert look(run, age * SECOND) == pause * SECOND
     run.decide(activity())
-    assert look(run, age * SECOND) == pause * SECOND
-
-
-def test_a_workflow_task_is_looked_at_until_it_is_told_of_or_taken() -> None:
-    run = Coded.begin()
-    assert look(run, PATIENCE) is not None
-    assert look(run, PATIENCE, NOBODY) is None
-    run.take()
-    assert look(run, PATIENCE) is None
+    run.signal(seconds=40)
+    assert look(run, 41 * SECOND) == PATIENCE

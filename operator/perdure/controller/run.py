@@ -13,6 +13,7 @@ lost looks like a conflict at the next one, and is found done.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -322,9 +323,10 @@ class Run:
         if looks is not None and self._unserved(state, now) != _lacks_worker(before):
             status = run_status.compose(before, self._facts(now, state), state, (), now)
             if _lacks_worker(status) != _lacks_worker(before) and run_status.too_large(status) is None:
-                await self._record.write(status)
-                self._peers.noted(self._record.latest())
-                self._tell_of_workers(before)
+                with suppress(api.TooLargeError):  # nothing is lost if there is no room for that alone
+                    await self._record.write(status)
+                    self._peers.noted(self._record.latest())
+                    self._tell_of_workers(before)
         return looks
 
     def _unserved(self, state: State, now: datetime) -> str:

@@ -1,6 +1,10 @@
 """The client, against a small HTTP server on loopback that stands for the API server."""
 
 import asyncio
+import gc
+import socket
+import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,6 +14,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+import trustme
 from aiohttp import web
 
 from perdure.kube.access import Access
@@ -358,6 +363,41 @@ async def test_a_server_that_does_not_answer_is_a_timeout(server: Server) -> Non
             await Client(Access(server=server.address), session).get(WEB)
     server.answers.set()
     assert isinstance(caught.value, TRANSIENT)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12, 8), reason="aiohttp does so for older versions only")
+def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+
+    async def ask(port: int, asked: asyncio.Event) -> None:
+        access = Access(server=f"https://127.0.0.1:{port}", ca_file=str(tmp_path / "ca.pem"))
+        async with Client.open(access, user_agent="u") as opened:
+            request = asyncio.create_task(opened.get(WEB))
+            await asked.wait()
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+
+    async def both() -> socket.socket:
+        asked = asyncio.Event()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def hold() -> socket.socket:
+                """Take the request, and say nothing: no answer, and no farewell."""
+                connection = context.wrap_socket(listening.accept()[0], server_side=True)
+                connection.recv(65536)
+                loop.call_soon_threadsafe(asked.set)
+                return connection
+
+            loop = asyncio.get_running_loop()
+            held = loop.run_in_executor(None, hold)
+            await ask(listening.getsockname()[1], asked)
+            return await held
+
+    with asyncio.run(both()):
+        gc.collect()  # what is left open is an error then
 
 
 async def test_no_request_waits_without_end(server: Server) -> None:

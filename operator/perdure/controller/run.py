@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 
 import msgspec
 import structlog
@@ -331,7 +330,7 @@ class Run:
 
     def _unserved(self, state: State, now: datetime) -> str:
         told = bool(_lacks_worker(self._record.status))
-        return unserved(state, now, partial(self._workers.polled, self.ref.namespace), told=told)
+        return unserved(state, now, self._workers, self.ref.namespace, told=told)
 
     def _tell_of_workers(self, before: run_status.Status) -> None:
         """Tell that nobody asks for what waits, once it is recorded."""

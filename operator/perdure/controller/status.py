@@ -267,7 +267,7 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
     failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
     if failing and not state.closed:
         reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {failing}"
-    if facts.unserved and not state.closed:
+    if facts.unserved:
         message = facts.unserved + (f"; the last try of the workflow task: {failing}" if failing else "")
         reason = ConditionReason.NO_WORKER
     if state.paused:

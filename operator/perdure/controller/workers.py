@@ -1,10 +1,9 @@
 """The seam to whoever serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from perdure.engine.state import PendingActivity, State
+from perdure.engine.state import State
 from perdure.engine.tasks.model import Task
 from perdure.kube import client as api
 
@@ -53,37 +52,30 @@ class NoWorkers:
         return False
 
 
-class Polled(Protocol):
-    """Whether somebody asks for workflow tasks, or for activities, of a task queue."""
-
-    def __call__(self, task_queue: str, *, activities: bool = False) -> bool:
-        """Whether somebody does."""
-        ...
-
-
-def unserved(state: State, now: datetime, polled: Polled, *, told: bool) -> str:
+def unserved(state: State, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:
     """What has waited for a while in a task queue that nobody polls; empty where nothing has.
 
     Args:
         state: where the run stands.
         now: the time.
-        polled: whether somebody polls a task queue.
+        workers: who knows who polls.
+        namespace: the namespace of the run.
         told: whether something of that sort is told already; then it need not have waited anew.
     """
     task, code = _waiting_task(state), state.code
     if task is not None and code is not None:
         # A worker that has as many tasks as it may asks for no more, for as long as one may take.
         patience = timedelta(0) if told else max(PATIENCE, task.start_to_close_timeout)
-        if task.scheduled_time + patience <= now and not polled(code.task_queue):
+        if task.scheduled_time + patience <= now and not workers.polled(namespace, code.task_queue):
             return f"no worker polls the task queue `{code.task_queue}`"
     patience = timedelta(0) if told else PATIENCE
     looked_at = set()
-    for activity in _untaken(state, now):
+    for activity in state.offered_activities(now):
         queue = activity.task_queue
         if queue in looked_at or activity.scheduled_time + patience > now:
             continue
         looked_at.add(queue)
-        if not polled(queue, activities=True):
+        if not workers.polled(namespace, queue, activities=True):
             what = f"step `{activity.activity_id}`" if code is None else f"activity `{activity.activity_type}`"
             return f"{what}: no worker polls the task queue `{queue}` for activities"
     return ""
@@ -91,7 +83,7 @@ def unserved(state: State, now: datetime, polled: Polled, *, told: bool) -> str:
 
 def look_again_at(state: State, now: datetime) -> datetime | None:
     """When it is to be looked whether anybody asks for what waits for a worker; None: nothing does."""
-    since = [activity.scheduled_time for activity in _untaken(state, now)]
+    since = [activity.scheduled_time for activity in state.offered_activities(now)]
     task = _waiting_task(state)
     if task is not None:
         since.append(task.scheduled_time)
@@ -101,12 +93,6 @@ def look_again_at(state: State, now: datetime) -> datetime | None:
 
 
 def _waiting_task(state: State) -> Task | None:
-    """The workflow task that waits for a worker, if one does. One that may leave no trace is not told of either."""
-    task = state.code.task if state.code is not None and not state.closed and not state.paused else None
-    return task if task is not None and task.started_time is None and not task.speculative else None
-
-
-def _untaken(state: State, now: datetime) -> Iterator[PendingActivity]:
-    for activity in state.activities.values():
-        if activity.by_worker and activity.started_time is None and state.may_start(activity, now):
-            yield activity
+    """The workflow task, if it waits for a worker. One that may leave no trace is not told of either."""
+    task = state.offered_task()
+    return None if task is None or task.speculative else task

@@ -323,6 +323,17 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         """The open activities whose attempts something is in the way of."""
         return (activity for activity in self.activities.values() if activity.stuck)
 
+    def offered_task(self) -> Task | None:
+        """The workflow task, if it waits for a worker."""
+        task = self.code.task if self.code is not None and self.paused is None else None
+        return task if task is not None and task.started_time is None else None
+
+    def offered_activities(self, now: datetime) -> Iterator[PendingActivity]:
+        """The open activities whose attempts wait for a worker."""
+        for activity in self.activities.values():
+            if activity.by_worker and activity.started_time is None and self.may_start(activity, now):
+                yield activity
+
     def suggests_continuing(self, event: ev.AnyEvent) -> bool:
         """Whether the history was so long when `event` was recorded that the run should continue as new."""
         return 0 < self.suggested_event_id <= event.event_id

@@ -117,18 +117,16 @@ class Core:
     def _offers(self, run: Run, state: State, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, QueueName] = {}
-        task = state.code.task if state.code else None
-        waits = task is not None and task.started_time is None and state.paused is None
-        if state.code is not None and task is not None and waits and run_id not in self.reserved:
+        task = state.offered_task()
+        if state.code is not None and task is not None and run_id not in self.reserved:
             queue = QueueName(namespace, Kind.WORKFLOW, state.code.task_queue)
             sticky = QueueName(namespace, Kind.WORKFLOW, task.sticky_queue)
             if task.sticky_queue and self.queues.alive(sticky):
                 queue = sticky
             offers[Offer(run_id, task.scheduled_event_id, task.attempt)] = queue
-        for activity in state.activities.values():
-            if activity.by_worker and activity.started_time is None and state.may_start(activity, time):
-                offer = Offer(run_id, activity.scheduled_event_id, activity.attempt)
-                offers[offer] = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+        for activity in state.offered_activities(time):
+            offer = Offer(run_id, activity.scheduled_event_id, activity.attempt)
+            offers[offer] = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
         return offers
 
     # Updates

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from engine.coded import STICKY, T0, Coded, activity
 from engine.test_tasks import taken
-from perdure.controller.workers import PATIENCE, look_again_at, unserved
+from perdure.controller.workers import PATIENCE, NoWorkers, look_again_at, unserved
 from perdure.engine import inputs as inp
 
 SECOND = timedelta(seconds=1)
@@ -12,14 +12,20 @@ TASK = "no worker polls the task queue `orders`"
 ACTIVITY = "activity `work`: no worker polls the task queue `orders` for activities"
 
 
+class Pollers(NoWorkers):
+    """Ask for some sorts of work."""
+
+    def __init__(self, *sorts: str) -> None:
+        self.sorts = sorts
+
+    def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
+        assert (namespace, task_queue) == ("shop", "orders")
+        return ("activities" if activities else "tasks") in self.sorts
+
+
 def told(run: Coded, after: timedelta, *polled: str, before: bool = False) -> str:
     """What is told; `polled` are the sorts of work that somebody asks for."""
-
-    def asks(task_queue: str, *, activities: bool = False) -> bool:
-        assert task_queue == "orders"
-        return ("activities" if activities else "tasks") in polled
-
-    return unserved(run.state, T0 + after, asks, told=before)
+    return unserved(run.state, T0 + after, Pollers(*polled), "shop", told=before)
 
 
 def look(run: Coded, after: timedelta) -> timedelta | None:

@@ -21,6 +21,7 @@ from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
+from perdure.controller.workers import Workers
 from perdure.handlers import login, watch
 from perdure.handlers.settings import settings
 from perdure.handlers.temporal import Temporal
@@ -71,6 +72,35 @@ class Options:
         )
 
 
+def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manager, Operations]:
+    """Build what does the work from its parts.
+
+    Args:
+        client: Speaks to the API server.
+        options: What the environment says.
+        workers: Who serves workers that poll task queues.
+
+    Returns:
+        The runs and schedules, and the Operations; neither works yet.
+    """
+    recorder = Recorder(client, instance=options.instance)
+    settings = PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image)
+    tools = Tools(
+        client=client,
+        pods=Pods(client, ActivityIdentity(client, options.activity_identity), settings),
+        definitions=Definitions(client),
+        policies=Policies(client, recorder),
+        letters=DeadLetters(client, recorder),
+        recorder=recorder,
+        workers=workers,
+    )
+    manager = Manager(tools, namespaces=options.namespaces)
+    operations = Operations(
+        client, manager, tools.definitions, tools.letters, tools.recorder, namespaces=options.namespaces
+    )
+    return manager, operations
+
+
 async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> None:
     """Run the operator until `stop` is set, or until it cannot go on.
 
@@ -79,26 +109,8 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     """
     log = structlog.get_logger("perdure")
     async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
-        identity = ActivityIdentity(client, options.activity_identity)
-        recorder = Recorder(client, instance=options.instance)
         temporal = Temporal(options.temporal_address, os.environ)
-        tools = Tools(
-            client=client,
-            pods=Pods(
-                client,
-                identity,
-                PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image),
-            ),
-            definitions=Definitions(client),
-            policies=Policies(client, recorder),
-            letters=DeadLetters(client, recorder),
-            recorder=recorder,
-            workers=temporal.workers(),
-        )
-        manager = Manager(tools, namespaces=options.namespaces)
-        operations = Operations(
-            client, manager, tools.definitions, tools.letters, tools.recorder, namespaces=options.namespaces
-        )
+        manager, operations = assemble(client, options, temporal.workers())
         registry = kopf.OperatorRegistry()
         login.register(registry, access)
         watch.register(registry, manager, operations)

@@ -22,7 +22,7 @@ from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import Answer, ChildOutcome
-from perdure.engine.starts import ParentClosePolicy
+from perdure.engine.starts import ParentClosePolicy, too_deep
 from perdure.engine.state import PendingChild, PendingExternal, State
 from perdure.kube import client as api
 from perdure.observe import metrics
@@ -32,6 +32,7 @@ from perdure.runtime.chains import (
     Reset,
     adopted,
     child_run,
+    depth_of,
     is_child,
     is_successor,
     parent_of,
@@ -232,7 +233,7 @@ class Relations:
         """
         for key, child in state.children.items():
             if _is_to_be_made(child, state):
-                await self._make_child(child)
+                await self._make_child(child, depth_of(run) + 1)
             if state.closed:
                 await self._close_child(key, child)
         for key, external in state.externals.items():
@@ -247,16 +248,17 @@ class Relations:
         children = self._peers.directory.children_of(self._run.uid)
         return any(entry.initiated_event_id == child.initiated_event_id for entry in children)
 
-    async def _make_child(self, child: PendingChild) -> None:
+    async def _make_child(self, child: PendingChild, depth: int) -> None:
         key = f"child/{child.initiated_event_id}"
         if key in self._made or (self._reset and self._is_taken_over(child)):
             self._made.add(key)
             return
-        body = child_run(self._run, child)
+        body = child_run(self._run, child, depth)
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
-        failure = None
+        failure = too_deep(depth)
         try:
-            await self._client.create(url, body)
+            if failure is None:
+                await self._client.create(url, body)
         except api.AlreadyExistsError:
             name = body["metadata"]["name"]
             found = await self._client.get(api.path(api.PERDURE, self._run.namespace, "workflowruns", name))

@@ -6,7 +6,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
+
+MAX_CHILD_DEPTH = 100
+"""How many ancestors a run may have. Temporal has no limit; Argo stops templates that call each other 100 times."""
 
 
 class ParentClosePolicy(StrEnum):
@@ -68,3 +72,14 @@ class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     input: Any = None
     identity: str = ""
     header: Any = None
+
+
+def too_deep(depth: int) -> Failure | None:
+    """Why a child with that many ancestors is not started; None where it may be."""
+    if depth <= MAX_CHILD_DEPTH:
+        return None
+    message = (
+        f"the child would have {depth} ancestors, and at most {MAX_CHILD_DEPTH} are allowed; check that the workflow does not "
+        "start itself without end, and use continueAsNew to repeat it"
+    )
+    return Failure(kind=FailureKind.APPLICATION, type="ChildDepthExceeded", message=message, non_retryable=True)

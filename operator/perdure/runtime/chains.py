@@ -22,7 +22,7 @@ from perdure.engine.state import PendingChild, State
 from perdure.runtime.attempts import KubeObject, RunRef
 
 SHORTEST_RUN = timedelta(seconds=1)
-"""A run that continues as new after less waits for the rest of it (Temporal: history.workflowIdReuseMinimalInterval)."""
+"""From the first step of a run to that of the run that it continues as (Temporal: ContinueAsNewMinInterval)."""
 
 _Read = TypeVar("_Read", bound=msgspec.Struct)
 
@@ -31,6 +31,8 @@ class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, ren
     """What a child carries of its parent."""
 
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
+    depth: int = 1
+    """How many ancestors the child has. A child that started before this was recorded counts as the first."""
 
 
 _CARRIED_REQUESTS = 100
@@ -103,6 +105,12 @@ def parent_of(run: KubeObject) -> Parent | None:
     return read_annotation(run, labels.PARENT_ANNOTATION, Parent)
 
 
+def depth_of(run: KubeObject) -> int:
+    """How many ancestors a run has: its parent, the parent of that, and so on. The next runs of its chain have as many."""
+    parent = parent_of(run)
+    return parent.depth if parent is not None else 0
+
+
 def continuation_of(run: KubeObject) -> Continuation | None:
     """What a run continues or retries; None for the first of a chain."""
     return read_annotation(run, labels.CONTINUES_ANNOTATION, Continuation)
@@ -137,10 +145,15 @@ def read_annotation(run: KubeObject, key: str, kind: type[_Read]) -> _Read | Non
         return None
 
 
-def child_run(parent: RunRef, child: PendingChild) -> KubeObject:
+def child_run(parent: RunRef, child: PendingChild, depth: int = 1) -> KubeObject:
     """The WorkflowRun of a child that is to be started; its name is a lock.
 
     A child that is to be terminated with its parent also goes with the parent's object: it is owned by it.
+
+    Args:
+        parent: The run that starts it.
+        child: What it starts.
+        depth: How many ancestors the child has.
     """
     assert child.start is not None
     tie = Parent(
@@ -149,6 +162,7 @@ def child_run(parent: RunRef, child: PendingChild) -> KubeObject:
         run_id=parent.uid,
         initiated_event_id=child.initiated_event_id,
         parent_close_policy=child.parent_close_policy,
+        depth=depth,
     )
     name = child_name(parent.name, child.initiated_event_id)
     return _run(parent.namespace, name, _spec(child.start), tie, None, extras=child.start.extras)
@@ -175,8 +189,10 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     if state.retry_policy is not None:
         spec["retryPolicy"] = retry_policy_json(state.retry_policy)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
-        # A run that continues at once, again and again, is slowed down, as by Temporal's server.
-        left = SHORTEST_RUN - (closing.event_time - state.start_time)
+        # A run that continues immediately, again and again, is slowed down, as by Temporal's server. The time that the run
+        # itself has waited for that does not count, or every second run would not wait.
+        began = state.first_decision_time or state.start_time
+        left = min(SHORTEST_RUN - (closing.event_time - began), SHORTEST_RUN)
         tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=left if left > timedelta(0) else None)
         if closing.new_run_backoff:
             tie = msgspec.structs.replace(tie, backoff=max(closing.new_run_backoff, tie.backoff or timedelta(0)))

@@ -83,6 +83,8 @@ class Role:
     retry_policy: RetryPolicy | None = None
     search_attributes: Mapping[str, Any] = field(default_factory=dict)
     parent: ParentReference | None = None
+    depth: int = 0
+    """How many ancestors the runs have."""
 
 
 @dataclass(slots=True, kw_only=True)

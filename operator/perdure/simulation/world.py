@@ -21,7 +21,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import RunInput
-from perdure.engine.starts import ParentClosePolicy, ParentReference, WorkflowStart
+from perdure.engine.starts import ParentClosePolicy, ParentReference, WorkflowStart, too_deep
 from perdure.engine.state import PendingActivity, PendingChild, PendingExternal, RunStatus, State
 from perdure.engine.step import Transition, next_wake, start, step
 from perdure.language.program import retry_rules
@@ -310,7 +310,7 @@ class World:
                 self._ask(player, inp.CancelRequested(request_id=f"close/{run.run_id}", reason="its parent has closed"))
 
     def _start_child(self, run: Run, child: PendingChild, wanted: WorkflowStart) -> None:
-        refused = self._refusal(wanted)
+        refused = too_deep(run.chain.role.depth + 1) or self._refusal(wanted)
         number = child.initiated_event_id
         if refused is not None:
             self._at(
@@ -356,6 +356,7 @@ class World:
             task_timeout=wanted.workflow_task_timeout,
             retry_policy=wanted.retry_policy,
             search_attributes=wanted.search_attributes,
+            depth=run.chain.role.depth + 1,
             parent=ParentReference(
                 name=run.name, workflow_id=run.chain.role.workflow_id, run_id=run.run_id, initiated_event_id=event_id
             ),

@@ -1,5 +1,6 @@
 """What is written anew of a run, for another one that goes on for it, says what it said before."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,18 @@ from perdure.api.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
-from perdure.runtime.chains import continuation_of, retry_policy_json, successor_run
+from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.state import PendingChild
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import (
+    SHORTEST_RUN,
+    child_run,
+    continuation_of,
+    depth_of,
+    parent_of,
+    retry_policy_json,
+    successor_run,
+)
 
 
 def written(policy: RetryPolicy) -> RetryPolicyChoice:
@@ -58,3 +70,61 @@ def test_what_a_run_has_heeded_the_next_one_does_not_heed_again() -> None:
     assert [type(event).__name__ for event in after.history] == ["WorkflowExecutionStarted"]
     after.ask(2, inp.SignalRequested(request_id="two", signal_name="go"))
     assert [type(event).__name__ for event in after.history][1:] == ["WorkflowExecutionSignaled"]
+
+
+FLOW = {"metadata": {"name": "flow", "namespace": "orders", "uid": "u-1"}, "spec": {"workflow": {"name": "flow"}}}
+
+
+def continued_by(backoff: timedelta | None, lasts: timedelta) -> timedelta:
+    """How long the next run waits that follows one which has waited for `backoff` and then run for `lasts`."""
+    drive = Drive.by(
+        Reacting((), WorkflowExecutionSignaled=[(cmd.ContinueAsNewWorkflowExecution(),)]),
+        successor="next",
+        first_workflow_task_backoff=backoff,
+    )
+    drive.ask(
+        ((backoff or timedelta(0)) + lasts).total_seconds(), inp.SignalRequested(request_id="one", signal_name="go")
+    )
+    tie = continuation_of(successor_run(FLOW, drive.state, drive.history[-1]))
+    assert tie is not None
+    return tie.backoff or timedelta(0)
+
+
+@given(st.timedeltas(timedelta(0), 3 * SHORTEST_RUN), st.timedeltas(timedelta(0), 3 * SHORTEST_RUN))
+def test_runs_that_continue_as_new_begin_a_second_apart_however_long_they_have_waited(
+    backoff: timedelta, lasts: timedelta
+) -> None:
+    waits = continued_by(backoff or None, lasts)
+    assert timedelta(0) <= waits <= SHORTEST_RUN
+    assert lasts + waits >= SHORTEST_RUN - timedelta(microseconds=1)
+
+
+def test_a_child_counts_its_ancestors_and_the_next_runs_of_its_chain_have_as_many() -> None:
+    start = WorkflowStart(workflow_type="flow", workflow_id="flow")
+    pending = PendingChild(
+        initiated_event_id=5,
+        child_id="again",
+        workflow_id="flow",
+        workflow_type="flow",
+        parent_close_policy=ParentClosePolicy.ABANDON,
+        start=start,
+    )
+    parent = RunRef(namespace="orders", name="flow", uid="u-1", workflow_id="flow")
+    child = child_run(parent, pending, depth_of(FLOW) + 1)
+    child["metadata"]["uid"] = "u-2"
+    assert (depth_of(FLOW), depth_of(child)) == (0, 1)
+    grandchild = child_run(parent, pending, depth_of(child) + 1)
+    assert depth_of(grandchild) == 2
+    drive = Drive.by(
+        Reacting((), WorkflowExecutionSignaled=[(cmd.ContinueAsNewWorkflowExecution(),)]), successor="next"
+    )
+    drive.ask(1, inp.SignalRequested(request_id="one", signal_name="go"))
+    grandchild["metadata"]["uid"] = "u-3"
+    assert depth_of(successor_run(grandchild, drive.state, drive.history[-1])) == 2
+
+
+def test_a_child_of_an_older_operator_counts_as_the_first() -> None:
+    old = {"name": "flow", "workflowId": "flow", "runId": "u-1", "initiatedEventId": 5}
+    run = {"metadata": {"annotations": {"perdure.dev/parent": json.dumps(old)}}}
+    assert parent_of(run) is not None
+    assert depth_of(run) == 1

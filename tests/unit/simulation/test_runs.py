@@ -1,5 +1,6 @@
 """How runs go: signals, pauses, cancellation, time; children, continuations, retries."""
 
+import json
 import time
 
 import pytest
@@ -438,3 +439,10 @@ def test_a_run_that_begins_later_has_started_when_it_was_created() -> None:
     }
     done = play(manifest)
     assert (done.elapsed, done.json["output"]) == (3600, "2026-01-01T00:00:00Z")
+
+
+def test_children_that_start_themselves_are_stopped_at_the_limit_of_nesting() -> None:
+    recursive = 'steps: [{name: again, childWorkflow: {workflow: {name: main}, input: "${input + 1}"}}]'
+    played = play(recursive, "input: 0")
+    assert played.phase == "Failed"
+    assert "would have 101 ancestors" in json.dumps(played.json)

@@ -52,7 +52,11 @@ class Interpreter:
 
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
         self.program = program
-        self._scope = {"input": input, "run": run.as_json(start_time), "schedule": dict(run.schedule)}
+        self.scope = {"input": input, "run": run.as_json(start_time), "schedule": dict(run.schedule)}
+
+    def walk(self, memory: Memory, now: datetime) -> Walk:
+        """What does the work of one decision."""
+        return Walk(self.program, self.scope, memory, now)
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
         """Decide what follows `event`; see `perdure.engine.decider.Decider`."""
@@ -60,9 +64,9 @@ class Interpreter:
         if event is None:
             if known.now is None:
                 raise UndecidableError("there is no decision to go on with")
-            walk = Walk(self.program, self._scope, known, known.now)
+            walk = self.walk(known, known.now)
         else:
-            walk = Walk(self.program, self._scope, known, event.event_time)
+            walk = self.walk(known, event.event_time)
             if continue_as_new_suggested and not known.suggested:
                 walk.set(suggested=True)
             walk.event = event

@@ -7,6 +7,7 @@ Everything that is open has a path, which people see too: ``hotel``, an item ``r
 Objects are looked up by path and never walked through: the API server gives their keys back in another order.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -175,6 +176,20 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """Paths of the steps that are to begin, and of the loops that may begin more items."""
     now: datetime | None = None
     """The time of the event that is being decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A step that has begun, or a part of one: an item, a branch, the block of a `catch`, a compensation, a handler."""
+
+    start: datetime
+    end: datetime | None = None
+    """None while it is open."""
+    status: Status = Status.RUNNING
+    block: str = ""
+    """The block that it runs; empty for none."""
+    failure: Failure | None = None
+    """Why its body has failed; also where a `catch` has handled that."""
 
 
 def load_memory(memory: Any) -> Memory:

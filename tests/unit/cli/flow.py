@@ -9,6 +9,7 @@ import yaml
 from rich.text import Text
 
 from perdure.api.workflow import WorkflowSpec
+from perdure.cli.tracing import trace
 from perdure.cli.view.facts import Run, read_run
 from perdure.cli.view.openings import Seen
 from perdure.cli.view.page import Page
@@ -141,7 +142,8 @@ class Flow:
         }
 
     def run(self, offset: float | None = None, seen: Seen | None = None) -> Run:
-        return read_run(self.object, now=self.now if offset is None else at(offset), seen=seen)
+        now = self.now if offset is None else at(offset)
+        return read_run(self.object, now=now, seen=seen, trace=trace(self.object))
 
     def page(self, offset: float | None = None, **options: Any) -> Page:
         return Page(now=self.now if offset is None else at(offset), **options)

@@ -77,4 +77,6 @@ async def _read(
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = await cluster.with_past(await cluster.chosen(name, workflow_id))
         seen = await cluster.seen(found)
-    return read_run(found, now=clock.now(), seen=seen)
+    from perdure.cli.tracing import trace  # noqa: PLC0415 - the language is slow to import, and not for `--help`
+
+    return read_run(found, now=clock.now(), seen=seen, trace=trace(found))

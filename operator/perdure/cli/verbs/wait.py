@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -123,13 +124,19 @@ class _Waiter:
 
 async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[Run]:
     """The run, again and again, until it is closed; first as it was found."""
+    from perdure.cli.tracing import trace  # noqa: PLC0415 - the language is slow to import, and not for `--help`
+
     name, uid = found["metadata"]["name"], found["metadata"]["uid"]
     away = False
     while True:
         if not away:
             status = found.get("status") or {}
             pending = status.get("pendingActivities") or status.get("pendingChildren")
-            run = read_run(found, now=clock.now(), seen=await cluster.seen(found) if pending else None)
+            if status.get("completionTime"):
+                with suppress(CliError):  # without its past the tree is less exact
+                    found = await cluster.with_past(found)
+            seen = await cluster.seen(found) if pending else None
+            run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
             yield run
             if run.closed:
                 return

@@ -20,6 +20,7 @@ from perdure.cli.view.recorded import History, read_history
 from perdure.cli.view.steps import Source, Step, read_steps
 from perdure.cli.view.tasks import Code, read_code
 from perdure.cli.view.text import read_time
+from perdure.language.memory import Traced
 
 
 class Phase(StrEnum):
@@ -143,13 +144,16 @@ class Run:
         return elapsed(self.start, self.end, now)
 
 
-def read_run(obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None) -> Run:
+def read_run(
+    obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None, trace: Mapping[str, Traced] | None = None
+) -> Run:
     """Read a WorkflowRun.
 
     Args:
         obj: The object as the API server has it.
         now: The time.
         seen: What the cluster shows of its attempts, where it was looked at.
+        trace: How its steps have ended, by path; None: as far as the object says.
 
     Returns:
         The run.
@@ -175,6 +179,7 @@ def read_run(obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None)
         history=told,
         openings=open_,
         seen=seen,
+        trace=trace,
     )
     return Run(
         name=name,

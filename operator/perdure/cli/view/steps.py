@@ -1,7 +1,8 @@
-"""The tree of steps, as far as a status tells of it: the definition, the decider's memory, the history, what is open.
+"""The tree of steps: the definition, the decider's memory, the history, what is open, and how steps have ended.
 
-The memory forgets blocks that have ended. What happened in them stands in the history: activities, timers, children and
-signals; of steps that took no time in such a block nothing is known, and they are left out.
+The memory forgets blocks that have ended. A replay of the history shows how each step in them has ended. Where the history
+cannot be replayed, the events of activities, timers, children and signals have to do: how a block has ended is then inferred
+from what is in it, and steps that leave no event are left out.
 """
 
 import re
@@ -15,7 +16,9 @@ from perdure.api.names import pod_name
 from perdure.cli.view.openings import Child, OpenActivity, Openings, Seen, Timer
 from perdure.cli.view.recorded import History, Recorded
 from perdure.cli.view.text import read_time
-from perdure.language.failures import matches, timeout
+from perdure.engine.failures import FailureKind
+from perdure.language.failures import as_json, matches, timeout
+from perdure.language.memory import Status, Traced
 
 OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has begun and has not ended."""
@@ -25,6 +28,8 @@ _MAX_LOST = 20
 _MODIFIERS = frozenset({"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter"})
 _HANDLERS = ("onCancel", "onFailure", "finally")
 _LIMIT = ":timeout"
+_WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
+"""Kinds of failures that only repeat what an event of the step says."""
 _SEGMENT = re.compile(r"([^\[.:]*)(?:\[(\d+)\])?(?:\.([^:]*))?(?::.*)?")
 """A part of a path between two slashes: name, item, branch."""
 
@@ -93,6 +98,8 @@ class Source:
     history: History
     openings: Openings
     seen: Seen | None
+    trace: Mapping[str, Traced] | None = None
+    """By path, how steps have begun and ended; None where that is not known."""
 
 
 def read_steps(source: Source) -> tuple[Step, ...]:
@@ -111,6 +118,7 @@ class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.history = source.history
+        self.trace = source.trace or {}
         self.openings = source.openings
         self.memory = source.memory
         self.frames = mapping(self.memory.get("frames"))
@@ -133,7 +141,7 @@ class _Reader:
         parts: dict[str, dict[str, None]] = {}
         known: tuple[Iterable[str], ...] = (
             *(self.history.tasks, self.history.timers, self.activities, self.timers, self.children),
-            *(self.frames, self.tasks, self.loops),
+            *(self.frames, self.tasks, self.loops, self.trace),
         )
         for path in dict.fromkeys(p.removesuffix(_LIMIT) for paths in known for p in paths):
             rest = path
@@ -192,7 +200,7 @@ class _Reader:
             kind, target = kind or told.kind, told.target or target
         below = [*self.body(path, kind, definition, record)]
         if f"{path}:catch" in self.begun_parts(path):
-            block = str(mapping(self.frames.get(f"{path}:catch")).get("block") or "")
+            block = self.block_at(f"{path}:catch", _only_handler(definition))
             steps = tuple(self.frame(f"{path}:catch", self.steps_of(f"{path}:catch", block)))
             below.append(self.node(f"{path}:catch", "catch", "call", block, {}, steps))
         undo = self.compensation(path, mapping(definition.get("compensate")))
@@ -223,7 +231,12 @@ class _Reader:
 
     def steps_of(self, path: str, block: str) -> Sequence[Json]:
         """The steps of the block that runs at a path; none where nobody knows any more which one that was."""
-        return self.blocks.get(str(mapping(self.frames.get(path)).get("block") or block), ())
+        return self.blocks.get(self.block_at(path, block), ())
+
+    def block_at(self, path: str, block: str = "") -> str:
+        """The block that runs, or has run, at a path; `block` where only the definition says so."""
+        traced = self.trace.get(path)
+        return str(mapping(self.frames.get(path)).get("block") or (traced.block if traced else "") or block)
 
     def compensation(self, path: str, definition: Json) -> Step | None:
         at = f"{path}:compensate"
@@ -240,7 +253,7 @@ class _Reader:
         timer = self.history.timers.get(f"{path}{_LIMIT}")
         failed = any(f"`{path}/" in told or told.startswith(f"`{name}`") for told in self.suppressed)
         status = "Running" if path in self.frames else "Failed" if failed else "Succeeded"
-        record = {"status": status}
+        record = {} if path in self.trace else {"status": status}
         steps = tuple(self.frame(path, self.steps_of(path, block)))
         return self.node(path, name, "handler", block, record, steps, times=timer)
 
@@ -264,6 +277,7 @@ class _Reader:
         told = self.history.tasks.get(path)
         activity = self.activities.get(path)
         spans = [span for span in (told, self.history.timers.get(path), times) if span is not None]
+        traced = self.trace.get(path)
         state = self.state(path, kind, record, below, spans, begun=begun) or unknown
         state = state or ("NotReached" if self.over(path) else "Pending")
         if self.has_timed_out(path, record):
@@ -271,9 +285,13 @@ class _Reader:
         if state == "Succeeded" and self.undone(path, definition or {}):
             state = "Compensated"
         start = (
-            read_time(record.get("startTime")) or _first(span.start for span in spans) or _first(s.start for s in below)
+            read_time(record.get("startTime"))
+            or (traced.start if traced else None)
+            or _first(span.start for span in spans)
+            or _first(s.start for s in below)
         )
-        end = read_time(record.get("endTime")) or next((span.end for span in spans if span.end), None)
+        end = read_time(record.get("endTime")) or (traced.end if traced else None)
+        end = end or next((span.end for span in spans if span.end), None)
         if end is None and state not in OPEN and record.get("status") != "Running":
             end = max((s.end for s in below if s.end), default=None)
         if state == "Stopped":
@@ -328,6 +346,8 @@ class _Reader:
             return "Waiting"
         elif is_open:
             return "Running"
+        if not status and path in self.trace:
+            return _traced_state(self.trace[path], closed=self.source.closed)
         return status or (_joined(below, loop=begun) if below else self.told(kind, spans))
 
     def told(self, kind: str, spans: Sequence[Recorded]) -> str:
@@ -343,6 +363,8 @@ class _Reader:
 
     def has_timed_out(self, path: str, record: Json) -> bool:
         """Whether a step of which only the history knows has not ended in time; what was in it was cancelled then."""
+        if self.source.trace is not None:
+            return False
         limit = self.history.timers.get(f"{path}{_LIMIT}")
         is_open = any(path in known for known in (self.activities, self.children, self.tasks, self.frames, self.loops))
         return limit is not None and limit.ended == "Succeeded" and not record.get("status") and not is_open
@@ -358,6 +380,9 @@ class _Reader:
             return False
         if path in self.to_undo or path == self.undoing:
             return False
+        if self.source.trace is not None:
+            traced = self.trace.get(f"{path}:compensate")
+            return traced is not None and traced.status is Status.SUCCEEDED
         told = self.history.tasks.get(f"{path}:compensate")
         failed = (told is not None and told.ended == "Failed") or any(
             f"`{path}:compensate" in s for s in self.suppressed
@@ -368,8 +393,12 @@ class _Reader:
         if self.has_timed_out(path, record) and state in {"Failed", "Succeeded"}:
             limit = self.history.timers[f"{path}{_LIMIT}"]
             return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
-        if told is not None and told.failure:
+        traced = self.trace.get(path)
+        whole = traced.failure if traced is not None else None
+        if told is not None and told.failure and (whole is None or whole.kind in _WRAPPERS):
             return told.failure
+        if whole is not None and not any(step.failure for step in below if step.name != "catch"):
+            return as_json(whole)
         caught = mapping(mapping(self.frames.get(f"{path}:catch")).get("caught"))
         if caught:
             return caught
@@ -399,6 +428,17 @@ def pods_of(source: Source, told: Recorded | None, attempt: int | None) -> tuple
     there = source.seen.pods if source.seen else frozenset()
     tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
     return tuple(name for name in tried if name in there)
+
+
+def _traced_state(traced: Traced, *, closed: bool) -> str:
+    """How a step stands by a replay; one that a closed run has left open was stopped."""
+    return "Stopped" if closed and traced.status is Status.RUNNING else traced.status.value
+
+
+def _only_handler(definition: Json) -> str:
+    """The block that handles failures of a step; empty where there are several, or none."""
+    blocks = {str(mapping(clause.get("call")).get("block")) for clause in mappings(definition.get("catch"))}
+    return blocks.pop() if len(blocks) == 1 else ""
 
 
 def _catches_timeouts(definition: Json) -> bool:

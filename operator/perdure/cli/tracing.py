@@ -1,0 +1,75 @@
+"""How every step of a run has ended, by its object: its history is replayed with the definition that it is pinned to. Pure."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pydantic
+
+from perdure.api.lenient import mapping, mappings
+from perdure.api.workflow import WorkflowSpec
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.decider import UndecidableError
+from perdure.language.compiler import compile_program
+from perdure.language.interpreter import RunScope
+from perdure.language.memory import Traced
+from perdure.language.program import InvalidWorkflowError, Program
+from perdure.language.tracing import Tracer
+from perdure.runtime.chains import reset_of
+from perdure.schedule.runs import scheduled_by
+
+MAX_EVENTS = 20_000
+"""Longer histories are not replayed: that would take longer than anyone wants to wait for a page."""
+
+
+def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
+    """Replay the history of a run.
+
+    Args:
+        run: The WorkflowRun, with its whole history in its status.
+
+    Returns:
+        By path, what has begun; None where that cannot be known: a part of the history is missing, another version of
+        Perdure has decided it, or workers decide it.
+    """
+    status = mapping(run.get("status"))
+    recorded, state = mappings(mapping(status.get("history")).get("events")), mapping(status.get("state"))
+    definition = mapping(mapping(run.get("spec")).get("inline")) or mapping(status.get("definition"))
+    if not definition or len(recorded) > MAX_EVENTS:
+        return None
+    try:
+        events = history.decode_events(recorded)
+        program = _compiled(msgspec.json.encode(definition))
+    except (msgspec.ValidationError, pydantic.ValidationError, InvalidWorkflowError):
+        return None
+    if not events or not isinstance(events[0], ev.WorkflowExecutionStarted):
+        return None
+    first = events[0]
+    scope = _scope(dict(run), first)
+    tracer = Tracer(program, scope, input=first.input, start_time=first.event_time)
+    undecided, unfinished = state.get("undecided") or (), bool(state.get("unfinished"))
+    try:
+        history.replay(events, tracer, undecided=len(undecided), unfinished=unfinished)
+    except (history.NondeterminismError, UndecidableError, ValueError, KeyError):
+        return None
+    return tracer.trace
+
+
+def _scope(run: dict[str, Any], first: ev.WorkflowExecutionStarted) -> RunScope:
+    """What expressions know as `run` and `schedule`, as when the run began."""
+    metadata, reset, tie = mapping(run.get("metadata")), reset_of(run), scheduled_by(run)
+    return RunScope(
+        name=reset.original.name if reset else str(metadata.get("name") or ""),
+        namespace=str(metadata.get("namespace") or ""),
+        workflow_id=first.workflow_id,
+        run_id=first.original_execution_run_id,
+        attempt=first.attempt,
+        schedule=tie.scope() if tie else {},
+    )
+
+
+@lru_cache(maxsize=8)
+def _compiled(definition: bytes) -> Program:
+    return compile_program(WorkflowSpec.parse(msgspec.json.decode(definition)))

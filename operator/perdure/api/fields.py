@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 
 from perdure.api.durations import (
     DURATION_MESSAGE,
+    MILLISECOND,
     duration_cel,
     format_duration,
     parse_duration,
@@ -39,6 +40,10 @@ MAX_EXPRESSION = 4096
 
 MAX_SHORT_EXPRESSION = 256
 """Characters of an expression that stands for a duration or a time."""
+
+MAX_TIMEOUT_EXPRESSION = 100
+"""Characters of an expression that gives a timeout. There are so many of those fields that the API server, which reckons what
+its rules may cost with all of them full, has no room for more."""
 
 MAX_TEXT = 4096
 """Characters of a text for people: a reason, a note, a message."""
@@ -297,6 +302,9 @@ DURATION_OR_EXPRESSION_MESSAGE = DURATION_MESSAGE + ", or an expression in `${�
 TIME_OR_EXPRESSION_MESSAGE = TIME_MESSAGE + ", or an expression in `${…}`"
 """The sentence a person sees who wrote neither."""
 
+TIMEOUT_MESSAGE = "must be longer than `0s`; leave the field out for its default"
+"""The sentence a person sees who wrote a timeout of zero."""
+
 _EXPRESSION_CEL = "self.startsWith('${') && self.endsWith('}')"
 
 
@@ -325,13 +333,26 @@ def _read_variable(value: Any) -> str:
     return value
 
 
-def _read_duration_or_expression(value: Any) -> timedelta | str:
-    if is_expression(value) and len(value) <= MAX_SHORT_EXPRESSION:
+def _read_duration_or_expression(value: Any, longest: int = MAX_SHORT_EXPRESSION) -> timedelta | str:
+    if is_expression(value):
+        if len(value) > longest:
+            raise ValueError(f"must have at most {longest} characters; compute it in a step before, with `set`")
         return str(value)
     try:
         return value if isinstance(value, timedelta) else parse_duration(str(value))
     except ValueError as error:
         raise ValueError(DURATION_OR_EXPRESSION_MESSAGE) from error
+
+
+def _read_limit_or_expression(value: Any) -> timedelta | str:
+    return _read_duration_or_expression(value, MAX_TIMEOUT_EXPRESSION)
+
+
+def _read_timeout_or_expression(value: Any) -> timedelta | str:
+    given = _read_limit_or_expression(value)
+    if isinstance(given, timedelta) and given < MILLISECOND:
+        raise ValueError(TIMEOUT_MESSAGE)
+    return given
 
 
 def _read_time_or_expression(value: Any) -> datetime | str:
@@ -442,21 +463,41 @@ Expression = Annotated[
 ]
 """One whole expression, `${…}`."""
 
+_DURATION_OR_EXPRESSION_RULE = (
+    f"self.startsWith('${{') ? self.endsWith('}}') : {duration_cel()}",
+    DURATION_OR_EXPRESSION_MESSAGE,
+)
+
 DurationOrExpression = Annotated[
     timedelta | str,
     FieldShape(
         _read_duration_or_expression,
-        cel_string(
-            MAX_SHORT_EXPRESSION,
-            (
-                f"self.startsWith('${{') ? self.endsWith('}}') : {duration_cel()}",
-                DURATION_OR_EXPRESSION_MESSAGE,
-            ),
-        ),
+        cel_string(MAX_SHORT_EXPRESSION, _DURATION_OR_EXPRESSION_RULE),
         _write_duration,
     ),
 ]
 """A `datetime.timedelta`, or a string that is an expression which gives one."""
+
+LimitOrExpression = Annotated[
+    timedelta | str,
+    FieldShape(
+        _read_limit_or_expression,
+        cel_string(MAX_TIMEOUT_EXPRESSION, _DURATION_OR_EXPRESSION_RULE),
+        _write_duration,
+    ),
+]
+"""The same for a timeout that may be `0s`, which is none."""
+
+TimeoutOrExpression = Annotated[
+    timedelta | str,
+    FieldShape(
+        _read_timeout_or_expression,
+        # Not zeros and units alone; an expression has other characters too.
+        cel_string(MAX_TIMEOUT_EXPRESSION, _DURATION_OR_EXPRESSION_RULE, ("self.matches('[^0dhms]')", TIMEOUT_MESSAGE)),
+        _write_duration,
+    ),
+]
+"""A timeout: a `datetime.timedelta` longer than `0s`, or a string that is an expression which gives one."""
 
 TimeOrExpression = Annotated[
     datetime | str,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perdure.api.common import SpecModel
-from perdure.api.durations import Duration, DurationShape, PositiveDuration
+from perdure.api.durations import DurationShape
 from perdure.api.fields import (
     DurationOrExpression,
     Expression,
@@ -18,6 +18,7 @@ from perdure.api.fields import (
     Identifier,
     Json,
     JsonObject,
+    LimitOrExpression,
     Name,
     PlainName,
     Positive,
@@ -25,6 +26,7 @@ from perdure.api.fields import (
     ResourceName,
     Template,
     TimeOrExpression,
+    TimeoutOrExpression,
     Variable,
     atomic_list,
     map_list,
@@ -118,7 +120,10 @@ class BlockCall(SpecModel):
 
 
 class ActivityCall(SpecModel):
-    """Runs an activity; what is set here overrides the activity's own definition."""
+    """Runs an activity; what is set here overrides the activity's own definition.
+
+    A timeout is a duration, or an expression that gives one.
+    """
 
     name: Reference
     """Name of the activity, from `spec.activities`."""
@@ -126,16 +131,16 @@ class ActivityCall(SpecModel):
     input: Json = None
     """Input of the activity; any value, with expressions. Default none."""
 
-    start_to_close_timeout: PositiveDuration | None = None
+    start_to_close_timeout: TimeoutOrExpression | None = None
     """How long one attempt may take, such as `5m`. Default: the activity's."""
 
-    schedule_to_close_timeout: PositiveDuration | None = None
+    schedule_to_close_timeout: TimeoutOrExpression | None = None
     """How long all attempts and the waits between them may take, such as `1h`. Default: the activity's."""
 
-    schedule_to_start_timeout: PositiveDuration | None = None
+    schedule_to_start_timeout: TimeoutOrExpression | None = None
     """How long an attempt may wait to be started, such as `10m`; never retried. Default: the activity's."""
 
-    heartbeat_timeout: PositiveDuration | None = None
+    heartbeat_timeout: TimeoutOrExpression | None = None
     """Longest gap between heartbeats, such as `30s`. Default: the activity's."""
 
     retry_policy: RetryPolicyChoice | None = None
@@ -163,8 +168,9 @@ class WaitForSignal(SpecModel):
     name: Identifier
     """Name of the signal."""
 
-    timeout: PositiveDuration | None = None
-    """How long to wait, such as `24h`; then the step fails with a timeout. Default: without limit."""
+    timeout: TimeoutOrExpression | None = None
+    """How long to wait: a duration such as `24h`, or an expression that gives one; then the step fails with a timeout.
+    Default: without limit."""
 
 
 class WaitUntil(SpecModel):
@@ -173,8 +179,9 @@ class WaitUntil(SpecModel):
     condition: Expression
     """What is waited for, such as `${vars.votes >= 3}`; asked again whenever something happened."""
 
-    timeout: PositiveDuration | None = None
-    """How long to wait, such as `24h`; then the step fails with a timeout. Default: without limit."""
+    timeout: TimeoutOrExpression | None = None
+    """How long to wait: a duration such as `24h`, or an expression that gives one; then the step fails with a timeout.
+    Default: without limit."""
 
 
 class ChildWorkflow(SpecModel):
@@ -198,11 +205,13 @@ class ChildWorkflow(SpecModel):
     input: Json = None
     """Input of the child; any value, with expressions. Default: the Workflow's own default."""
 
-    execution_timeout: Duration = timedelta(0)
-    """How long the child may take, with its retries and continue-as-new, such as `7d`. Default 0s: no limit."""
+    execution_timeout: LimitOrExpression = timedelta(0)
+    """How long the child may take, with its retries and continue-as-new: a duration such as `7d`, or an expression that
+    gives one. Default 0s: no limit."""
 
-    run_timeout: Duration | None = None
-    """How long one run of the child may take, such as `1d`. Default: `executionTimeout`."""
+    run_timeout: LimitOrExpression | None = None
+    """How long one run of the child may take: a duration such as `1d`, or an expression that gives one.
+    Default: `executionTimeout`."""
 
     task_timeout: TaskTimeout = timedelta(seconds=10)
     """How long a worker has for one workflow task before it is given to another. Default 10s."""
@@ -430,8 +439,9 @@ class Step(SpecModel):
     compensate: Compensate | None = None
     """What undoes the step, if the run fails or is cancelled after it."""
 
-    timeout: PositiveDuration | None = None
-    """How long the step may take, whatever it does, such as `1h`; then it fails with a timeout. Default: no limit."""
+    timeout: TimeoutOrExpression | None = None
+    """How long the step may take, whatever it does: a duration such as `1h`, or an expression that gives one; then it
+    fails with a timeout. Default: no limit."""
 
     dead_letter: Flag = False
     """Whether an activity that failed for good is kept as a DeadLetter, to be re-driven. Default false."""

@@ -4,6 +4,7 @@
 where it can stop at once, None where it has to be waited for.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,16 +13,23 @@ import msgspec
 from perdure.api.durations import show_duration
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.steps import ActivityCall, CancellationType, Compensate
+from perdure.api.workflow import Activity
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.language import timeouts
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application, timeout
 from perdure.language.memory import CANCELLED, Ending, Status, Undo, failed, parse_path, succeeded
 from perdure.language.program import Program, retry_policy
+from perdure.language.timeouts import OF_ACTIVITY
 from perdure.language.values import as_length, as_moment, as_text
 
 if TYPE_CHECKING:
     from perdure.language.walk import At, Walk
+
+
+WAIT_TIMEOUT = "waitTimeout"
+"""Key of the template of the `timeout` of `waitForSignal` and `waitUntil`."""
 
 
 class Body(Protocol):
@@ -55,7 +63,8 @@ class ActivityBody:
         size = len(msgspec.json.encode(value))
         walk.work += size >> 3
         walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
-        walk.commands.append(schedule(walk.program, call, at.path, value))
+        computed = timeouts.of_call(at.where, call, lambda key: walk.evaluate(at, key))
+        walk.commands.append(schedule(walk.program, call, at.path, value, computed))
 
     def stop(self, walk: "Walk", at: "At") -> Ending | None:
         """Ask it to stop, or leave it to itself."""
@@ -103,8 +112,8 @@ class WaitForSignalBody:
                 walk.set(signals=(*signals[:i], *signals[i + 1 :]))
                 walk.dirty = True
                 return succeeded(signal.input)
-        walk.set(listeners=(*walk.memory.listeners, at.path))
         _limit(walk, at, wait.timeout)
+        walk.set(listeners=(*walk.memory.listeners, at.path))
         return None
 
     def stop(self, walk: "Walk", at: "At") -> Ending:
@@ -122,8 +131,8 @@ class WaitUntilBody:
         assert wait is not None
         if walk.evaluate(at, "condition"):
             return succeeded()
-        walk.set(watchers=(*walk.memory.watchers, at.path))
         _limit(walk, at, wait.timeout)
+        walk.set(watchers=(*walk.memory.watchers, at.path))
         return None
 
     def stop(self, walk: "Walk", at: "At") -> Ending:
@@ -132,7 +141,8 @@ class WaitUntilBody:
         return CANCELLED
 
 
-def _limit(walk: "Walk", at: "At", limit: timedelta | None) -> None:
+def _limit(walk: "Walk", at: "At", given: timedelta | str | None) -> None:
+    limit = walk.limit(at, WAIT_TIMEOUT, given)
     if limit is not None:
         walk.start_timer(at.path, limit)
 
@@ -154,20 +164,13 @@ def time_is_up(walk: "Walk", at: "At") -> Ending:
     step = at.compiled.step
     if step.sleep:
         return succeeded()
+    wait = step.wait_for_signal or step.wait_until
+    assert wait is not None
+    limit = show_duration(walk.limit_of(at.path, WAIT_TIMEOUT, wait.timeout))
     unwait(walk, at)
     if step.wait_for_signal:
-        signal = step.wait_for_signal
-        return failed(
-            timeout(
-                f"{at.where}: no signal `{signal.name}` came within {show_duration(signal.timeout or timedelta(0))}"
-            )
-        )
-    assert step.wait_until is not None
-    return failed(
-        timeout(
-            f"{at.where}: the condition did not hold within {show_duration(step.wait_until.timeout or timedelta(0))}"
-        )
-    )
+        return failed(timeout(f"{at.where}: no signal `{step.wait_for_signal.name}` came within {limit}"))
+    return failed(timeout(f"{at.where}: the condition did not hold within {limit}"))
 
 
 class ChildWorkflowBody:
@@ -186,6 +189,10 @@ class ChildWorkflowBody:
             message = f"{at.where}: `workflowId` has {len(workflow_id)} characters; it may have {MAX_WORKFLOW_ID}"
             raise StepError(application(EXPRESSION_ERROR, message))
         attributes = walk.evaluate(at, "searchAttributes") or {}
+        execution, run = (
+            timeouts.positive(at.where, key, walk.evaluate(at, key)) if isinstance(given, str) else given
+            for key, given in (("executionTimeout", child.execution_timeout), ("runTimeout", child.run_timeout))
+        )
         walk.commands.append(
             cmd.StartChildWorkflowExecution(
                 child_id=at.path,
@@ -195,8 +202,8 @@ class ChildWorkflowBody:
                     workflow_id=workflow_id,
                     workflow_id_reuse_policy=child.workflow_id_reuse_policy.value,
                     input=value,
-                    workflow_execution_timeout=child.execution_timeout or None,
-                    workflow_run_timeout=child.run_timeout or None,
+                    workflow_execution_timeout=execution or None,
+                    workflow_run_timeout=run or None,
                     workflow_task_timeout=child.task_timeout,
                     search_attributes=attributes,
                 ),
@@ -423,20 +430,28 @@ BODIES: dict[str, Body] = {
 """By the name that `Step.kind` gives."""
 
 
-def schedule(program: Program, call: ActivityCall, activity_id: str, value: object) -> cmd.ScheduleActivityTask:
-    """The command for an activity, with what the call overrides."""
+def schedule(
+    program: Program, call: ActivityCall, activity_id: str, value: object, computed: Mapping[str, timedelta]
+) -> cmd.ScheduleActivityTask:
+    """The command for an activity, with what the call overrides; `computed` are the timeouts that expressions gave."""
     definition = program.activities[call.name]
+    limits = {name: computed.get(name) or _literal(call, name) or _literal(definition, name) for name in OF_ACTIVITY}
     return cmd.ScheduleActivityTask(
         activity_id=activity_id,
         activity_type=(definition.worker.type if definition.worker else None) or call.name,
         task_queue=definition.worker.task_queue if definition.worker else "",
         input=value,
-        schedule_to_close_timeout=call.schedule_to_close_timeout or definition.schedule_to_close_timeout,
-        schedule_to_start_timeout=call.schedule_to_start_timeout or definition.schedule_to_start_timeout,
-        start_to_close_timeout=call.start_to_close_timeout or definition.start_to_close_timeout,
-        heartbeat_timeout=call.heartbeat_timeout or definition.heartbeat_timeout,
+        schedule_to_close_timeout=limits["schedule_to_close_timeout"],
+        schedule_to_start_timeout=limits["schedule_to_start_timeout"],
+        start_to_close_timeout=limits["start_to_close_timeout"],
+        heartbeat_timeout=limits["heartbeat_timeout"],
         retry_policy=retry_policy(call.retry_policy or definition.retry_policy),
     )
+
+
+def _literal(given: ActivityCall | Activity, name: str) -> timedelta | None:
+    value = getattr(given, name)
+    return value if isinstance(value, timedelta) else None
 
 
 def compensation(program: Program, undo: Undo) -> Compensate:
@@ -450,6 +465,6 @@ def begin_undo(walk: "Walk", undo: Undo, path: str) -> None:
     """Begin a compensation; raises StepError."""
     compensate = compensation(walk.program, undo)
     if compensate.activity:
-        walk.commands.append(schedule(walk.program, compensate.activity, path, undo.input))
+        walk.commands.append(schedule(walk.program, compensate.activity, path, undo.input, undo.timeouts))
     elif compensate.call:
         walk.open_frame(path, compensate.call.block, undo.input)

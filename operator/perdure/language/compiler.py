@@ -17,6 +17,7 @@ from perdure.language.expressions import ExpressionError, Template, compile_cond
 from perdure.language.inputs import InputCheck, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
 from perdure.language.schemas import SchemaError
+from perdure.language.timeouts import OF_ACTIVITY
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names an expression may start from, wherever it stands."""
@@ -279,7 +280,9 @@ class _FlowCompiler:
             known = self.names | extra | (set() if key in {"when", "items"} else loop)
             condition = key in {"when", "condition"} or key.startswith("case")
             template = self.compiler.template(f"{path}.{where}", value, known, condition=condition)
-            self.ask(f"{path}.{where}", template, names, before | ({step.name} if key == "compensate" else set()))
+            self.ask(
+                f"{path}.{where}", template, names, before | ({step.name} if key.startswith("compensate") else set())
+            )
             templates[key] = template
         return CompiledStep(step, needs, templates)
 
@@ -329,6 +332,13 @@ _VALUES = (
     ("details", "fail.details"),
     ("compensate", "compensate.activity.input"),
     ("compensate", "compensate.call.input"),
+    ("timeout", "timeout"),
+    ("waitTimeout", "wait_for_signal.timeout"),
+    ("waitTimeout", "wait_until.timeout"),
+    ("executionTimeout", "child_workflow.execution_timeout"),
+    ("runTimeout", "child_workflow.run_timeout"),
+    *((json_name(name), f"activity.{name}") for name in OF_ACTIVITY),
+    *((f"compensate/{json_name(name)}", f"compensate.activity.{name}") for name in OF_ACTIVITY),
 )
 """The parts of a step that may hold expressions, but for lists: key, and where it stands."""
 

@@ -8,7 +8,7 @@ Objects are looked up by path and never walked through: the API server gives the
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -93,6 +93,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """Bytes of input that are kept while it runs."""
     branches: dict[str, Ending] = {}
     """The branches of a parallel step that have ended."""
+    limits: dict[str, timedelta] = {}
+    """The timeouts that expressions gave, by the key of their template."""
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -125,6 +127,8 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The block in which the step stands."""
     depth: int = 0
     input: Any = None
+    timeouts: dict[str, timedelta] = {}
+    """Those of the activity that expressions gave, by Python name; computed together with the input."""
 
 
 class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -22,7 +22,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import DEAD_LETTER
-from perdure.language import bodies
+from perdure.language import bodies, timeouts
 from perdure.language.cel import Meter
 from perdure.language.cel.limits import BUDGET
 from perdure.language.expressions import ExpressionError, Template
@@ -477,15 +477,16 @@ class Walk:
     def begin_task(self, path: str) -> None:
         """Begin a step's body, or that of one item."""
         at = self.at(path)
-        limit = at.compiled.step.timeout
         if self.waits(at.compiled) and self.crowded():
             self.put_task(path, Task())
             self.end_body(path, failed(_too_many(at)))
             return
-        self.put_task(path, Task(timed=limit is not None))
-        if limit is not None:
-            self.start_timer(f"{path}:timeout", limit)
+        self.put_task(path, Task())
         try:
+            limit = self.limit(at, "timeout", at.compiled.step.timeout)
+            if limit is not None:
+                self.put_task(path, _replace(self.memory.tasks[path], timed=True))
+                self.start_timer(f"{path}:timeout", limit)
             ending = bodies.BODIES[at.compiled.step.kind].begin(self, at)
         except StepError as error:
             ending = failed(error.failure)
@@ -562,6 +563,19 @@ class Walk:
 
     # Timers
 
+    def limit(self, at: At, key: str, given: timedelta | str | None) -> timedelta | None:
+        """A timeout of a task that begins; what an expression gives is remembered. Raises StepError."""
+        if not isinstance(given, str):
+            return given
+        length = timeouts.computed(at.where, "timeout", self.evaluate(at, key))
+        task = self.memory.tasks[at.path]
+        self.put_task(at.path, _replace(task, limits={**task.limits, key: length}))
+        return length
+
+    def limit_of(self, path: str, key: str, given: timedelta | str | None) -> timedelta:
+        """A timeout of a task that has begun, for messages."""
+        return given if isinstance(given, timedelta) else self.memory.tasks[path].limits.get(key, timedelta(0))
+
     def start_timer(self, timer_id: str, length: timedelta) -> None:
         """Be woken after a while."""
         self.commands.append(cmd.StartTimer(timer_id=timer_id, start_to_fire_timeout=max(length, timedelta(0))))
@@ -588,7 +602,7 @@ class Walk:
         if path != timer_id:
             if task.timed:
                 self.put_task(path, _replace(task, timed=False))
-                limit = show_duration(at.compiled.step.timeout or timedelta(0))
+                limit = show_duration(self.limit_of(path, "timeout", at.compiled.step.timeout))
                 self.stop_task(path, failed(timeout(f"{at.where} has taken longer than its timeout of {limit}")))
             return
         self.end_body(path, bodies.time_is_up(self, at))
@@ -600,16 +614,18 @@ class Walk:
         frame = self.memory.frames[at.frame]
         name = at.compiled.step.name
         record = _step_as_json(_replace(frame.steps[name], status=Status.SUCCEEDED, end_time=self.now, output=output))
-        template = at.compiled.templates.get("compensate")
-        value = None
-        if template is not None:
-            steps = {
-                **{n: _step_as_json(frame.steps[n]) for n in template.references.steps if n in frame.steps},
-                name: record,
-            }
-            value = self.evaluate(at, "compensate", steps=steps)
+
+        def evaluate(key: str) -> Any:
+            template = at.compiled.templates.get(key)
+            wanted = template.references.steps if template else ()
+            steps = {**{n: _step_as_json(frame.steps[n]) for n in wanted if n in frame.steps}, name: record}
+            return self.evaluate(at, key, steps=steps)
+
+        value = evaluate("compensate")
+        call = at.compiled.step.compensate.activity if at.compiled.step.compensate else None
+        limits = timeouts.of_call(at.where, call, evaluate, "compensate/") if call else {}
         if self.memory.closing is None:
-            undo = Undo(path=at.path, block=frame.block, depth=frame.depth, input=value)
+            undo = Undo(path=at.path, block=frame.block, depth=frame.depth, input=value, timeouts=limits)
             self.set(undo=(*self.memory.undo, undo))
 
     def cancel(self) -> None:

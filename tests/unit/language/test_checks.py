@@ -1,5 +1,6 @@
 """What static checks say of definitions: a small mistake each, and beside it what must not be called one."""
 
+import json
 from typing import Any
 
 import pytest
@@ -636,3 +637,38 @@ def test_search_attributes_become_labels_and_annotations(attributes: dict[str, A
     findings = [str(finding) for finding in options(spec)]
     assert len(findings) == len(want)
     assert all(finding.startswith(begins) for finding, begins in zip(findings, want, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [
+        ({"timeout": "%", "activity": {"name": "work"}}, "timeout"),
+        ({"waitForSignal": {"name": "go", "timeout": "%"}}, "waitForSignal.timeout"),
+        ({"waitUntil": {"condition": "${vars.?x.hasValue()}", "timeout": "%"}}, "waitUntil.timeout"),
+        ({"activity": {"name": "work", "startToCloseTimeout": "%"}}, "activity.startToCloseTimeout"),
+        ({"activity": {"name": "work", "heartbeatTimeout": "%"}}, "activity.heartbeatTimeout"),
+        ({"childWorkflow": {"workflow": {"name": "w"}, "executionTimeout": "%"}}, "childWorkflow.executionTimeout"),
+        (
+            {
+                "activity": {"name": "work"},
+                "compensate": {"activity": {"name": "work", "scheduleToCloseTimeout": "%"}},
+            },
+            "compensate.activity.scheduleToCloseTimeout",
+        ),
+    ],
+)
+def test_timeouts_that_expressions_give(step: dict[str, Any], path: str) -> None:
+    def of(expression: str) -> list[str]:
+        given = json.loads(json.dumps({"name": "s", **step}).replace("%", expression))
+        return told(SCHEMA, steps=[given])
+
+    where = f"spec.steps[0].{path}: "
+    assert of("${input.guest}") == of("${duration('1h')}") == []
+    (wrong,) = of("${input.nights > 1}")
+    assert wrong.startswith(f"Error {where}`input.nights > 1` gives a value of type bool, and must give a duration")
+    (unknown,) = of("${inputs.guest}")
+    assert unknown.startswith(f"Error {where}unknown name `inputs`")
+    (never,) = of("${'soon'}")
+    assert never.startswith(f'Error {where}"soon" must be a duration')
+    zero = of("${duration('0s')}")
+    assert zero == ([f"Error {where}must be longer than `0s`"] if path.endswith("Timeout") else [])

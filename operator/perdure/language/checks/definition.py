@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
+from perdure.api.rules import json_name
 from perdure.api.searching import text_of
 from perdure.api.workflow import WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
@@ -33,14 +35,23 @@ from perdure.language.checks.values import Kind, Place, default_misfits, misfits
 from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
 from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
+from perdure.language.timeouts import OF_ACTIVITY
 from perdure.language.values import as_length, as_moment, as_text, shown
 
 Scope = Mapping[str, Shape]
 
 _EVERYWHERE: Final[Scope] = {"run": RUN, "schedule": SCHEDULE, "now": MOMENT, "vars": ANY, "signals": ANY}
+_TIMEOUTS: Final = {
+    "executionTimeout": "childWorkflow.executionTimeout",
+    "runTimeout": "childWorkflow.runTimeout",
+    **{json_name(name): f"activity.{json_name(name)}" for name in OF_ACTIVITY},
+    **{f"compensate/{json_name(name)}": f"compensate.activity.{json_name(name)}" for name in OF_ACTIVITY},
+}
+"""The timeouts that must be longer than `0s`, and where they stand in a step."""
+_DURATION: Final = ({"string", "duration"}, "a duration, such as `duration('30d')`")
 _WANTED: Final = {
     "items": ({"list", "map"}, "a list or a map"),
-    "duration": ({"string", "duration"}, "a duration, such as `duration('30d')`"),
+    **dict.fromkeys(("duration", "timeout", "waitTimeout", *_TIMEOUTS), _DURATION),
     "until": ({"string", "timestamp"}, "a time, such as `now + duration('2h')`"),
 }
 """The kinds of values that a part of a step takes, and how they are told."""
@@ -48,6 +59,7 @@ _FIELDS: Final = {
     "items": "forEach.items",
     "duration": "sleep.duration",
     "until": "sleep.until",
+    **_TIMEOUTS,
 }
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
@@ -324,6 +336,8 @@ def _field(key: str, compiled: CompiledStep) -> str:
     """Where the value of a part of a step stands in it."""
     if key == "workflowId":
         return "childWorkflow.workflowId" if compiled.step.child_workflow else "signal.workflowId"
+    if key == "waitTimeout":
+        return "waitForSignal.timeout" if compiled.step.wait_for_signal else "waitUntil.timeout"
     return _FIELDS.get(key, key)
 
 
@@ -334,8 +348,8 @@ def _misfit(key: str, value: Any) -> str | None:
     if key == "workflowId" and len(as_text(value)) > MAX_WORKFLOW_ID:
         return f"has {len(as_text(value)):,} characters; it may have {MAX_WORKFLOW_ID:,}"
     try:
-        if key == "duration":
-            as_length(value)
+        if _WANTED.get(key) is _DURATION and as_length(value) <= timedelta(0) and key in _TIMEOUTS:
+            return "must be longer than `0s`"
         if key == "until":
             as_moment(value)
     except ValueError as error:

@@ -50,6 +50,8 @@ class Settings:
     """Path of the TLS certificate, PEM; empty: no TLS."""
     key: str = ""
     """Path of its key, PEM."""
+    max_connections: int = 2_000
+    """Connections of SDKs at the same time; more are closed as they come."""
     suggest_events: int = 4_096
     """Events of a history from which on a worker is told to continue as new."""
 

@@ -83,6 +83,12 @@ def busy(message: str) -> RpcError:
     return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
 
 
+def exhausted(message: str) -> RpcError:
+    """A limit of the frontend is reached; SDKs retry later."""
+    detail = ResourceExhaustedFailure(cause=ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT)
+    return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
+
+
 def precondition(message: str) -> RpcError:
     """The workflow does not stand as it would have to."""
     return RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)

@@ -1,23 +1,37 @@
 """Who calls, and may they? ServiceAccount tokens, checked by the API server, and remembered for a short while."""
 
+import asyncio
 import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Generic, TypeVar, overload
 
-from perdure.frontend.errors import denied, unauthenticated, unavailable
+from perdure.frontend.bearer import NoTokenError, bearer_of, claims_of
+from perdure.frontend.errors import RpcError, denied, exhausted, unauthenticated, unavailable
+from perdure.frontend.limits import Rate
 from perdure.frontend.rights import FREE, Right, needed, remedy
-from perdure.frontend.service.call import Call
 from perdure.kube import client as api
 from perdure.kube.clock import now
+from perdure.observe import metrics
 
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 _KNOWN_FOR = timedelta(seconds=30)
-"""A token, or a right, that was taken away is good for this long."""
+"""A token, or a right, that was taken away is good for this long at most."""
 _REFUSED_FOR = timedelta(seconds=2)
-"""Who is given one now has it after so long."""
+"""A right that was missing counts as missing for this long."""
+_INVALID_FOR = timedelta(seconds=10)
+"""A token that was refused is not asked about again for this long."""
 _MAX_KNOWN = 10_000
+_REVIEWS_PER_SECOND, _REVIEWS_BURST = 50.0, 500
+_REVIEWS_PER_SECOND_OF_ADDRESS, _REVIEWS_BURST_OF_ADDRESS = 5.0, 50
+"""Of tokens that were not valid before."""
+_RIGHTS_PER_SECOND_OF_USER, _RIGHTS_BURST_OF_USER = 50.0, 500
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,63 +44,113 @@ class User:
 
 
 class Guard:
-    """Lets RPCs pass, or not."""
+    """Finds out who calls, and what they may do.
+
+    The API server is asked as seldom as possible: what cannot be a token is refused unasked, an answer is remembered, and
+    tokens that were never valid share a rate, all together and for each address. Tokens that were valid before do not count
+    there, so that strangers cannot keep workers out.
+    """
 
     def __init__(self, client: api.Client) -> None:
+        """`client` asks for reviews; it should have connections of its own."""
         self._client = client
-        self._users: dict[bytes, tuple[datetime, User | None]] = {}
-        self._rights: dict[tuple[User, str, Right], tuple[datetime, bool]] = {}
+        self._users: Recent[bytes, tuple[datetime, User]] = Recent(_MAX_KNOWN)
+        self._refused: Recent[bytes, datetime] = Recent(_MAX_KNOWN)
+        self._rights: Recent[tuple[User, str, Right], tuple[datetime, bool]] = Recent(_MAX_KNOWN)
+        self._reviews: dict[bytes, asyncio.Task[User | None]] = {}
+        self._rate = Rate(_REVIEWS_PER_SECOND, _REVIEWS_BURST)
+        self._rate_of_address = Rate(_REVIEWS_PER_SECOND_OF_ADDRESS, _REVIEWS_BURST_OF_ADDRESS)
+        self._rate_of_user = Rate(_RIGHTS_PER_SECOND_OF_USER, _RIGHTS_BURST_OF_USER)
 
-    async def admit(self, rpc: str, namespace: str | None, call: Call) -> None:
-        """Let an RPC pass.
+    async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], address: str) -> User:
+        """Find out who calls, by the token in the metadata of an RPC.
 
         Args:
-            rpc: Its name.
-            namespace: The one that it is about; None: about none.
-            call: Who calls.
+            metadata: Of the RPC.
+            address: Where it comes from.
 
         Raises:
-            RpcError: the caller is not known, or may not do that.
+            RpcError: no valid token; or too many tokens to ask about; or the API server cannot be asked.
         """
-        user = await self._user(call)
+        token = bearer_of(metadata)
+        if not token:
+            raise unauthenticated("a ServiceAccount token is needed: `authorization: Bearer <token>`")
+        key, time = hashlib.sha256(token.encode(errors="replace")).digest(), now()
+        known = self._users.get(key)
+        if known is not None and known[0] >= time:
+            return known[1]
+        user = None
+        if self._refused.get(key, time) <= time:
+            try:
+                claims_of(token, time)
+            except NoTokenError as error:
+                raise unauthenticated(f"the token is not valid: {error}") from None
+            user = await self._reviewed(key, token, None if known is not None else address)
+        if user is None:
+            raise unauthenticated("the token is not, or no longer, that of a ServiceAccount of this cluster")
+        return user
+
+    async def authorize(self, user: User, rpc: str, namespace: str | None) -> None:
+        """Let a user call an RPC.
+
+        Args:
+            user: Who calls.
+            rpc: Its name.
+            namespace: The one that it is about; None: about none.
+
+        Raises:
+            RpcError: the user may not do that.
+        """
         if rpc in FREE:
             return
         for right in needed(rpc):
             if not await self._may(user, namespace or "", right):
                 raise denied(_refusal(user, rpc, namespace, right))
 
-    async def _user(self, call: Call) -> User:
-        given = next((value for key, value in call.metadata if key == "authorization"), "")
-        text = given.decode(errors="replace") if isinstance(given, bytes) else given
-        scheme, _, token = text.partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise unauthenticated("a ServiceAccount token is needed: `authorization: Bearer <token>`")
-        key = hashlib.sha256(token.encode()).digest()
-        known = self._users.get(key)
-        if known is None or known[0] < now():
-            found = await self._review(token)
-            known = now() + (_REFUSED_FOR if found is None else _KNOWN_FOR), found
-            _remember(self._users, key, known)
-        user = known[1]
-        if user is None:
-            raise unauthenticated("the token is not, or no longer, that of a ServiceAccount of this cluster")
-        return user
+    async def _reviewed(self, key: bytes, token: str, stranger: str | None) -> User | None:
+        """Whose token that is, as the API server says. `stranger`: the address it comes from, if it was never valid."""
+        review = self._reviews.get(key)
+        if review is None:
+            time = now()
+            if stranger is not None and not (self._rate_of_address.take(stranger, time) and self._rate.take("", time)):
+                metrics.TOKEN_REVIEWS.labels(outcome="Limited").inc()
+                raise exhausted("too many new tokens to ask the API server about; retry later")
+            review = self._reviews[key] = asyncio.create_task(self._review(key, token), name="token review")
+            review.add_done_callback(lambda done: self._reviewed_now(key, done))
+        return await asyncio.shield(review)  # others may wait for it when this caller goes away
 
-    async def _review(self, token: str) -> User | None:
+    def _reviewed_now(self, key: bytes, review: asyncio.Task[User | None]) -> None:
+        del self._reviews[key]
+        if not review.cancelled():
+            review.exception()  # those who waited for it have gone if nobody has seen it
+
+    async def _review(self, key: bytes, token: str) -> User | None:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        status = (await self._ask(f"{_AUTHENTICATION}/tokenreviews", body)).get("status") or {}
+        try:
+            status = (await self._ask(f"{_AUTHENTICATION}/tokenreviews", body)).get("status") or {}
+        except RpcError:
+            metrics.TOKEN_REVIEWS.labels(outcome="Unavailable").inc()
+            raise
         if not status.get("authenticated"):
+            metrics.TOKEN_REVIEWS.labels(outcome="Invalid").inc()
+            self._users.pop(key)
+            self._refused.put(key, now() + _INVALID_FOR)
             return None
+        metrics.TOKEN_REVIEWS.labels(outcome="Valid").inc()
         said = status.get("user") or {}
-        return User(said.get("username", ""), said.get("uid", ""), tuple(said.get("groups") or ()))
+        user = User(said.get("username", ""), said.get("uid", ""), tuple(said.get("groups") or ()))
+        self._users.put(key, (now() + _KNOWN_FOR, user))
+        return user
 
     async def _may(self, user: User, namespace: str, right: Right) -> bool:
         key = user, namespace, right
         known = self._rights.get(key)
         if known is None or known[0] < now():
+            if known is None and not self._rate_of_user.take(user.name, now()):
+                raise exhausted(f"too many rights of {user.name} to ask the API server about; retry later")
             allowed = await self._review_access(user, namespace, right)
             known = now() + (_KNOWN_FOR if allowed else _REFUSED_FOR), allowed
-            _remember(self._rights, key, known)
+            self._rights.put(key, known)
         return known[1]
 
     async def _review_access(self, user: User, namespace: str, right: Right) -> bool:
@@ -125,7 +189,28 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
     return f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs: {remedy(user.name, namespace, right)}{other}"
 
 
-def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(known) >= _MAX_KNOWN:
-        known.clear()
-    known[key] = value
+class Recent(Generic[K, V]):
+    """What was put last, up to a number of entries; the oldest are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """The value of a key."""
+        return self._entries.get(key, default)
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+        self._entries.pop(key, None)
+        self._entries[key] = value
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+
+    def pop(self, key: K) -> None:
+        """Forget a key."""
+        self._entries.pop(key, None)

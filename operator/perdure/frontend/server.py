@@ -3,18 +3,22 @@
 import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 from temporalio.api.operatorservice import v1 as operatorservice
 from temporalio.api.workflowservice import v1 as workflowservice
 
+from perdure import __version__
 from perdure.controller.manager import Manager
+from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core, Settings
+from perdure.frontend.door import MAX_MESSAGE, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.guard import Guard
@@ -37,7 +41,9 @@ from perdure.frontend.service.workflows import Workflows
 from perdure.kube import client as api
 from perdure.observe import metrics
 
-MAX_MESSAGE = 4 * 1024 * 1024
+_STREAMS = 500
+"""RPCs at once on one connection. Those of one worker that polls with many pollers have room."""
+_REVIEW_CONNECTIONS = 8
 _SERVICES = {
     "temporal.api.workflowservice.v1.WorkflowService": workflowservice,
     "temporal.api.operatorservice.v1.OperatorService": operatorservice,
@@ -45,6 +51,16 @@ _SERVICES = {
 _STATUS_DETAILS = "grpc-status-details-bin"
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
+
+
+class Served(Protocol):
+    """What is served: a Manager."""
+
+    async def learned(self) -> None:
+        """Wait until it is known which runs there are."""
+
+    def serves(self, namespace: str) -> bool:
+        """Whether a namespace is served."""
 
 
 def settings(environment: Mapping[str, str]) -> Settings:
@@ -60,6 +76,7 @@ def settings(environment: Mapping[str, str]) -> Settings:
         authentication=authentication == "Kubernetes",
         certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
         key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
+        max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 2_000),
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
     )
 
@@ -108,24 +125,58 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     chosen = frontend.settings
     if not chosen.authentication and not _is_loopback(address):
         raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
-    guard = Guard(frontend.runs.manager.client) if chosen.authentication else None
-    server = grpc.aio.server(
-        options=[
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-            ("grpc.max_send_message_length", MAX_MESSAGE),
-            ("grpc.so_reuseport", 0),
-        ]
-    )
-    server.add_generic_rpc_handlers(_generic_handlers(frontend, guard))
-    server.add_generic_rpc_handlers((_health(),))
+    server = grpc.aio.server(options=options(chosen))
     secured = _credentials(chosen) if chosen.certificate else None
     port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
-    await server.start()
-    try:
-        yield port
-    finally:
-        # Its inner tasks may have been cancelled with those of the operator, which is no failure of ours.
-        await asyncio.wait({asyncio.ensure_future(server.stop(grace=1.0))})
+    async with AsyncExitStack() as stack:
+        door = await _door(stack, frontend, port)
+        server.add_generic_rpc_handlers(generic_handlers(frontend.handlers(), frontend.runs.manager, door))
+        server.add_generic_rpc_handlers((_health(),))
+        await server.start()
+        try:
+            yield port
+        finally:
+            # Its inner tasks may have been cancelled with those of the operator, which is no failure of ours.
+            await asyncio.wait({asyncio.ensure_future(server.stop(grace=1.0))})
+
+
+async def _door(stack: AsyncExitStack, frontend: Frontend, port: int) -> Door:
+    """What guards the port. Reviews have connections of their own: strangers must not take those of the operator."""
+    if not frontend.settings.authentication:
+        return Door(None)
+    access = frontend.runs.manager.client.access
+    client = await stack.enter_async_context(
+        api.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
+    )
+    connections = Connections(port)
+    await stack.enter_async_context(connections.guarded())
+    return Door(Guard(client), connections)
+
+
+def options(chosen: Settings) -> list[tuple[str, int]]:
+    """Options of gRPC's core: what a connection may cost, and how long it may last."""
+    return [
+        ("grpc.max_receive_message_length", MAX_MESSAGE),
+        ("grpc.max_send_message_length", MAX_MESSAGE),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", chosen.max_connections),
+        ("grpc.max_concurrent_streams", _STREAMS),
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.http2.settings_timeout", 10_000),
+        # Without probing for bandwidth the window of a connection stays at 64 KiB: so much of a message that nobody has
+        # asked for is kept, of all streams together.
+        ("grpc.http2.bdp_probe", 0),
+        # A side that has vanished is noticed within 40 s; SDKs ping every 30 s, more often than every 5 s is refused.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 3),
+        ("grpc.max_connection_idle_ms", 15 * 60_000),
+        # Longer than a poll may last: what is open on an old connection ends there, while new calls use a new one.
+        ("grpc.max_connection_age_ms", 60 * 60_000),
+        ("grpc.max_connection_age_grace_ms", 120_000),
+    ]
 
 
 def _is_loopback(address: str) -> bool:
@@ -148,36 +199,51 @@ def _credentials(chosen: Settings) -> Any:
     return grpc.dynamic_ssl_server_credentials(read(), read, require_client_authentication=False)
 
 
-def _generic_handlers(frontend: Frontend, guard: Guard | None) -> tuple[grpc.GenericRpcHandler, ...]:
+def generic_handlers(
+    handlers: Mapping[str, Handler], manager: Served, door: Door
+) -> tuple[grpc.GenericRpcHandler, ...]:
+    """What gRPC calls.
+
+    To gRPC the requests are streams of bytes: of those it reads nothing before it is asked to, which happens once the
+    caller is known.
+    """
     made = []
     for service, module in _SERVICES.items():
         methods = {
-            name: grpc.unary_unary_rpc_method_handler(
-                _served(name, handler, frontend.runs.manager, guard),
-                request_deserializer=getattr(module, f"{name}Request").FromString,
+            name: grpc.stream_unary_rpc_method_handler(
+                _served(name, handler, getattr(module, f"{name}Request").FromString, manager, door),
                 response_serializer=getattr(module, f"{name}Response").SerializeToString,
             )
-            for name, handler in frontend.handlers().items()
+            for name, handler in handlers.items()
             if hasattr(module, f"{name}Request")
         }
         made.append(grpc.method_handlers_generic_handler(service, methods))
     return tuple(made)
 
 
-def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) -> Callable[[Any, Any], Awaitable[Any]]:
+def _served(
+    name: str, handler: Handler, decode: Callable[[bytes], Any], manager: Served, door: Door
+) -> Callable[[Any, Any], Awaitable[Any]]:
     log = structlog.get_logger("perdure.frontend").bind(rpc=name)
 
-    async def serve_one(request: Any, context: Any) -> Any:
-        call = Call(context.time_remaining(), tuple(context.invocation_metadata() or ()))
-        try:
+    async def answer(context: Any) -> Any:
+        metadata = tuple(context.invocation_metadata() or ())
+        user = await door.authenticate(metadata, peer_of(context.peer()))
+        async with door.place(name, user), door.message(context, user) as raw:
+            request = decode(raw)
             await manager.learned()  # before, "not found" would be a guess
             namespace = namespace_of(name, request)
-            if guard is not None:
-                await guard.admit(name, namespace, call)
+            await door.authorize(user, name, namespace)
             _need_served(manager, namespace)
-            response = await handler(request, call)
+            return await handler(request, Call(context.time_remaining(), metadata))
+
+    async def serve_one(_: Any, context: Any) -> Any:
+        try:
+            response = await answer(context)
         except RpcError as error:
             await _abort(name, context, error)
+        except DecodeError:
+            await _abort(name, context, invalid(f"the message is not a {name}Request"))
         except UnfitError as error:
             await _abort(name, context, invalid(str(error)))
         except (api.ApiError, *api.TRANSIENT) as error:
@@ -195,7 +261,7 @@ def _served(name: str, handler: Handler, manager: Manager, guard: Guard | None) 
     return serve_one
 
 
-def _need_served(manager: Manager, namespace: str | None) -> None:
+def _need_served(manager: Served, namespace: str | None) -> None:
     if namespace and not manager.serves(namespace):
         raise namespace_not_found(namespace)
 
@@ -210,8 +276,8 @@ async def _abort(name: str, context: Any, error: RpcError) -> None:
 def _health() -> grpc.GenericRpcHandler:
     """grpc.health.v1: that this process answers is what there is to know. The message is one enum, 1 for SERVING."""
 
-    async def check(request: bytes, context: Any) -> bytes:  # noqa: ARG001 (gRPC's form)
+    async def check(unread: Any, context: Any) -> bytes:  # noqa: ARG001 (gRPC's form)
         return b"\x08\x01"
 
-    methods = {"Check": grpc.unary_unary_rpc_method_handler(check)}
+    methods = {"Check": grpc.stream_unary_rpc_method_handler(check)}
     return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)

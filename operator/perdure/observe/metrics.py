@@ -38,6 +38,17 @@ WATCH_LAG = Counter(
 RPCS = Counter(
     "perdure_temporal_rpcs", "RPCs of Temporal clients and workers, by outcome.", ["rpc", "code"], registry=REGISTRY
 )
+TOKEN_REVIEWS = Counter(
+    "perdure_temporal_token_reviews",
+    "Tokens of Temporal's callers that were new: Valid or Invalid to the API server; Unavailable, or Limited: not asked.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+TEMPORAL_CONNECTIONS_CLOSED = Counter(
+    "perdure_temporal_connections_closed",
+    "Connections to the Temporal frontend that were closed as no valid token was shown.",
+    registry=REGISTRY,
+)
 DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were set aside as DeadLetters.", registry=REGISTRY)
 REDRIVES = Counter("perdure_dead_letter_redrives", "DeadLetters that were run again.", registry=REGISTRY)
 CIRCUITS = Gauge(

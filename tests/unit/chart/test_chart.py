@@ -211,6 +211,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",
+        "PERDURE_TEMPORAL_MAX_CONNECTIONS": "2000",
         "PERDURE_SIDECAR_IMAGE": container["image"],
     }
     probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}

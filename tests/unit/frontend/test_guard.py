@@ -1,8 +1,11 @@
 """Who may do what, and where: the namespace that is checked is the one that is meant."""
 
-from datetime import timedelta
-from typing import Any
+import asyncio
+import base64
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
+import grpc
 import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import (
@@ -12,28 +15,12 @@ from temporalio.api.workflowservice.v1 import (
     ListNamespacesRequest,
 )
 
+from callers import ApiServer, bearer, token
 from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
 from perdure.frontend.namespaces import namespace_of
-from perdure.frontend.service.call import Call
 from perdure.kube import clock
-
-CALL = Call(None, (("authorization", "Bearer token"),))
-
-
-class ApiServer:
-    """Answers reviews: the token is right, and what is allowed is a matter of the test."""
-
-    def __init__(self) -> None:
-        self.allowed = False
-        self.asked: list[dict[str, Any]] = []
-
-    async def create(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        if url.endswith("tokenreviews"):
-            return {"status": {"authenticated": True, "user": {"username": "system:serviceaccount:orders:shop"}}}
-        self.asked.append(body["spec"]["resourceAttributes"])
-        return {"status": {"allowed": self.allowed}}
 
 
 def both(outer: str, start: str, update: str) -> ExecuteMultiOperationRequest:
@@ -72,13 +59,138 @@ async def test_who_is_refused_is_told_the_remedy_and_let_in_seconds_after_it(mon
     server, begin = ApiServer(), clock.now()
     guard = Guard(server)  # type: ignore[arg-type]
     monkeypatch.setattr(of_guard, "now", lambda: begin)
+    user = await guard.authenticate(bearer(token()), "10.0.0.1")
     for rpc, role in (("StartWorkflowExecution", "client"), ("PollWorkflowTaskQueue", "worker")):
         with pytest.raises(RpcError, match=f"bind the ClusterRole perdure-temporal-{role} in namespace orders to"):
-            await guard.admit(rpc, "orders", CALL)
+            await guard.authorize(user, rpc, "orders")
     server.allowed = True
     monkeypatch.setattr(of_guard, "now", lambda: begin + timedelta(seconds=3))
-    await guard.admit("StartWorkflowExecution", "orders", CALL)
+    await guard.authorize(user, "StartWorkflowExecution", "orders")
     server.allowed = False
     monkeypatch.setattr(of_guard, "now", lambda: begin + timedelta(seconds=20))
-    await guard.admit("StartWorkflowExecution", "orders", CALL)
+    await guard.authorize(user, "StartWorkflowExecution", "orders")
     assert [asked["namespace"] for asked in server.asked] == ["orders"] * 3
+
+
+# --- Tokens -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], datetime]:
+    """Set the clock to so many seconds after the beginning."""
+    begin = clock.now()
+
+    def set_to(seconds: float) -> datetime:
+        time = begin + timedelta(seconds=seconds)
+        monkeypatch.setattr(of_guard, "now", lambda: time)
+        return time
+
+    set_to(0)
+    return set_to
+
+
+async def code_of(guard: Guard, text: str, address: str = "10.0.0.1") -> grpc.StatusCode:
+    try:
+        await guard.authenticate(bearer(text), address)
+    except RpcError as error:
+        return error.code
+    return grpc.StatusCode.OK
+
+
+NONSENSE = {
+    "none": "",
+    "a word": "s3cret",
+    "two parts": "a.b",
+    "an empty signature": token().rpartition(".")[0] + ".",
+    "characters of no token": "ä.ö.ü",
+    "claims that are no JSON": "e30.e30x.e30",
+    "claims that are a list": ".".join(
+        base64.urlsafe_b64encode(part).decode() for part in (b'{"alg":"RS256"}', b"[]", b"x")
+    ),
+    "no algorithm": token().replace(token().split(".")[0], "e30"),
+    "no issuer": token(iss=""),
+    "an audience that is a number": token(aud=7),
+    "expired": token(exp=1_600_000_000),
+    "an expiry beyond all time": token(exp=1e300),
+    "an expiry that is a word": token(exp="never"),
+    "too long": token(pad="x" * 8_000),
+    "nested deeply": token(pad=[]).replace(
+        token(pad=[]).split(".")[1], base64.urlsafe_b64encode(b"[" * 3_000 + b"]" * 3_000).decode()
+    ),
+}
+
+
+@pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
+async def test_the_api_server_is_not_asked_about_what_cannot_be_a_token(text: str) -> None:
+    server = ApiServer()
+    guard = Guard(server)  # type: ignore[arg-type]
+    assert await code_of(guard, text) is grpc.StatusCode.UNAUTHENTICATED
+    assert not server.reviewed
+
+
+async def test_a_valid_token_is_reviewed_again_after_30_seconds(clock_at: Callable[[float], datetime]) -> None:
+    server = ApiServer()
+    guard = Guard(server)  # type: ignore[arg-type]
+    for seconds, reviews in ((0, 1), (29, 1), (31, 2)):
+        clock_at(seconds)
+        assert await code_of(guard, token()) is grpc.StatusCode.OK
+        assert len(server.reviewed) == reviews
+    server.valid = False
+    clock_at(62)
+    assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds(clock_at: Callable[[float], datetime]) -> None:
+    server = ApiServer()
+    server.valid = False
+    guard = Guard(server)  # type: ignore[arg-type]
+    for seconds, reviews in ((0, 1), (1, 1), (9, 1), (11, 2)):
+        clock_at(seconds)
+        assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
+        assert len(server.reviewed) == reviews
+
+
+async def test_many_calls_with_the_same_new_token_cost_one_review() -> None:
+    server = ApiServer()
+    guard = Guard(server)  # type: ignore[arg-type]
+    assert set(await asyncio.gather(*(code_of(guard, token()) for _ in range(100)))) == {grpc.StatusCode.OK}
+    assert len(server.reviewed) == 1
+
+
+async def test_new_tokens_are_reviewed_at_a_rate_for_each_address_and_in_all(
+    clock_at: Callable[[float], datetime],
+) -> None:
+    server = ApiServer()
+    guard = Guard(server)  # type: ignore[arg-type]
+    assert await code_of(guard, token()) is grpc.StatusCode.OK
+    server.valid = False
+    codes = [await code_of(guard, token(number), "10.0.0.2") for number in range(100, 200)]
+    assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 50 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 50
+    assert len(server.reviewed) == 51
+    for number in range(200, 700):
+        await code_of(guard, token(number), f"10.1.0.{number}")
+    assert len(server.reviewed) == 500
+    # The one that was valid is reviewed again all the same, and later others are too.
+    server.valid = True
+    clock_at(31)
+    assert await code_of(guard, token()) is grpc.StatusCode.OK
+    assert await code_of(guard, token(1), "10.0.0.2") is grpc.StatusCode.OK
+
+
+async def test_rights_in_ever_new_namespaces_are_reviewed_at_a_rate_for_each_user(
+    clock_at: Callable[[float], datetime],
+) -> None:
+    server = ApiServer()
+    server.allowed = True
+    guard = Guard(server)  # type: ignore[arg-type]
+    user = await guard.authenticate(bearer(token()), "10.0.0.1")
+    refused = 0
+    for number in range(600):
+        try:
+            await guard.authorize(user, "CountWorkflowExecutions", f"n{number}")
+        except RpcError as error:
+            assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017
+            refused += 1
+    assert (refused, len(server.asked)) == (100, 500)
+    clock_at(31)
+    await guard.authorize(user, "CountWorkflowExecutions", "n0")

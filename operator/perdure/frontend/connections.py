@@ -1,0 +1,131 @@
+"""The connections to the frontend: those whose callers show no valid token are closed.
+
+gRPC's core offers no way to close a connection, nor to limit those of one address. The sockets belong to this process, so
+they can be found among its open files and shut down; gRPC then sees that the other side has gone.
+"""
+
+import asyncio
+import ipaddress
+import os
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from perdure.observe import metrics
+
+_SWEEP_SECONDS = 5.0
+_OPEN_FILES = Path("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection."""
+
+    address: str
+    port: int
+
+
+def peer_of(text: str) -> Peer:
+    """Read a peer as gRPC gives it, such as ``ipv4:10.0.0.1:4711``; one of another form has the port 0."""
+    _, _, rest = unquote(text).partition(":")
+    host, _, port = rest.rpartition(":")
+    return Peer(_address(host.strip("[]")), int(port)) if port.isdecimal() else Peer(text, 0)
+
+
+def _address(host: str) -> str:
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
+class Connections:
+    """The connections to one port.
+
+    Args:
+        port: The port that is served.
+        grace: Seconds that a connection may stay open without a valid token.
+        each: Connections that one address may have without a valid token.
+    """
+
+    def __init__(self, port: int, *, grace: float = 20.0, each: int = 64) -> None:
+        self._port = port
+        self._grace = grace
+        self._each = each
+        self._known: set[Peer] = set()
+        self._since: dict[Peer, float] = {}
+        self._closing: set[Peer] = set()
+
+    def admit(self, peer: Peer) -> None:
+        """A caller on this connection has shown a valid token."""
+        self._known.add(peer)
+
+    def knows(self, peer: Peer) -> bool:
+        """Whether a caller on this connection has ever shown a valid token."""
+        return peer in self._known
+
+    def close(self, peer: Peer) -> None:
+        """Close a connection, soon: all that are to be closed are looked for together."""
+        if peer in self._known:
+            return  # others who were admitted may share it
+        if not self._closing:
+            asyncio.get_running_loop().call_soon(self._close_all)
+        self._closing.add(peer)
+
+    @asynccontextmanager
+    async def guarded(self) -> AsyncIterator[None]:
+        """Close connections that show no valid token in time, for the length of the block."""
+        task = asyncio.create_task(self._sweeping(), name="connections")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _sweeping(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self.sweep(loop.time())
+
+    def sweep(self, time: float) -> None:
+        """Close what has been open for too long without a valid token, and the newest of an address that has too many.
+
+        Args:
+            time: Of the event loop, in seconds.
+        """
+        present = {peer for peer, _ in self._accepted()}
+        self._known &= present
+        self._since = {peer: self._since.get(peer, time) for peer in present - self._known}
+        unknown: Counter[str] = Counter()
+        for peer, since in sorted(self._since.items(), key=lambda item: item[1]):
+            unknown[peer.address] += 1
+            if time - since >= self._grace or unknown[peer.address] > self._each:
+                self.close(peer)
+
+    def _close_all(self) -> None:
+        closing, self._closing = self._closing, set()
+        for peer, connection in self._accepted():
+            if peer in closing:
+                metrics.TEMPORAL_CONNECTIONS_CLOSED.inc()
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
+        """Each connection that was accepted at the port, with a duplicate of its socket: gRPC may close its own meanwhile."""
+        for name in os.listdir(_OPEN_FILES) if _OPEN_FILES.exists() else ():  # noqa: PTH208 (names are all that is needed)
+            with suppress(OSError):
+                if not os.readlink(f"{_OPEN_FILES}/{name}").startswith("socket:"):  # noqa: PTH115
+                    continue
+                with socket.socket(fileno=os.dup(int(name))) as found:
+                    if found.family not in {socket.AF_INET, socket.AF_INET6} or found.getsockname()[1] != self._port:
+                        continue
+                    host, port = found.getpeername()[:2]  # fails for the socket that listens
+                    yield Peer(_address(host), port), found

@@ -1,0 +1,117 @@
+"""What happens to an RPC before its message is read: who calls, and is there room for another one?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import grpc.aio
+
+from perdure.frontend.connections import Connections, Peer
+from perdure.frontend.errors import RpcError, invalid, too_late
+from perdure.frontend.guard import Guard, User
+from perdure.frontend.limits import Memory, Places
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of a message."""
+_MEMORY = 32 * MAX_MESSAGE
+_READ_SECONDS = 30.0
+_REFUSAL_SECONDS = 1.0
+
+WAITING = frozenset(
+    {
+        "ExecuteMultiOperation",
+        "GetWorkflowExecutionHistory",
+        "PollActivityTaskQueue",
+        "PollWorkflowExecutionUpdate",
+        "PollWorkflowTaskQueue",
+        "QueryWorkflow",
+        "UpdateWorkflowExecution",
+    }
+)
+"""RPCs that are there to wait. They have places of their own, so that many of them leave room for the others."""
+
+
+class Door:
+    """Admits RPCs.
+
+    Args:
+        guard: Knows callers; None: everyone is let in.
+        connections: Closes those of callers that show no valid token.
+        refusal_seconds: How long a caller without a valid token waits for the refusal: so long it costs nothing but memory.
+    """
+
+    def __init__(
+        self, guard: Guard | None, connections: Connections | None = None, *, refusal_seconds: float = _REFUSAL_SECONDS
+    ) -> None:
+        self._guard = guard
+        self._connections = connections
+        self._refusal_seconds = refusal_seconds
+        self._refusals = Places("refused calls", each=4, total=512)
+        self._waiting = Places("long polls and other calls that wait", each=2_000, total=8_000)
+        self._others = Places("calls at once", each=500, total=1_000)
+        self._memory = Memory(_MEMORY)
+
+    async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], peer: Peer) -> User | None:
+        """Find out who calls. A caller who shows no valid token waits for the refusal, or loses the connection.
+
+        Raises:
+            RpcError: the caller is not let in.
+        """
+        if self._guard is None:
+            return None
+        try:
+            user = await self._guard.authenticate(metadata, peer.address)
+        except RpcError:
+            await self._hold_back(peer)
+            raise
+        if self._connections is not None:
+            self._connections.admit(peer)
+        return user
+
+    async def authorize(self, user: User | None, rpc: str, namespace: str | None) -> None:
+        """Let a user call an RPC about a namespace.
+
+        Raises:
+            RpcError: the user may not.
+        """
+        if self._guard is not None and user is not None:
+            await self._guard.authorize(user, rpc, namespace)
+
+    @asynccontextmanager
+    async def place(self, rpc: str, user: User | None) -> AsyncIterator[None]:
+        """Hold a place for an RPC for the length of the block.
+
+        Raises:
+            RpcError: the caller, or all callers together, have too many open.
+        """
+        if self._guard is None:
+            yield
+            return
+        with (self._waiting if rpc in WAITING else self._others).take(user):
+            yield
+
+    @asynccontextmanager
+    async def message(self, context: grpc.aio.ServicerContext, user: User | None) -> AsyncIterator[bytes]:
+        """Read the message of an RPC once there is memory for it, which is held for the length of the block.
+
+        Raises:
+            RpcError: it did not come, or not in time.
+        """
+        async with self._memory.hold(user, MAX_MESSAGE) as shrink:
+            try:
+                async with asyncio.timeout(_READ_SECONDS):
+                    raw = await context.read()
+            except TimeoutError:
+                raise too_late(f"the message was not received within {_READ_SECONDS:.0f} s") from None
+            if not isinstance(raw, bytes):
+                raise invalid("the call has no message")
+            shrink(len(raw))
+            yield raw
+
+    async def _hold_back(self, peer: Peer) -> None:
+        if not self._refusals.free(peer):
+            if self._connections is not None:
+                self._connections.close(peer)
+            return
+        with self._refusals.take(peer):
+            await asyncio.sleep(self._refusal_seconds)

@@ -1,0 +1,38 @@
+"""Callers of the Temporal frontend, and an API server that knows them."""
+
+import asyncio
+import base64
+from typing import Any
+
+import orjson
+
+
+class ApiServer:
+    """Answers reviews: whether tokens are valid, and what is allowed, is a matter of the test."""
+
+    def __init__(self) -> None:
+        self.allowed = False
+        self.valid = True
+        self.asked: list[dict[str, Any]] = []
+        self.reviewed: list[str] = []
+
+    async def create(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
+        if url.endswith("tokenreviews"):
+            self.reviewed.append(body["spec"]["token"])
+            await asyncio.sleep(0)
+            user = {"username": "system:serviceaccount:orders:shop"}
+            return {"status": {"authenticated": True, "user": user} if self.valid else {"error": "unknown"}}
+        self.asked.append(body["spec"]["resourceAttributes"])
+        return {"status": {"allowed": self.allowed}}
+
+
+def token(number: int = 0, **claims: Any) -> str:
+    """A token of the right shape; the API server decides whether it is valid."""
+    said = {"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:orders:shop", **claims}
+    parts = (orjson.dumps(part) for part in ({"alg": "RS256"}, said))
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*parts, b"%d" % number))
+
+
+def bearer(text: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of a call that shows a token."""
+    return (("authorization", f"Bearer {text}"),)

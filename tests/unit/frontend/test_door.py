@@ -1,0 +1,176 @@
+"""What callers get, and cost, before they are known: by a real gRPC server in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsRequest,
+    CountWorkflowExecutionsResponse,
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+)
+
+from callers import ApiServer, bearer, token
+from perdure.frontend.connections import Connections, Peer, peer_of
+from perdure.frontend.core import Settings
+from perdure.frontend.door import Door
+from perdure.frontend.guard import Guard
+from perdure.frontend.limits import Places
+from perdure.frontend.server import generic_handlers, options
+
+SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
+COUNT = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 3_000_000).SerializeToString()
+POLL = PollWorkflowTaskQueueRequest(namespace="orders").SerializeToString()
+
+
+@dataclass
+class Frontend:
+    """A gRPC server with two RPCs: one that answers, and one that waits until the test sets `leave`."""
+
+    api: ApiServer
+    door: Door
+    connections: Connections
+    address: str = ""
+    handled: int = 0
+    waiting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def learned(self) -> None:
+        pass
+
+    def serves(self, namespace: str) -> bool:
+        return namespace == "orders"
+
+    async def count(self, *_: Any) -> CountWorkflowExecutionsResponse:
+        self.handled += 1
+        return CountWorkflowExecutionsResponse(count=1)
+
+    async def poll(self, *_: Any) -> PollWorkflowTaskQueueResponse:
+        self.waiting.release()
+        await self.leave.wait()
+        return PollWorkflowTaskQueueResponse()
+
+
+@asynccontextmanager
+async def serving(*, refusal_seconds: float = 0.0) -> AsyncIterator[Frontend]:
+    server = grpc.aio.server(options=options(Settings()))
+    port = server.add_insecure_port("127.0.0.1:0")
+    api, connections = ApiServer(), Connections(port)
+    api.allowed = True
+    door = Door(Guard(api), connections, refusal_seconds=refusal_seconds)  # type: ignore[arg-type]
+    frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
+    handlers = {"CountWorkflowExecutions": frontend.count, "PollWorkflowTaskQueue": frontend.poll}
+    server.add_generic_rpc_handlers(generic_handlers(handlers, frontend, door))
+    await server.start()
+    try:
+        yield frontend
+    finally:
+        frontend.leave.set()
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def calling(frontend: Frontend) -> AsyncIterator[grpc.aio.Channel]:
+    """A connection of its own."""
+    async with grpc.aio.insecure_channel(
+        frontend.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    ) as channel:
+        yield channel
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def count(channel: grpc.aio.Channel, text: str, body: bytes = COUNT) -> Any:
+    return channel.unary_unary(f"{SERVICE}/CountWorkflowExecutions")(body, metadata=bearer(text), timeout=60)
+
+
+def poll(channel: grpc.aio.Channel) -> Any:
+    return channel.unary_unary(f"{SERVICE}/PollWorkflowTaskQueue")(POLL, metadata=bearer(token()), timeout=60)
+
+
+async def test_a_caller_with_a_valid_token_is_served() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+        assert await code_of(count(channel, token(), b"\xff")) is grpc.StatusCode.INVALID_ARGUMENT
+        assert frontend.handled == 1
+
+
+async def test_a_stranger_is_refused_before_the_message_is_read() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        # A message that never comes: who waits for it would not answer.
+        call = channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer("s3cret"), timeout=60)
+        assert await code_of(call) is grpc.StatusCode.UNAUTHENTICATED
+        assert await code_of(count(channel, "s3cret", b"\xff")) is grpc.StatusCode.UNAUTHENTICATED
+        assert not frontend.api.reviewed
+        assert not frontend.handled
+
+
+async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        frontend.door._waiting = Places("long polls", each=2, total=8)
+        polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]
+        for _ in polls:
+            await frontend.waiting.acquire()
+        assert await code_of(poll(channel)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+        frontend.leave.set()
+        await asyncio.gather(*polls)
+        assert await code_of(poll(channel)) is grpc.StatusCode.OK
+
+
+async def test_a_connection_of_a_stranger_with_many_calls_is_closed() -> None:
+    async with serving(refusal_seconds=3_600) as frontend, calling(frontend) as channel, calling(frontend) as other:
+        assert await code_of(count(other, token())) is grpc.StatusCode.OK
+        codes = await asyncio.gather(*(code_of(count(channel, "s3cret")) for _ in range(40)))
+        # The first four would wait for an hour.
+        assert codes.count(grpc.StatusCode.UNAVAILABLE) >= 4
+        assert set(codes) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED}
+        assert other.get_state() is grpc.ChannelConnectivity.READY
+
+
+async def test_a_connection_on_which_a_valid_token_was_shown_stays_open() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+        codes = await asyncio.gather(*(code_of(count(channel, "s3cret")) for _ in range(40)))
+        assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
+        frontend.connections.sweep(1e9)
+        await asyncio.sleep(0)
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+
+
+async def test_a_connection_that_shows_no_valid_token_in_time_is_closed() -> None:
+    async with serving() as frontend:
+        reader, writer = await asyncio.open_connection(*frontend.address.split(":"))
+        assert await reader.read(1)  # gRPC has accepted it
+        frontend.connections.sweep(100.0)
+        frontend.connections.sweep(119.0)
+        assert not frontend.connections._closing
+        frontend.connections.sweep(120.0)
+        while await reader.read(1_000):  # until the other side closes it
+            pass
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("ipv4:10.0.0.1:4711", Peer("10.0.0.1", 4711)),
+        ("ipv6:%5Bfd00::1%5D:4711", Peer("fd00::1", 4711)),
+        ("ipv6:[::ffff:10.0.0.1]:4711", Peer("10.0.0.1", 4711)),
+        ("unix:", Peer("unix:", 0)),
+    ],
+)
+def test_peers_are_read_as_grpc_writes_them(text: str, want: Peer) -> None:
+    assert peer_of(text) == want

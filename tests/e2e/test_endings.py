@@ -345,3 +345,18 @@ def test_pods_are_kept_as_the_policy_says(namespace: Cluster, on_success: str, o
         )
 
     namespace.wait("the pods to settle", settled)
+
+
+def test_a_failed_pod_with_a_sidecar_of_its_own_stays_for_its_log(namespace: Cluster) -> None:
+    proxy = {"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"]}
+    main = {"name": "main", "image": IMAGE, "command": ["sh", "-c", "echo the disk is full; exit 3"]}
+    namespace.start("beside", one_step(template({"containers": [main, proxy]}, retryPolicy=ONCE)))
+    namespace.closed("beside")
+
+    def stopped() -> bool:
+        pod = namespace.get("pod", "beside-2-1")
+        states = [each["state"] for each in pod["status"]["containerStatuses"]]
+        return "deletionTimestamp" not in pod["metadata"] and all("terminated" in state for state in states)
+
+    namespace.wait("the sidecar to be stopped", stopped)
+    assert "the disk is full" in namespace("logs", "beside-2-1", "-c", "main")

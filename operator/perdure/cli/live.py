@@ -67,7 +67,8 @@ def see(
             sights[name] = _sight(by_name[name], beats.get(name, {}), definitions.get(entry.get("activity")))
         elif name in refused:
             sights[name] = Sight(waits_for=refused[name])
-    return Seen(pods=frozenset(by_name), sights=sights, children=_children(run, children))
+    staying = frozenset(name for name, pod in by_name.items() if not pod["metadata"].get("deletionTimestamp"))
+    return Seen(pods=staying, sights=sights, children=_children(run, children))
 
 
 def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:

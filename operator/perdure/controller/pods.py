@@ -16,7 +16,7 @@ from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, 
 from perdure.runtime.leases import build_lease
 from perdure.runtime.outcomes import tail
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
-from perdure.runtime.pods import build_pod, build_trial, is_kept
+from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, is_kept
 from perdure.runtime.statuses import PodStatus
 
 
@@ -73,6 +73,12 @@ def has_ended(pod: api.Object) -> bool:
         or status.failed_init_container() is not None
         or (bool(status.containers) and all("terminated" in (c.get("state") or {}) for c in status.containers))
     )
+
+
+def activity_has_ended(pod: api.Object) -> bool:
+    """Whether the activity's own container has ended, whatever other containers of its pod do."""
+    main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
+    return main is not None and PodStatus.of(pod).ended(main) is not None
 
 
 def has_succeeded(pod: api.Object) -> bool:
@@ -254,14 +260,40 @@ class Pods:
     async def release(self, pod: api.Object, *, keep: bool) -> None:
         """Let a pod go: its outcome is recorded, or nobody waits for it any more.
 
-        A pod that still runs is stopped. One that has ended stays readable until its run is deleted, if `keep` asks for it.
+        A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable until its run is
+        deleted; other containers in it that still run are stopped.
         """
         meta = pod["metadata"]
         url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
         if not meta.get("deletionTimestamp") and not (keep and has_ended(pod)):
-            await self._client.delete(url, uid=meta["uid"])
+            if keep and activity_has_ended(pod):
+                await self._stop_containers(pod)
+            else:
+                await self._client.delete(url, uid=meta["uid"])
         if held(pod):
             await self.drop_finalizer(pod)
+
+    async def _stop_containers(self, pod: api.Object) -> None:
+        """Have the containers of a pod stopped, and keep the pod: its logs would go with it.
+
+        A deadline that has passed does that. It is the one field of a running pod that may be changed for it.
+        """
+        meta = pod["metadata"]
+        if (pod.get("spec") or {}).get("activeDeadlineSeconds") == 1:
+            return
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+            {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
+        ]
+        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
+        try:
+            await self._client.patch(url, operations)
+        except api.NotFoundError:
+            return
+        except api.ApiError as error:
+            if error.status not in _REFUSED:
+                raise
+            await self._client.delete(url, uid=meta["uid"])  # a policy refuses the change; the containers must stop
 
     async def release_by_name(self, seen: api.Object, *, keep: bool) -> None:
         """Let a pod go that was seen a while ago: as it is now, if it is still there. `keep`: as its activity asks for."""

@@ -38,7 +38,8 @@ LONGEST_DEADLINE: Final = 2**31 - 1
 _NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
 
 _OURS: Final = f"{labels.GROUP}/"
-_DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+"""Which container `kubectl logs` shows: the activity's own, unless a template says otherwise."""
 
 
 def main_container_name(definition: Activity) -> str:
@@ -197,7 +198,7 @@ def _payload_texts(attempt: Attempt) -> dict[str, str]:
 def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, texts: dict[str, str]) -> KubeObject:
     given = definition.pod_template.metadata if definition.pod_template is not None else None
     annotations = {
-        _DEFAULT_CONTAINER_ANNOTATION: main,
+        DEFAULT_CONTAINER_ANNOTATION: main,
         **(_theirs(given.annotations) if given is not None else {}),
         **attempt_annotations(run, attempt),
         **texts,

@@ -11,6 +11,7 @@ from perdure.cli.view.hints import hints
 from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.page import ASCII
 from perdure.cli.view.tree import tree
+from perdure.engine.failures import Failure, FailureKind
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 
@@ -92,6 +93,33 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
           remove it, to start one of that name anew (it is removed by itself in 59m52s):
             kubectl -n shop delete workflowrun order-42
     """)
+
+
+def test_only_logs_of_pods_that_exist_are_proposed() -> None:
+    flow = Flow().started(1).completed(10).failed(12).started(17).failed(18, declined(non_retryable=True))
+    for left, command, purpose in (
+        ((1, 2), "logs order-42-5-2", "the log of the last attempt of `charge`"),
+        ((1,), "logs order-42-5-1", "the log of an earlier attempt, whose pod is left, of `charge`"),
+        ((), None, None),
+    ):
+        run = flow.run(seen=Seen(pods=frozenset(f"order-42-5-{n}" for n in left)))
+        commands = {command: purpose for purpose, command in hints(run, flow.page())}
+        assert commands.get(f"kubectl -n shop {command}") == purpose
+        assert any(" logs " in command for command in commands) == bool(left)
+        shown = plain(tree(run, flow.page(width=90)))
+        assert ("pods order-42-5-1, order-42-5-2 (deleted)\n" in shown) == (2 not in left)
+
+
+def test_the_log_of_a_failed_init_container_is_asked_for_by_name() -> None:
+    failure = Failure(
+        kind=FailureKind.APPLICATION,
+        type="InitContainerFailed",
+        message="init container fetch failed",
+        details={"container": "fetch", "exitCode": 7},
+        non_retryable=True,
+    )
+    flow = Flow().started(1).failed(2, failure)
+    assert "kubectl -n shop logs order-42-2-1 -c fetch" in dict(map(reversed, hints(flow.run(), flow.page())))
 
 
 def test_an_attempt_that_backs_off_tells_when_the_next_one_comes() -> None:

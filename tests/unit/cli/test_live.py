@@ -45,6 +45,12 @@ def test_pods_of_other_attempts_are_only_known_to_exist() -> None:
     assert seen.sights == {}
 
 
+def test_a_pod_that_is_being_deleted_does_not_count_as_there() -> None:
+    leaving = pod({"phase": "Running"})
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
+    assert see(Flow().object, [leaving], []).pods == frozenset()
+
+
 def test_pods_are_found_by_the_id_of_the_run() -> None:
     assert selector(Flow().object) == f"perdure.dev/run-id={UID}"
 

@@ -1,10 +1,16 @@
-"""When a pod has ended: before its phase says so, and never while it still works."""
+"""When a pod has ended: before its phase says so, and never while it still works. And how it is released then."""
 
 from typing import Any
 
+import orjson
 import pytest
+from aiohttp import web
 
-from perdure.controller.pods import has_ended
+from perdure.controller.identity import ActivityIdentity
+from perdure.controller.pods import Pods, has_ended
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.runtime.attempts import PodSettings
 
 RUNS: dict[str, Any] = {"state": {"running": {"startedAt": "2026-01-31T12:00:00Z"}}}
 WAITS: dict[str, Any] = {"state": {"waiting": {"reason": "PodInitializing"}}}
@@ -37,3 +43,58 @@ def ended(code: int) -> dict[str, Any]:
 )
 def test_whether_a_pod_has_ended(status: dict[str, Any], want: bool) -> None:
     assert has_ended({"metadata": {"name": "one"}, "status": status}) is want
+
+
+def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    named = [{"name": name, **each} for name, each in zip(("main", "proxy"), containers, strict=True)]
+    notes = {"kubectl.kubernetes.io/default-container": "main"}
+    meta = {"name": "order-2-1", "namespace": "shop", "uid": "u", "annotations": notes}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Running", "containerStatuses": named}}
+
+
+DEADLINE = [
+    {"op": "test", "path": "/metadata/uid", "value": "u"},
+    {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "keep", "refuses", "want"),
+    [
+        (pod(ended(1), RUNS), True, False, [("PATCH", DEADLINE)]),
+        (pod(ended(1), RUNS, activeDeadlineSeconds=1), True, False, []),
+        (pod(ended(1), RUNS), False, False, ["DELETE"]),
+        (pod(RUNS, ended(1)), True, False, ["DELETE"]),
+        (pod(ended(1), ended(0)), True, False, []),
+        (pod(ended(1), RUNS), True, True, [("PATCH", DEADLINE), "DELETE"]),
+    ],
+    ids=[
+        "its own sidecar still runs",
+        "its own sidecar is being stopped already",
+        "its activity does not want it kept",
+        "the activity still runs",
+        "everything has ended",
+        "a policy refuses to have it stopped",
+    ],
+)
+async def test_a_pod_that_is_to_be_kept_is_only_stopped(
+    found: dict[str, Any], keep: bool, refuses: bool, want: list[Any]
+) -> None:
+    asked: list[Any] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(("PATCH", orjson.loads(await request.read())) if request.method == "PATCH" else request.method)
+        refused = refuses and request.method == "PATCH"
+        return web.json_response({"message": "denied"} if refused else {}, status=403 if refused else 200)
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address = "http://{}:{}".format(*runner.addresses[0][:2])
+        async with Client.open(Access(server=address), user_agent="perdure-test") as client:
+            pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+            await pods.release(found, keep=keep)
+    finally:
+        await runner.cleanup()
+    assert asked == want

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from rich.text import Text
 
+from perdure.api.lenient import Json, mapping
 from perdure.cli.view.facts import Run
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
@@ -123,7 +124,14 @@ def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
     logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
     for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
-        yield f"the log of the last attempt of `{step.path}`", page.kubectl(run.namespace, "logs", pods[-1])
+        container = _failed_init_container(step.failure)
+        which = ("-c", container) if container else ()
+        what = (
+            "the log of the last attempt"
+            if pods[-1] == step.pods[-1]
+            else "the log of an earlier attempt, whose pod is left,"
+        )
+        yield f"{what} of `{step.path}`", page.kubectl(run.namespace, "logs", pods[-1], *which)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
 
@@ -139,6 +147,16 @@ def _removal(run: Run, page: Page) -> Hint:
 
 def _delete(run: Run, page: Page) -> str:
     return page.kubectl(run.namespace, "delete", "workflowrun", run.name)
+
+
+def _failed_init_container(failure: Json | None) -> str:
+    """The init container that failed: `kubectl logs` shows the activity's own one, which never started."""
+    failed = mapping(failure)
+    return (
+        str(mapping(failed.get("details")).get("container") or "")
+        if failed.get("type") == "InitContainerFailed"
+        else ""
+    )
 
 
 def _exists(pod: str, run: Run) -> bool:

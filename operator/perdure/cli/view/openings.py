@@ -42,7 +42,7 @@ class Seen:
     """What the cluster shows of a run's attempts and children."""
 
     pods: frozenset[str] = frozenset()
-    """The pods that exist; those of failed attempts stay for their logs."""
+    """The pods that exist and are not being deleted; those of failed attempts stay for their logs."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
     """By the names of pods."""
     children: Mapping[int, ChildSight] = field(default_factory=dict)

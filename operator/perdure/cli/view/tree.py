@@ -22,6 +22,7 @@ _MAX_ITEMS = 6
 """Items of a loop that are all shown; of more the first, the last, and what is worth a look."""
 _FIRST_ITEMS, _LAST_ITEMS, _TELLING_ITEMS = 2, 1, 3
 _QUIET = frozenset({"Pending", "NotReached", "Skipped"})
+_FAILED = frozenset({"Failed", "BackingOff"})
 _STYLES = {"Failed": "red", "BackingOff": "yellow"}
 
 
@@ -201,7 +202,7 @@ def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]
     if sentence:
         told.append((sentence, _STYLES.get(step.state, "")))
     if pods and (step.pods or step.task_queue):
-        told.append((_pods(step.pods, page) if step.pods else _worker(step), "dim"))
+        told.append((_pods(step, run, page) if step.pods else _worker(step), "dim"))
     # The stem goes on to what is below, where something is.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
     for line, style in told:
@@ -221,7 +222,11 @@ def _worker(step: Step) -> str:
     return text.one_line(f"task queue {step.task_queue}" + (f", worker {step.worker}" if step.worker else ""))
 
 
-def _pods(names: Sequence[str], page: Page) -> str:
+def _pods(step: Step, run: Run, page: Page) -> str:
+    """The pods of a step; of one that failed, whether the last one, whose log would say why, still exists."""
+    names = step.pods
+    gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods
+    after = " (deleted)" if gone else ""
     if len(names) > _MAX_PODS:
-        return f"pods {names[0]} {page.glyphs.ellipsis} {names[-1]}"
-    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        return f"pods {names[0]} {page.glyphs.ellipsis} {names[-1]}{after}"
+    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names)}{after}"

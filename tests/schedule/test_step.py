@@ -255,7 +255,7 @@ def test_18_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, pause
     drive.until(T0 + 3 * M)
     assert len(drive.made) == (1 if paused else 2)
     if drive.state.paused:
-        assert drive.state.paused.reason == f"run `{name(1)}` is {outcome}: boom"
+        assert drive.state.paused.reason == f"run `{name(1)}` is {outcome}: Bug: boom"
 
 
 def test_15_17_actions_run_out_and_requests_do_not_use_them_up() -> None:

@@ -252,9 +252,9 @@ def _verdicts(old: Status, facts: RunFacts, state: State, failure: Failure | Non
 def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> _Verdict:
     """How a run has ended, or what is in its way."""
     succeeded, reason = _SUCCEEDED[state.status]
-    message = failure.message if failure else ""
+    message = failure.full_message if failure else ""
     if failure and failure.type in _TELLING:
-        reason = _TELLING[failure.type]
+        reason, message = _TELLING[failure.type], failure.message
     if delayed:
         reason, message = (
             ConditionReason.START_DELAYED,

@@ -3,6 +3,7 @@
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.engine import events as ev
+from perdure.engine.failures import full_message_of
 from perdure.engine.ledger import Retired
 from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
 from perdure.engine.step import Transition
@@ -89,7 +90,7 @@ class Teller:
             case ev.WorkflowExecutionUnpaused():
                 self._record("Normal", EventReason.UNPAUSED, _by("Goes on", event), "Unpause")
             case ev.MarkerRecorded() if event.marker_name == DEAD_LETTER:
-                note = f"Step {event.details['step']}: set aside as a DeadLetter: {event.details['failure']['message']}"
+                note = f"Step {event.details['step']}: set aside as a DeadLetter: {full_message_of(event.details['failure'])}"
                 self.warn(EventReason.DEAD_LETTERED, note, "SetAside")
             case _:
                 pass
@@ -99,7 +100,7 @@ class Teller:
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = closing_failure(transition.state, transition.events[-1])
         done = outcome.value if transition.state.code is not None else f"{outcome.value} after {progress} steps"
-        note = failure.message if failure else done
+        note = failure.full_message if failure else done
         following = getattr(transition.events[-1], "new_workflow_run", "")
         if following:
             note = f"{note}; goes on as {following}"
@@ -111,7 +112,7 @@ class Teller:
         again = after.activity(attempt.scheduled_event_id)
         if again is not None and again.last_failure is not None:
             note = (
-                f"Step {again.activity_id}: attempt {attempt.attempt} ended: {again.last_failure.message}; "
+                f"Step {again.activity_id}: attempt {attempt.attempt} ended: {again.last_failure.full_message}; "
                 f"attempt {again.attempt} at {again.scheduled_time:%H:%M:%S} UTC"
             )
             self.warn(EventReason.ATTEMPT_FAILED, note, "Retry")

@@ -49,6 +49,11 @@ class RetryState(StrEnum):
     CANCEL_REQUESTED = "CancelRequested"
 
 
+_WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
+"""Kinds that only say which part of a run has failed; the cause says why."""
+_THEN = "then failed as well: "
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One node of a failure tree.
 
@@ -100,6 +105,28 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
             node = node.cause
         return found
 
+    @property
+    def full_message(self) -> str:
+        """The message for people, with the type of each application failure in it, such as `KeyError: 'n'`.
+
+        `message` is what the failing code said, and what expressions see; alone it may say nothing.
+        """
+        message, after = self.message, ""
+        for other in reversed(self.suppressed):
+            told = f"{_THEN}{other.message}"
+            if message.endswith(told):
+                shorter = message.removesuffix(told)
+                message = shorter.removesuffix("; ")
+                after = shorter[len(message) :] + _THEN + other.full_message + after
+        cause = self.cause
+        if cause is not None and cause.message and message.endswith(cause.message):
+            message = message.removesuffix(cause.message) + cause.full_message
+        elif self.kind in _WRAPPERS and (first := self.chain()[-1]).kind is FailureKind.APPLICATION:
+            message = ": ".join(filter(None, (message, "" if first.message in message else first.full_message)))
+        if self.kind is FailureKind.APPLICATION and self.type and not message.startswith(self.type):
+            message = f"{self.type}: {message}" if message else self.type
+        return message + after
+
     def type_names(self) -> frozenset[str]:
         """The names under which this node can be listed in an error-type list.
 
@@ -113,3 +140,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
                 return frozenset({self.type})
             case _:
                 return frozenset({self.kind.value})
+
+
+def full_message_of(failure: Any) -> str:
+    """The full message of a failure that is given as JSON; its own message where the rest cannot be read."""
+    try:
+        return msgspec.convert(failure, Failure).full_message
+    except msgspec.ValidationError:
+        return str(failure.get("message") or "") if isinstance(failure, dict) else ""

@@ -15,6 +15,7 @@ from perdure.api.fields import format_time
 from perdure.api.names import dead_letter_name, redrive_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import events as ev
+from perdure.engine import failures
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.chains import continuation_of, reset_of, retry_policy_json
 
@@ -171,7 +172,7 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
             status["output"] = told["output"]
         if not done and told.get("failure"):
             status["failure"] = told["failure"]
-            message += f": {told['failure'].get('message', '')}"
+            message += f": {failures.full_message_of(told['failure'])}"
     return status | _condition(letter, now, done=done, reason=reason, message=message)
 
 

@@ -373,7 +373,7 @@ class _Pass:
             self._set(failure=closed.told or {"kind": "Server", "message": "unknown"}, closed_time=closed.time)
         if self._retry(run, closed) or not self._spec.pause_on_failure or state.paused is not None:
             return
-        message = closed.failure.message if closed.failure else ""
+        message = closed.failure.full_message if closed.failure else ""
         reason = f"run `{closed.name}` is {closed.outcome}{': ' if message else ''}{message}"
         self._set(paused=Paused(by=PausedBy.FAILURE, reason=reason[:1024], time=self._now))
         self._note(EventReason.PAUSED_BY_FAILURE, f"Paused, as {reason}", warning=True)

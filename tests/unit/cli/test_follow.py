@@ -35,7 +35,7 @@ def test_each_change_is_a_line() -> None:
         +12s ↻ charge BackingOff: attempt 2 in 4s; attempt 1 failed: CardDeclined: no funds
         +16s ✗ charge Failed: attempt 2: CardDeclined: no funds; NonRetryableFailure
         +16s ✗ order-42 Failed: after 16s: step `charge`: activity `charge-card` failed after 2 attempts \
-(NonRetryableFailure): no funds
+(NonRetryableFailure): CardDeclined: no funds
     """)
 
 

@@ -198,7 +198,7 @@ def test_a_run_that_has_failed_tells_why() -> None:
     assert status["failure"] == {"kind": "Application", "type": "Declined", "message": "refused"}
     assert status["completionTime"] == "2026-01-01T00:00:04Z"
     condition = succeeded(status)
-    assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Failed", "refused")
+    assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Failed", "Declined: refused")
     assert "output" not in status
 
 

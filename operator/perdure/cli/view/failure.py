@@ -8,6 +8,7 @@ from rich.text import Text
 from perdure.api.lenient import Json, mapping, mappings
 from perdure.cli.view import text
 from perdure.cli.view.page import Page
+from perdure.engine.failures import full_message_of
 
 _MAX_DEPTH = 50
 _TRACE_LINES = 8
@@ -83,7 +84,9 @@ def _causes(failure: Mapping[str, Any]) -> Iterator[Json]:
 
 def _sentence(failure: Mapping[str, Any]) -> str:
     message = str(failure.get("message") or "")
-    if failure.get("kind") in {"Activity", "Timeout", "Server"} and message:
+    if failure.get("kind") in {"Activity", "ChildWorkflow"} and message:
+        return full_message_of(failure)
+    if failure.get("kind") in {"Timeout", "Server"} and message:
         return message
     return f"{title(failure)}: {message}" if message else title(failure)
 

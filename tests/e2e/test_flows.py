@@ -23,6 +23,7 @@ SEEN: dict[str, Json] = {
         },
     },
     "saga": {"phase": "Failed"},
+    "report": {"phase": "Failed"},
     "two-countdowns": {"phase": "Completed", "output": ["liftoff", "liftoff"]},
 }
 """What the runs of the page come to."""
@@ -57,6 +58,8 @@ def test_the_page_on_flows_tells_what_happens(namespace: Cluster) -> None:
             variables = load_memory(state.memory).vars
             assert variables["undone"] == ["flight F-2", "hotel H-1"]
             assert variables["report"].startswith("NoCar: ")
+        if name == "report":
+            assert load_memory(state.memory).vars["report"] == "failed: SoldOut"
 
 
 def test_one_run_of_a_workflow_id_is_open(namespace: Cluster) -> None:

@@ -72,14 +72,14 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
 ) -> None:
     work = python("activity.complete('worked')")
     first = {"name": "first", "activity": {"name": "work"}}
-    namespace.apply(
-        workflow("mended", first, {"name": "bad", "fail": {"type": "Bad", "message": "no"}}, activities=[work])
-    )
+    tidy = [{"name": "tidy", "steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}]
+    more: Json = {"activities": [work], "blocks": tidy, "finally": {"block": "tidy"}}
+    namespace.apply(workflow("mended", first, {"name": "bad", "fail": {"type": "Bad", "message": "no"}}, **more))
     namespace.start("fails", {"workflow": {"name": "mended"}, "workflowId": "one", "runTimeout": "1h"})
     before = namespace.closed("fails")
     assert before["phase"] == "Failed"
     good = {"name": "good", "return": {"output": "${steps.first.output} by ${run.name} ${run.runId}"}}
-    namespace.apply(workflow("mended", first, good, activities=[work]))
+    namespace.apply(workflow("mended", first, good, **more))
     made = await ask("fails", eventId=event(namespace, "fails", ev.ActivityTaskCompleted), reason="mended")
     status = namespace.closed(made.name)
     assert status["phase"] == "Completed"
@@ -97,6 +97,8 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
     assert told["cause"] == "ResetWorkflow"
     assert (told["baseRunId"], told["newRunId"]) == (before["runId"], made.run_id)
     assert namespace.closed("fails") == before
+    # The newest decision of the steps is meant, not one of `finally`.
+    assert (await ask("fails", "op-3", to=ResetPoint.LAST_WORKFLOW_TASK)).event_id == made.event_id
     # Reset once more, from the new run.
     again = await ask(made.name, "op-2", to=ResetPoint.FIRST_WORKFLOW_TASK)
     assert namespace.closed(again.name)["output"] == status["output"]

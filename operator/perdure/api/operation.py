@@ -157,7 +157,7 @@ class ResetPoint(StrEnum):
     """Before the first decision: everything is done again."""
 
     LAST_WORKFLOW_TASK = "LastWorkflowTask"
-    """Before the newest decision: only that is done again."""
+    """Before the newest decision of the steps: compensations and handlers run again, and so does work that had failed."""
 
 
 class Reset(SpecModel):

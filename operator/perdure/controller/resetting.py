@@ -32,6 +32,7 @@ from perdure.engine.state import PendingChild, State
 from perdure.kube import client as api
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, Reset, continuation_of, is_successor, reset_of, reset_run
 
@@ -75,7 +76,7 @@ async def reset(
     with suppress(api.NotFoundError):
         return _made(await client.get(url), request_id)
     events = history.decode_events(await _whole(client, run))
-    point = _point(events, wanted)
+    point = await _point(definitions, run, events, wanted)
     before = reset_of(run)
     asked = Reset(
         request_id=request_id,
@@ -105,14 +106,31 @@ def _made(found: api.Object, request_id: str) -> Made:
     return Made(meta["name"], meta["uid"], asked.base.event_id)
 
 
-def _point(events: Sequence[ev.AnyEvent], wanted: operation.Reset) -> int:
+async def _point(
+    definitions: Definitions, run: api.Object, events: Sequence[ev.AnyEvent], wanted: operation.Reset
+) -> int:
     points = history.task_starts(events) if _is_code(events) else history.decision_points(events)
     if not points:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet")
     if wanted.event_id is not None:
         # That a task was scheduled stands for its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
         return wanted.event_id + _schedules_task(events, wanted.event_id)
-    return points[0] if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK else points[-1]
+    if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK:
+        return points[0]
+    return points[-1] if _is_code(events) else await _last_task(definitions, run, events) or points[-1]
+
+
+async def _last_task(definitions: Definitions, base: api.Object, events: Sequence[ev.AnyEvent]) -> int | None:
+    """The newest decision from which a YAML run can end in another way; None if no definition decides as its history says."""
+    first, spec = events[0], WorkflowRunSpec.parse(base["spec"])
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    async for definition in _definitions(definitions, base, spec):
+        given = with_defaults(definition.program, spec.input)
+        with suppress(NondeterminismError, UndecidableError):
+            return await asyncio.to_thread(
+                last_task, events, definition.program, scope_of(base), input=given, start_time=first.event_time
+            )
+    return None
 
 
 def _schedules_task(events: Sequence[ev.AnyEvent], event_id: int) -> bool:

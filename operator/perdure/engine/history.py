@@ -78,6 +78,21 @@ def replay(history: Iterable[ev.AnyEvent], decider: Decider, *, undecided: int =
     return replayed.result()
 
 
+def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
+    """Ask a decider about a history, as far as commands of it are recorded, and check that it decides the same.
+
+    Args:
+        events: the whole history of a run, open or closed.
+        decider: is asked about the same events in the same order.
+
+    Raises:
+        NondeterminismError, UndecidableError: as for `replay`.
+    """
+    replayed = _Replay(decider)
+    for event in events:
+        replayed.take(event)
+
+
 def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> State:
     """The state of a run that has the first events of a history, and is about to decide anew what follows.
 

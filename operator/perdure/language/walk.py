@@ -45,6 +45,7 @@ from perdure.language.memory import (
     succeeded,
 )
 from perdure.language.program import CompiledStep, Flow, Program
+from perdure.language.scope import outcome_as_json, step_as_json
 from perdure.language.values import shown
 
 MAX_DEPTH = 32
@@ -161,11 +162,15 @@ class Walk:
         frame = self.memory.frames.get(frame_path) or Frame()
         names = {**self.scope, "now": self.now, "vars": self.memory.vars, "params": frame.params}
         if "run" in reads.roots:
-            names["run"] = {**self.scope["run"], "continueAsNewSuggested": self.memory.suggested}
+            names["run"] = {
+                **self.scope["run"],
+                "continueAsNewSuggested": self.memory.suggested,
+                **outcome_as_json(self.memory.closing),
+            }
         if "steps" in reads.roots:
             records = frame.steps
             wanted = sorted(records) if reads.every_step else reads.steps
-            names["steps"] = {name: _step_as_json(records[name]) for name in wanted if name in records}
+            names["steps"] = {name: step_as_json(records[name]) for name in wanted if name in records}
             self.work += 20 * len(names["steps"])
         if "signals" in reads.roots:
             buffered: dict[str, list[Any]] = {name: [] for name in reads.signals}
@@ -613,12 +618,12 @@ class Walk:
         """Note how a completed step is undone; raises StepError."""
         frame = self.memory.frames[at.frame]
         name = at.compiled.step.name
-        record = _step_as_json(_replace(frame.steps[name], status=Status.SUCCEEDED, end_time=self.now, output=output))
+        record = step_as_json(_replace(frame.steps[name], status=Status.SUCCEEDED, end_time=self.now, output=output))
 
         def evaluate(key: str) -> Any:
             template = at.compiled.templates.get(key)
             wanted = template.references.steps if template else ()
-            steps = {**{n: _step_as_json(frame.steps[n]) for n in wanted if n in frame.steps}, name: record}
+            steps = {**{n: step_as_json(frame.steps[n]) for n in wanted if n in frame.steps}, name: record}
             return self.evaluate(at, key, steps=steps)
 
         value = evaluate("compensate")
@@ -774,15 +779,6 @@ def _with(entries: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 def _has_ended(record: StepRecord | None) -> bool:
     return record is not None and record.status is not Status.RUNNING
-
-
-def _step_as_json(record: StepRecord) -> dict[str, Any]:
-    return {
-        "status": record.status.value,
-        "startTime": record.start_time,
-        "endTime": record.end_time,
-        "output": record.output,
-    }
 
 
 def _undo_path(undo: Undo) -> str:

@@ -672,3 +672,9 @@ def test_timeouts_that_expressions_give(step: dict[str, Any], path: str) -> None
     assert never.startswith(f'Error {where}"soon" must be a duration')
     zero = of("${duration('0s')}")
     assert zero == ([f"Error {where}must be longer than `0s`"] if path.endswith("Timeout") else [])
+
+
+def test_the_outcome_of_a_run_is_known_by_its_names() -> None:
+    assert of_value("${run.status} ${run.failure == null ? '' : run.failure.type}") == []
+    (finding,) = of_value("${run.outcome}")
+    assert "there is no field `outcome` in `run`" in finding

@@ -620,6 +620,48 @@ def test_what_comes_for_a_step_that_has_ended_changes_nothing() -> None:
     assert play.fires("a:timeout") == []
 
 
+def test_handlers_and_compensations_see_how_the_run_ends() -> None:
+    text = (
+        SEEN
+        + "steps: [{name: a, activity: {name: work}, compensate: {call: {block: see}}}, {name: b, activity: {name: work}}]"
+    )
+    play = Play(text)
+    assert play.scheduled["a"] is None
+    play.completes("a")
+    play.fails("b", "Declined", "no funds")
+    seen = {"status": "Failed", "type": "Declined", "suppressed": 0}
+    assert play.scheduled["a:compensate/note"] == seen
+    play.fails("a:compensate/note")
+    assert play.scheduled[":finally/note"] == {**seen, "suppressed": 1}
+    play.completes(":finally/note")
+    assert play.failure.cause is not None
+
+
+def test_handlers_see_that_a_run_has_completed_or_was_cancelled() -> None:
+    play = Play(SEEN + f"steps: [{do('a')}]")
+    play.completes("a")
+    assert play.scheduled[":finally/note"] == {"status": "Completed", "type": "none", "suppressed": 0}
+    play = Play(SEEN + f"steps: [{do('a')}]")
+    play.cancel()
+    assert play.scheduled[":finally/note"] == {"status": "Cancelled", "type": "none", "suppressed": 0}
+    assert Play("steps: [{name: s, return: {output: '${run.status} ${run.failure}'}}]").result == "Running null"
+
+
+SEEN = """
+blocks:
+- name: see
+  steps:
+  - name: note
+    activity:
+      name: work
+      input:
+        status: "${run.status}"
+        type: "${run.failure == null ? 'none' : run.failure.type}"
+        suppressed: "${run.status == 'Failed' ? run.failure.failure.?suppressed.orValue([]).size() : 0}"
+finally: {block: see}
+"""
+
+
 # Timeouts that expressions give
 
 

@@ -19,6 +19,7 @@ instance), 2 trouble, 124 there was no answer in time.
 Examples:
   {program} reset order-42 --event-id 12 --reason "charge was mended"
   {program} reset order-42 --type FirstWorkflowTask
+  {program} reset order-42 --type LastWorkflowTask   # do again what failed
 """
 
 
@@ -32,7 +33,11 @@ def command(
     ] = None,
     point: Annotated[
         ResetPoint | None,
-        typer.Option("--type", help="Instead of --event-id: before the first or the last decision", show_default=False),
+        typer.Option(
+            "--type",
+            help="Instead of --event-id: before the first decision of the steps, or before the last one",
+            show_default=False,
+        ),
     ] = None,
     reapply: Annotated[
         bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Give later signals to the new run")

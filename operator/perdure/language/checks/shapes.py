@@ -37,6 +37,8 @@ RUN: Final = known_object(
         "attempt": NUMBER,
         "startTime": MOMENT,
         "continueAsNewSuggested": {"type": "boolean"},
+        "status": TEXT,
+        "failure": ANY,
     }
 )
 SCHEDULE: Final = known_object(dict.fromkeys(("name", "scheduledTime", "lastCompletionResult", "lastFailure"), ANY))

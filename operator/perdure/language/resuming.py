@@ -1,0 +1,123 @@
+"""Where a reset to the last workflow task begins: before the decision that ended a run, and before what failed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.decider import Decision
+from perdure.engine.failures import Failure, FailureKind
+from perdure.language.failures import child_failure
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.memory import Ending, Status, load_memory
+from perdure.language.program import Program
+
+
+def last_task(
+    events: Sequence[ev.AnyEvent],
+    program: Program,
+    run: RunScope,
+    *,
+    input: Any,  # noqa: A002
+    start_time: datetime,
+) -> int:
+    """The newest decision from which a run can end in another way than it did.
+
+    That is the newest decision of the main steps: compensations and handlers come after it. If that decision was about
+    work that failed, or about a request to cancel the run, it is the newest one before: so the work is done again.
+
+    Args:
+        events: The whole history of the run.
+        program: Decides as the history says.
+        run: What expressions know as `run`.
+        input: Input of the run.
+        start_time: When it started.
+
+    Returns:
+        The id of an event: one of `history.decision_points`.
+
+    Raises:
+        NondeterminismError, UndecidableError: The program decides differently.
+        ValueError: Nothing was decided yet.
+    """
+    points = history.decision_points(events)
+    if not points:
+        raise ValueError("nothing was decided yet")
+    observer = _Observer(program, run, input=input, start_time=start_time)
+    history.retrace(events, observer)
+    ending, point = observer.ending, observer.point
+    if ending is None:
+        return points[-1]
+    if ending.status is Status.CANCELLED:
+        return _before(points, point)
+    failure = ending.failure
+    if failure is None:  # what ran after the main steps may have failed
+        failure = ev.failure_of(events[-1])
+        point = points[-1] if failure is not None else point
+    begun = _begun(events[:point], failure) if failure is not None else None
+    return point if begun is None else _before(points, begun)
+
+
+class _Observer(Interpreter):
+    """An interpreter that notes when the main steps were bound to end, and how."""
+
+    def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
+        super().__init__(program, run, input=input, start_time=start_time)
+        self.point = 0
+        """The event that was decided then; until then the newest one."""
+        self.ending: Ending | None = None
+
+    def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
+        decision = super().decide(memory, event, continue_as_new_suggested=continue_as_new_suggested)
+        if self.ending is None:
+            self.point = event.event_id if event is not None else self.point
+            known = load_memory(decision.memory)
+            main = known.frames.get("")
+            self.ending = known.closing.ending if known.closing else main.ending if main else None
+        return decision
+
+
+def _before(points: Sequence[int], event_id: int) -> int:
+    return max((point for point in points if point < event_id), default=points[0])
+
+
+def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
+    """The event before which a reset must begin, so that the work that failed is done again. None: no work has failed."""
+    for node in failure.chain():
+        for event in reversed(events):
+            begun = _begun_by(event, node)
+            if begun is not None:
+                return begun
+    return None
+
+
+def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
+    """The same, if an event is what a node of the failure reports.
+
+    An open activity begins again after a reset. Children, timers and signals to others do not: what became of them is
+    applied once more.
+    """
+    match event:
+        case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
+            if node.kind is FailureKind.ACTIVITY and node.activity_id == event.activity_id:
+                return event.event_id
+        case (
+            ev.StartChildWorkflowExecutionFailed()
+            | ev.ChildWorkflowExecutionFailed()
+            | ev.ChildWorkflowExecutionCanceled()
+            | ev.ChildWorkflowExecutionTimedOut()
+            | ev.ChildWorkflowExecutionTerminated()
+        ):
+            if node.kind is FailureKind.CHILD_WORKFLOW and node.message == child_failure(event).message:
+                return event.initiated_event_id
+        case ev.TimerFired():
+            path = event.timer_id.removesuffix(":timeout")
+            if node.kind is FailureKind.TIMEOUT and node.message.startswith(f"step `{path}`"):
+                return event.started_event_id
+        case ev.SignalExternalWorkflowExecutionFailed():
+            if node == event.failure:
+                return event.initiated_event_id
+        case _:
+            pass
+    return None

@@ -1,0 +1,34 @@
+"""What expressions see of a run's memory."""
+
+from typing import Any, Final
+
+import msgspec
+
+from perdure.language.failures import as_variable
+from perdure.language.memory import Closing, Status, StepRecord
+
+_PHASES: Final = {Status.SUCCEEDED: "Completed", Status.FAILED: "Failed", Status.CANCELLED: "Cancelled"}
+"""`run.status` by the ending of the main steps: the phases of a run."""
+
+
+def step_as_json(record: StepRecord) -> dict[str, Any]:
+    """The value of `steps.<name>`."""
+    return {
+        "status": record.status.value,
+        "startTime": record.start_time,
+        "endTime": record.end_time,
+        "output": record.output,
+    }
+
+
+def outcome_as_json(closing: Closing | None) -> dict[str, Any]:
+    """The values of `run.status` and `run.failure`: how the main steps have ended, for compensations and handlers."""
+    if closing is None:
+        return {"status": "Running", "failure": None}
+    failure = closing.ending.failure
+    if failure is not None:
+        failure = msgspec.structs.replace(failure, suppressed=(*failure.suppressed, *closing.suppressed))
+    return {
+        "status": _PHASES[closing.ending.status],
+        "failure": None if failure is None else as_variable(failure, []),
+    }

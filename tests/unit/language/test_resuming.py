@@ -1,0 +1,214 @@
+"""A reset to the last workflow task: from there the run can end well, whatever has made it fail."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.script import T0, Drive, seconds
+from perdure.api.workflow import WorkflowSpec
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine import inputs as inp
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import ChildOutcome
+from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.state import RunStatus
+from perdure.language.compiler import compile_program
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.resuming import last_task
+
+SCOPE = RunScope(name="r", namespace="n", workflow_id="w", run_id="r", attempt=1)
+COMMON = """
+activities: [{name: work, container: {image: i}, startToCloseTimeout: 60s}]
+blocks:
+- {name: tidy, steps: [{name: note, activity: {name: work}}]}
+- {name: tidy-and-fail, steps: [{name: note, activity: {name: work}}, {name: stop, fail: {type: Stopped}}]}
+finally: {block: tidy}
+"""
+BAD = Failure(kind=FailureKind.APPLICATION, type="Bad", message="no", non_retryable=True)
+
+
+class Run:
+    """A run of a program in YAML, driven to its end."""
+
+    def __init__(self, steps: str, **more: Any) -> None:
+        spec = {**yaml.safe_load(COMMON), "steps": yaml.safe_load(steps), **more}
+        self.program = compile_program(WorkflowSpec.parse(spec))
+        self.decider = Interpreter(self.program, SCOPE, input=None, start_time=T0)
+        self.drive = Drive.by(self.decider)
+        self.clock = 0.0
+
+    def at(self, *inputs: inp.RunInput, after: float = 1) -> "Run":
+        self.clock += after
+        self.drive.at(self.clock, *inputs)
+        return self
+
+    def key(self, path: str) -> dict[str, int]:
+        (found,) = (a for a in self.drive.state.activities.values() if a.activity_id == path)
+        return {"scheduled_event_id": found.scheduled_event_id, "attempt": found.attempt}
+
+    def done(self, *paths: str) -> "Run":
+        for path in paths:
+            self.at(inp.AttemptCompleted(**self.key(path), result=path))
+        return self
+
+    def failed(self, path: str) -> "Run":
+        return self.at(inp.AttemptFailed(**self.key(path), failure=BAD))
+
+    def open(self) -> list[str]:
+        return [activity.activity_id for activity in self.drive.state.activities.values()]
+
+    @property
+    def point(self) -> int:
+        return last_task(self.drive.history, self.program, SCOPE, input=None, start_time=T0)
+
+    @property
+    def type_at_point(self) -> str:
+        return type(self.drive.history[self.point - 1]).__name__
+
+    def reset(self) -> "Run":
+        """The run that a reset to the point makes."""
+        first: Any = self.drive.history[0]
+        other = object.__new__(Run)
+        other.program, other.decider, other.clock = self.program, self.decider, self.clock + 10
+        now, point = T0 + seconds(other.clock), self.point
+        state = history.fork(self.drive.history, point, self.decider)
+        told = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next")
+        later = list(since(state, self.drive.history[point:], "r", signals=True))
+        other.drive = Drive(self.decider, now=now, history=list(self.drive.history[:point]))
+        other.drive.take(begin(state, told, later, self.decider, ()))
+        return other
+
+    @property
+    def status(self) -> RunStatus:
+        return self.drive.state.status
+
+
+def do(name: str, more: str = "") -> str:
+    return f"{{name: {name}, activity: {{name: work}}{more}}}"
+
+
+def test_an_activity_that_failed_before_finally_is_done_again() -> None:
+    run = Run(f"[{do('a')}, {do('b')}]").done("a").failed("b").done(":finally/note")
+    assert run.status is RunStatus.FAILED
+    assert run.type_at_point == "ActivityTaskCompleted"
+    again = run.reset()
+    assert again.open() == ["b"]
+    again.done("b", ":finally/note")
+    assert again.status is RunStatus.COMPLETED
+    again.drive.check_replay()
+
+
+def test_compensations_and_other_handlers_are_behind_the_point() -> None:
+    undo = ", compensate: {activity: {name: work}}"
+    run = Run(f"[{do('a', undo)}, {do('b')}]", onFailure={"block": "tidy"}).done("a").failed("b")
+    run.done("a:compensate", ":onFailure/note").failed(":finally/note")
+    assert run.status is RunStatus.FAILED
+    again = run.reset()
+    assert again.open() == ["b"]
+    assert again.done("b", ":finally/note").status is RunStatus.COMPLETED
+
+
+def test_what_other_branches_had_done_before_the_failure_is_kept() -> None:
+    run = Run(f"[{do('a')}, {do('b', ', needs: []')}]").done("a").failed("b").done(":finally/note")
+    assert run.reset().open() == ["b"]
+
+
+def test_an_activity_whose_failure_a_catch_passed_on_is_done_again() -> None:
+    run = Run(f"[{do('a', ', catch: [{call: {block: tidy-and-fail}}]')}]").failed("a")
+    run.done("a:catch/note", ":finally/note")
+    assert run.status is RunStatus.FAILED
+    assert run.type_at_point == "WorkflowExecutionStarted"
+    assert run.reset().done("a", ":finally/note").status is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("wait", ["timeout: 5s, waitForSignal: {name: go}", "waitForSignal: {name: go, timeout: 5s}"])
+def test_a_wait_that_was_too_short_begins_again(wait: str) -> None:
+    run = Run(f"[{do('a')}, {{name: wait, {wait}}}]").done("a").at(after=5).done(":finally/note")
+    assert run.status is RunStatus.FAILED
+    assert run.type_at_point == "ActivityTaskCompleted"
+    again = run.reset().at(after=1)
+    again.at(inp.SignalRequested(request_id="s", signal_name="go")).done(":finally/note")
+    assert again.status is RunStatus.COMPLETED
+
+
+def test_a_timeout_counts_from_when_it_fired_not_from_when_the_step_had_stopped() -> None:
+    step = "{name: b, timeout: 5s, activity: {name: work, cancellationType: WaitCancellationCompleted, heartbeatTimeout: 9s}}"
+    run = Run(f"[{do('a')}, {step}]").done("a")
+    run.at(inp.AttemptStarted(**run.key("b"), time=T0 + timedelta(seconds=1))).at(after=5)
+    assert run.open() == ["b"]
+    run.at(inp.AttemptCancelled(**run.key("b"))).done(":finally/note")
+    assert run.status is RunStatus.FAILED
+    assert run.type_at_point == "ActivityTaskCompleted"
+    assert run.reset().done("b", ":finally/note").status is RunStatus.COMPLETED
+
+
+def test_a_child_that_failed_is_started_again() -> None:
+    run = Run(f"[{do('a')}, {{name: c, childWorkflow: {{workflow: {{name: other}}}}}}]").done("a")
+    (child,) = run.drive.state.children.values()
+    started = child.initiated_event_id
+    run.at(inp.ChildStarted(initiated_event_id=started, run_id="c"))
+    run.at(inp.ChildClosed(initiated_event_id=started, run_id="c", outcome=ChildOutcome.FAILED, failure=BAD))
+    run.done(":finally/note")
+    assert run.status is RunStatus.FAILED
+    assert run.type_at_point == "ActivityTaskCompleted"
+    again = run.reset()
+    (child,) = again.drive.state.children.values()
+    assert child.initiated_event_id > started
+
+
+def test_a_signal_that_nobody_received_is_sent_again() -> None:
+    run = Run(f"[{do('a')}, {{name: s, signal: {{workflowId: x, name: go}}}}]").done("a")
+    (external,) = run.drive.state.externals.values()
+    run.at(inp.ExternalDone(initiated_event_id=external.initiated_event_id, failure=BAD)).done(":finally/note")
+    assert run.status is RunStatus.FAILED
+    again = run.reset()
+    assert len(again.drive.state.externals) == 1
+    assert again.status is RunStatus.RUNNING
+
+
+def test_a_decision_that_fails_by_itself_is_made_again() -> None:
+    run = Run(f"[{do('a')}, {{name: f, fail: {{type: Wrong}}}}]").done("a", ":finally/note")
+    assert run.status is RunStatus.FAILED
+    assert run.type_at_point == "ActivityTaskCompleted"
+    assert run.reset().open() == [":finally/note"]
+
+
+def test_a_run_that_was_cancelled_goes_back_to_before_the_request() -> None:
+    run = Run(f"[{do('a')}, {do('b')}]", onCancel={"block": "tidy"}).done("a")
+    run.at(inp.CancelRequested(request_id="c")).done(":onCancel/note", ":finally/note")
+    assert run.status is RunStatus.CANCELLED
+    assert run.type_at_point == "ActivityTaskCompleted"
+    assert run.reset().done("b", ":finally/note").status is RunStatus.COMPLETED
+
+
+def test_only_finally_is_done_again_where_all_else_went_well() -> None:
+    run = Run(f"[{do('a')}]").done("a").failed(":finally/note")
+    assert run.status is RunStatus.FAILED
+    again = run.reset()
+    assert again.open() == [":finally/note"]
+    assert again.done(":finally/note").status is RunStatus.COMPLETED
+    whole = Run(f"[{do('a')}]").done("a", ":finally/note")
+    assert whole.status is RunStatus.COMPLETED
+    assert whole.reset().open() == [":finally/note"]
+
+
+def test_an_open_run_goes_back_to_its_newest_decision() -> None:
+    run = Run(f"[{do('a')}, {do('b')}]").done("a")
+    assert run.point == 4
+    assert run.reset().open() == ["b"]
+    run.failed("b")  # `finally` runs
+    assert run.point == 4
+    run.at(inp.TerminateRequested(request_id="t"))
+    assert run.status is RunStatus.TERMINATED
+    assert run.point == 4
+
+
+def test_another_program_cannot_say_where() -> None:
+    run = Run(f"[{do('a')}, {do('b')}]").done("a").failed("b")
+    other = Run(f"[{do('a')}, {do('c')}]")
+    with pytest.raises(history.NondeterminismError):
+        last_task(run.drive.history, other.program, SCOPE, input=None, start_time=T0)
+    assert not any(isinstance(event, ev.WorkflowExecutionFailed) for event in run.drive.history)

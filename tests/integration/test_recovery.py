@@ -35,6 +35,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
             run,
             lambda _note, _pod: None,
             lambda _note, _pod: None,
+            wake=lambda: None,
         )
         found.activities = {"work": Activity.parse(python("pass"))}
         yield found

@@ -77,6 +77,13 @@ class ConditionReason(StrEnum):
     STATE_DAMAGED = "StateDamaged"
     """The run is open, but what its status keeps of it cannot be read. It goes on when that is restored."""
 
+    INTERNAL_ERROR = "InternalError"
+    """The operator fails to process the object, and retries with backoff. The message has the error, the log where it
+    happened: please report it."""
+
+    COMPILING = "Compiling"
+    """The run waits for its definition to be compiled: its namespace has many, or large ones."""
+
     # WorkflowRun, Succeeded: the run is closed.
 
     SUCCESSOR_REFUSED = "SuccessorRefused"
@@ -275,6 +282,12 @@ class EventReason(StrEnum):
 
     STATE_DAMAGED = "StateDamaged"
     """What the status of an open run keeps of it cannot be read; the run stays as it is until that is restored."""
+
+    COMPILING = "Compiling"
+    """Warning: a run waits for its definition to be compiled."""
+
+    INTERNAL_ERROR = "InternalError"
+    """Warning: the operator fails to process an object, and retries with backoff."""
 
     HISTORY_LIMIT_EXCEEDED = "HistoryLimitExceeded"
     """A run was terminated because its history became too long."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from perdure.api.depth import nests_deeper
 from perdure.api.names import NAME_LIMIT
 
 MAX_ALL: Final = 40 * 1024
@@ -40,7 +41,6 @@ def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
 
 def text_of(value: Any) -> str | None:
     """A value as text, if it can be written: text as it is, of all else its JSON."""
-    try:
-        return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    except RecursionError:
-        return None
+    if isinstance(value, str):
+        return value
+    return None if nests_deeper(value) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)

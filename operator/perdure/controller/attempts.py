@@ -14,6 +14,7 @@ import msgspec
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity
 from perdure.controller import pods as api_pods
+from perdure.controller.logs import LogsOfRun
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
 from perdure.controller.policies import ASK_AGAIN, Policies
 from perdure.engine import inputs
@@ -61,6 +62,8 @@ class Attempts:
         run: RunRef,
         refused: Callable[[str, str], None],
         hindered: Callable[[str, str], None],
+        *,
+        wake: Callable[[], None],
     ) -> None:
         """Begin to look after a run's attempts.
 
@@ -70,6 +73,7 @@ class Attempts:
             run: The run.
             refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
             hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
+            wake: Asks for another pass of the run.
         """
         self.activities: Mapping[str, Activity] = {}
         """The definitions, by name; known once the run's definition is."""
@@ -81,6 +85,7 @@ class Attempts:
         self._pods: dict[PodKey, api.Object | None] = {}  # None: it was there, and has disappeared
         self._made: set[PodKey] = set()  # attempts whose pod, and Lease if they have one, are known to have been made
         self._unread: set[PodKey] = set()
+        self._logs = LogsOfRun(pods.logs, wake)
         self._pulses: dict[PodKey, Pulse] = {}
         self._told_to_stop: set[PodKey] = set()
         self._leaving: dict[str, tuple[api.Object, bool]] = {}
@@ -178,13 +183,21 @@ class Attempts:
         return [inputs.AttemptWaiting(**told, reason=reason, stuck=stuck, worth_telling=telling)]
 
     async def _read(
-        self, activity: PendingActivity, pod: api.Object | None, now: datetime
+        self, activity: PendingActivity, pod: api.Object | None, now: datetime, *, due: bool = False
     ) -> list[inputs.AttemptInput]:
-        """What a pod tells about its attempt; None: the pod has disappeared."""
+        """What a pod tells about its attempt; None: the pod has disappeared.
+
+        A failure is told with the end of the log, so it waits until that is read; not where a deadline of the attempt is due.
+        """
         attempt, definition = self._attempt(activity), self._definition(activity)
         told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now))
         if isinstance(told, inputs.AttemptFailed) and pod is not None:
-            told = await self._with_log(told, pod, definition)
+            container = failed_container(definition, pod)
+            known, log = self._logs.tail(pod, container, now) if container is not None else (True, None)
+            if not known and not due:
+                self._unread.add(_key(activity))
+                return []
+            told = replace(told, failure=msgspec.structs.replace(told.failure, log=log)) if log else told
         if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
             return [told] if told is not None else []
         # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
@@ -196,14 +209,6 @@ class Attempts:
         told = again
         pulse = self._pulse(activity, now).read(attempt, lease, asked, wall_clock())
         return [heartbeat(attempt, lease, pulse), *([told] if told is not None else [])]
-
-    async def _with_log(
-        self, told: inputs.AttemptFailed, pod: api.Object, definition: Activity
-    ) -> inputs.AttemptFailed:
-        """The same failure, with what the container said last."""
-        container = failed_container(definition, pod)
-        log = await self._api.read_log(pod, container) if container is not None else None
-        return replace(told, failure=msgspec.structs.replace(told.failure, log=log)) if log else told
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
         """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
@@ -217,7 +222,7 @@ class Attempts:
         if pod is not None:
             self._pods[key] = pod
         if pod is not None or key in self._pods or activity.started_time:
-            return await self._read(activity, pod, now)
+            return await self._read(activity, pod, now, due=True)
         return []
 
     async def _listen(self, state: State, now: datetime) -> dict[PodKey, list[inputs.AttemptInput]]:
@@ -350,6 +355,7 @@ class Attempts:
         for attempt in transition.retired:
             key = PodKey(attempt.scheduled_event_id, attempt.attempt)
             pod = self._pods.pop(key, None)
+            self._logs.forget(pod)
             self._unread.discard(key)
             self._made.discard(key)
             self._pulses.pop(key, None)
@@ -364,6 +370,7 @@ class Attempts:
         for key in [key for key in self._unread if _due(state, key) is None]:
             self._unread.discard(key)
             pod = self._pods.pop(key)
+            self._logs.forget(pod)
             if pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod)):
                 keep = is_kept(pod, succeeded=api_pods.has_succeeded(pod))
                 self._leaving[pod["metadata"]["uid"]] = (pod, keep)
@@ -387,13 +394,15 @@ class Attempts:
 
     def next_wake(self, state: State, now: datetime) -> datetime | None:
         """When something is to be looked at or tried again although nothing was heard of it."""
-        if self._unread or self._impossible:
+        reading = [self._logs.waits_until(self._pods.get(key)) or now for key in self._unread]
+        if self._impossible or any(until <= now for until in reading):
             return now
         self._blocked = {
             key: blocked for key, blocked in self._blocked.items() if _due(state, key) and key not in self._made
         }
         self._hindered = {key: since for key, since in self._hindered.items() if _due(state, key)}
         times = [blocked.until for blocked in self._blocked.values()]
+        times += reading
         times += [since + _PATIENCE for since in self._hindered.values()]
         times += [
             self._pulse(activity, now).look_at(activity.heartbeat_timeout)

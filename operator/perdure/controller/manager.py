@@ -15,6 +15,7 @@ from perdure.controller import pods as attempts
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import remove_expired
+from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
 from perdure.controller.run import Run, Tools
@@ -57,7 +58,14 @@ class Manager:
         self._runs: dict[str, Run] = {}
         self._schedules: dict[str, Schedule] = {}
         self._orphans: dict[Key, api.Object] = {}
-        self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
+        self._queue: KeyedQueue[Key] = KeyedQueue(
+            self._work,
+            clock=now,
+            workers=workers,
+            tenant=self._namespace_of,
+            each=share(workers),
+            waited=metrics.QUEUE_WAIT.observe,
+        )
         self._versions: dict[str, str] = {}
         self._checked: dict[str, int | None] = {}
         self._lagging: set[tuple[str, str]] = set()
@@ -130,7 +138,14 @@ class Manager:
                 schedule.observe_gone()
                 self._queue.wake(("schedule", uid))
         elif schedule is None:
-            self._schedules[uid] = Schedule(self._tools.client, self._tools.recorder, self, self._tools.policies, obj)
+            self._schedules[uid] = Schedule(
+                self._tools.client,
+                self._tools.recorder,
+                self,
+                self._tools.policies,
+                obj,
+                definitions=self._tools.definitions,
+            )
             self._queue.wake(("schedule", uid))
         elif schedule.observe(obj):
             self._queue.wake(("schedule", uid))
@@ -343,6 +358,17 @@ class Manager:
             self._queue.wake(key)
 
     # Work
+
+    def _namespace_of(self, key: Key) -> str:
+        """Whose turn it is when a key is worked on."""
+        known = self._runs.get(key[1]) or self._schedules.get(key[1])
+        match known:
+            case Run():
+                return known.ref.namespace
+            case Schedule():
+                return known.namespace
+            case None:
+                return key[1]
 
     async def run(self) -> None:
         """Work until cancelled."""

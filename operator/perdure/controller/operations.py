@@ -27,8 +27,9 @@ from perdure.controller.answers import Answers, identity
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Entry
-from perdure.controller.errors import RefusedError
+from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.expiry import remove_expired
+from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.relations import OVER
 from perdure.controller.resetting import reset
@@ -87,7 +88,9 @@ class Operations:
         self._targets = Targets(client, runs)
         self._answers = Answers(client, recorder)
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
-        self._queue: KeyedQueue[Key] = KeyedQueue(self._work, clock=now, workers=workers)
+        self._queue: KeyedQueue[Key] = KeyedQueue(
+            self._work, clock=now, workers=workers, tenant=lambda key: key[1], each=share(workers)
+        )
         self._asked: dict[str, _Asked] = {}
         self._held: set[Key] = set()
         """Targets with something behind a request that is not answered yet."""
@@ -181,6 +184,15 @@ class Operations:
             except HoldError as held:
                 self._hold(key, held)
                 return
+            except (NotYetError, api.ApiError, *api.TRANSIENT):
+                raise
+            except Exception as error:  # noqa: BLE001 - what cannot be processed must not keep back what is behind it
+                self._log.warning("An Operation cannot be processed", name=obj["metadata"]["name"], exc_info=error)
+                message = f"the operator cannot process it: {type(error).__name__}: {error}"
+                failed = Answer(ok=False, reason=ConditionReason.INTERNAL_ERROR.value, message=message)
+                self._asked.pop(obj["metadata"]["uid"], None)
+                await self._finish(obj, failed, None)
+                continue
             before = entry.uid if entry is not None else before
 
     async def _waiting(self, key: Key) -> list[api.Object]:

@@ -1,6 +1,5 @@
 """The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
 
-import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -8,13 +7,13 @@ from perdure.api import labels
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, ResultSize
 from perdure.controller.identity import ActivityIdentity
+from perdure.controller.logs import Logs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
-from perdure.runtime.outcomes import tail
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, is_kept
 from perdure.runtime.statuses import PodStatus
@@ -28,8 +27,6 @@ class PodKey:
     attempt: int
 
 
-_LOG_SECONDS = 3.0
-"""How long a node may take to give the end of a log: a run does not wait longer for what only explains."""
 _REFUSED = frozenset({400, 403, 422})
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
 """What the API server says where it refuses a trial for now, or cannot try at all."""
@@ -117,6 +114,7 @@ class Pods:
         self._client = client
         self._identity = identity
         self._settings = settings
+        self.logs = Logs(client)
 
     async def ensure(self, run: RunRef, attempt: Attempt, definition: Activity) -> api.Object:
         """The attempt's pod, and its Lease where it has one: created, or adopted where an earlier try has created them.
@@ -230,17 +228,6 @@ class Pods:
             return await self._client.get(api.path(api.COORDINATION, run.namespace, "leases", name))
         except api.NotFoundError:
             return None
-
-    async def read_log(self, pod: api.Object, container: str) -> str | None:
-        """The end of a container's log; None where its node does not give it, or not soon."""
-        meta = pod["metadata"]
-        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"], "log")
-        try:
-            async with asyncio.timeout(_LOG_SECONDS):
-                text = await self._client.text(url, container=container, tailLines="200", limitBytes=str(1 << 20))
-        except (api.ApiError, *api.TRANSIENT):
-            return None
-        return tail(text) or None
 
     async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
         """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""

@@ -1,15 +1,19 @@
 """A queue of keys: each key is worked on by one task at a time, at once or at a given time.
 
-This is what makes a run single-flight, and it holds the one timer heap of the operator.
+This is what makes a run single-flight, and it holds the one timer heap of the operator. Whose turn it is, `fairness` says.
 """
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
+
+from perdure.controller.errors import NotYetError
+from perdure.controller.fairness import FairQueue
 
 Key = TypeVar("Key")
 
@@ -25,16 +29,38 @@ class KeyedQueue(Generic[Key]):
     """Calls ``work(key)`` for keys that were woken.
 
     A key woken while it is worked on is worked on once more afterwards. When ``work`` raises, the key is tried again, later each
-    time; other keys are not delayed by it.
+    time; other keys are not delayed by it. When it raises NotYetError, the key holds no worker until what it waits for is done.
     """
 
     def __init__(
-        self, work: Callable[[Key], Awaitable[None]], *, clock: Callable[[], datetime], workers: int = 32
+        self,
+        work: Callable[[Key], Awaitable[None]],
+        *,
+        clock: Callable[[], datetime],
+        workers: int = 32,
+        tenant: Callable[[Key], str] = lambda _: "",
+        each: int | None = None,
+        waited: Callable[[float], None] = lambda _: None,
     ) -> None:
+        """Create a queue that is not worked on yet.
+
+        Args:
+            work: What is done about a key.
+            clock: The time.
+            workers: How many keys are worked on at a time.
+            tenant: Whose key it is: tenants take turns.
+            each: How many keys of one tenant are worked on at a time; None: as many as there are workers.
+            waited: Told how long a key has waited for its turn, in seconds.
+        """
         self._work = work
         self._clock = clock
         self._workers = workers
-        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._tenant = tenant
+        self._waited = waited
+        self._ready: FairQueue[tuple[Key, float]] = FairQueue(slots=workers, each=each or workers)
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._parked: dict[Key, asyncio.Future[Any]] = {}
+        """What keys wait for, and what came of it until they are worked on again."""
         self._queued: set[Key] = set()
         self._running: set[Key] = set()
         self._again: set[Key] = set()
@@ -61,7 +87,8 @@ class KeyedQueue(Generic[Key]):
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._ready.put_nowait(key)
+            self._ready.put(self._tenant(key), (key, asyncio.get_running_loop().time()))
+            self._call_worker()
 
     def wake_at(self, key: Key, when: datetime | None) -> None:
         """Have the key worked on at `when`, instead of at the time it was armed for before; None disarms it."""
@@ -84,6 +111,7 @@ class KeyedQueue(Generic[Key]):
         """Drop the key's timer and its record of failures."""
         self._armed.pop(key, None)
         self._failures.pop(key, None)
+        self._parked.pop(key, None)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start working, as tasks of `group`; they run until they are cancelled."""
@@ -92,20 +120,55 @@ class KeyedQueue(Generic[Key]):
             group.create_task(self._serve())
 
     async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            key = await self._ready.get()
+            tenant, (key, since) = await self._next()
+            self._waited(loop.time() - since)
             self._queued.discard(key)
             self._running.add(key)
             try:
                 await self._work(key)
                 self._failures.pop(key, None)
+                self._parked.pop(key, None)
+            except NotYetError as error:
+                self._park(key, error)
             except Exception as error:  # noqa: BLE001 - one key's trouble must not end the others' work
                 self._retry(key, error)
             finally:
+                self._ready.done(tenant)
                 self._running.discard(key)
                 if key in self._again:
                     self._again.discard(key)
                     self.wake(key)
+
+    async def _next(self) -> tuple[str, tuple[Key, float]]:
+        while (taken := self._ready.take()) is None:
+            called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(called)
+            await called
+        return taken
+
+    def _call_worker(self) -> None:
+        """Have an idle worker look for a key. A worker that has done with one looks by itself."""
+        while self._idle:
+            called = self._idle.popleft()
+            if not called.done():
+                called.set_result(None)
+                return
+
+    def _park(self, key: Key, error: NotYetError) -> None:
+        before = self._parked.get(key)
+        self._parked[key] = error.awaited
+        if before is not error.awaited:
+            error.awaited.add_done_callback(lambda made: self._unpark(key, made))
+        if error.until is not None:
+            self.wake_at(key, min(error.until, self._armed.get(key, error.until)))
+
+    def _unpark(self, key: Key, made: asyncio.Future[Any]) -> None:
+        if not made.cancelled():
+            made.exception()  # whoever asks for it again is told
+        if self._parked.get(key) is made:
+            self.wake(key)
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures.get(key, 0)

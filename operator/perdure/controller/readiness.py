@@ -48,6 +48,7 @@ class Readiness:
             When to look again; None: when it changes.
 
         Raises:
+            NotYetError: it is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         url = api.path(api.PERDURE, namespace, "workflows", name)
@@ -57,10 +58,15 @@ class Readiness:
             return None
         if workflow["metadata"].get("deletionTimestamp"):
             return None
-        findings = await self._definitions.findings(workflow["spec"])
+        findings = self._definitions.findings(namespace, workflow["spec"])
         ready, reason, message = verdict(findings)
-        if ready and (refusals := await self._refusals(workflow)):
-            ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
+        try:
+            if ready and (refusals := await self._refusals(workflow)):
+                ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
+        except (TypeError, ValueError, RecursionError) as error:
+            # The API server takes pods that cannot be sent to it again: values that nest too deep, for one.
+            ready, reason = False, ConditionReason.INVALID_SPEC
+            message = f"the pods of its activities cannot be tried: {type(error).__name__}: {error}"
         before = workflow.get("status") or {}
         after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
         if after != before:

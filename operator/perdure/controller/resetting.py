@@ -21,7 +21,7 @@ from perdure.api.names import reset_name, successor_name
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.beginning import scope_of
-from perdure.controller.definitions import Definition, Definitions, NotReadyError
+from perdure.controller.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.controller.errors import RefusedError
 from perdure.controller.segments import past_of
 from perdure.engine import events as ev
@@ -68,6 +68,7 @@ async def reset(
 
     Raises:
         RefusedError: it cannot be reset to there.
+        NotYetError: its definition is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     meta = run["metadata"]
@@ -208,6 +209,7 @@ async def fork_of(client: api.Client, definitions: Definitions, run: api.Object,
 
     Raises:
         RefusedError: what it was to begin with is gone, or is not decided so any more.
+        NotYetError: its definition is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     wanted, base = asked.base, None
@@ -232,7 +234,7 @@ async def _fork(
     Raises:
         RefusedError: nothing is decided at that point; or neither definition decides the same.
     """
-    first, spec = events[0], WorkflowRunSpec.parse(base["spec"])
+    first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
     if _is_code(events):
         try:
@@ -258,13 +260,22 @@ async def _fork(
     raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
 
 
+def _spec_of(base: api.Object) -> WorkflowRunSpec:
+    try:
+        return read_spec(base["spec"])
+    except InvalidWorkflowError as error:
+        message = f"the spec of `{base['metadata']['name']}` cannot be read: {error}"
+        raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
+
+
 async def _definitions(definitions: Definitions, base: api.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
     """What may be gone on by, the best first."""
     meta = base["metadata"]
     with suppress(NotReadyError, InvalidWorkflowError):
-        yield await definitions.find(meta["namespace"], meta["name"], spec)
+        yield await definitions.find(meta["namespace"], meta["name"], spec, base["spec"].get("inline"))
     with suppress(InvalidWorkflowError):
-        yield await definitions.pinned(meta["name"], spec, (base.get("status") or {}).get("definition"))
+        snapshot = (base.get("status") or {}).get("definition")
+        yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), snapshot)
 
 
 async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[inputs.RunInput]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import structlog
@@ -28,9 +29,9 @@ from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
 from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options
+from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options, read_spec
 from perdure.controller.directory import entry_of
-from perdure.controller.errors import RefusedError
+from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.relations import Peers, Relations
@@ -68,6 +69,8 @@ INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 _ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
 _PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
 _FIRST_CONFLICT_PAUSE = timedelta(milliseconds=5)
+_COMPILING_QUIETLY = timedelta(seconds=2)
+"""A run whose definition takes no longer to be compiled does not say that it waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,10 @@ class _Origin:
     state: State
 
 
+_NOTHING_ASKED = WorkflowRunSpec.model_construct()
+"""The spec of a run whose own spec cannot be read: it begins only to fail."""
+
+
 class _NoRoomError(Exception):
     """The status of the run has no room for what a request carries."""
 
@@ -121,7 +128,7 @@ class Run:
         self._teller = Teller(tools.recorder, self.ref)
         self._policies = tools.policies
         self._attempts = Attempts(
-            tools.pods, tools.policies, self.ref, self._teller.pod_refused, self._teller.pod_waits
+            tools.pods, tools.policies, self.ref, self._teller.pod_refused, self._teller.pod_waits, wake=wake
         )
         self._state: State | None = None
         self._definition: Definition | None = None
@@ -138,6 +145,7 @@ class Run:
         self._reported: set[str] = set()
         self._decide_again = False
         self._conflicts = 0
+        self._compiling_since: datetime | None = None
         self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
     @property
@@ -221,16 +229,18 @@ class Run:
         """Take the run as far as it goes now; when it wants to be called again, None if only something outside can wake it.
 
         Raises:
+            NotYetError: its definition is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         if self._record.gone:
-            self._refuse_all()
+            self._refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
             self._attempts.let_all_go()
             await self._attempts.finish_leaving()
             self._workers.follow(self)
             return None
         try:
             wake = await self._advance(wall_clock())
+            await self._say_recovered()
         except api.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
@@ -241,11 +251,31 @@ class Run:
             # The spec alone fills the object, so that nothing can be written beside it. No other try would do better.
             self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, run_status.refused_as_too_large(error.message), "Commit")
             return None
-        except BaseException:
+        except (NotYetError, api.ApiError, *api.TRANSIENT):
             self._attempts.look_again()
+            raise
+        except Exception as error:
+            self._attempts.look_again()
+            await self._tell_of_error(error)
             raise
         self._conflicts = 0
         return wake
+
+    async def _say_recovered(self) -> None:
+        """The run continues: it no longer says that it cannot be processed."""
+        state, status = self._state, self._record.status
+        if state is not None and not state.closed and run_status.is_stuck(status):
+            now = wall_clock()
+            await self._record.write(run_status.compose(status, self._facts(now, state), state, (), now))
+
+    async def _tell_of_error(self, error: Exception) -> None:
+        """The operator cannot process the run, whatever is wrong with it: it says so, and what is asked of it gets an answer."""
+        self._state = None
+        message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
+        self._refuse_all(ConditionReason.INTERNAL_ERROR, message)
+        if not self._record.status.get("completionTime"):
+            with suppress(api.ApiError, *api.TRANSIENT):
+                await self._wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 
     async def _advance(self, now: datetime) -> datetime | None:
         # What was committed in an earlier pass may be old by now: this process may have stood still meanwhile.
@@ -383,11 +413,11 @@ class Run:
             given[-1].then(Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=message))
         return True
 
-    def _refuse_all(self) -> None:
-        """The run is gone: nobody gets what was asked for."""
+    def _refuse_all(self, reason: ConditionReason, message: str) -> None:
+        """Nobody gets what was asked for."""
         asked, self._inbox = self._inbox, []
         for each in asked:
-            each.then(Answer(ok=False, reason="TargetNotFound", message=f"WorkflowRun `{self.ref.name}` was deleted"))
+            each.then(Answer(ok=False, reason=reason.value, message=message))
 
     async def _read_again(self) -> None:
         """Someone else has written, or may have: look at everything anew."""
@@ -400,11 +430,10 @@ class Run:
 
     async def _load(self, now: datetime) -> bool:
         """Go on where the stored status stands, or begin; whether the run can go on."""
-        spec = WorkflowRunSpec.parse(self._record.object["spec"])
         try:
             state = run_status.stored_state(self._record.status)
             if state is None:
-                return await self._begin(spec, now)
+                return await self._begin(now)
             if state.activities or state.children or state.externals:
                 # What a watch shows may be old; pods are made only for what is so now.
                 await self._read_again()
@@ -413,40 +442,49 @@ class Run:
                 state = run_status.stored_state(self._record.status)
                 assert state is not None
             if not state.closed and state.code is None:
-                await self._resume(spec, state)
+                self._resume(state)
         except DamagedStateError as error:
             message = f"{error}; the run goes on when that is restored, or delete the run"
             await self._wait(ConditionReason.STATE_DAMAGED, message, now)
+            self._refuse_all(ConditionReason.STATE_DAMAGED, message)
             return False
         state = reclaim(state, self._workers.epoch)
         if _of_pods(state).activities:
             await self._attempts.recover(await self._done_by_pods(state))
         self._relations.look_again()
-        if run_status.is_damaged(self._record.status):
-            await self._record.write(run_status.compose(self._record.status, self._facts(now, state), state, (), now))
         self._state = state
         return True
 
-    async def _resume(self, spec: WorkflowRunSpec, state: State) -> None:
+    def _resume(self, state: State) -> None:
         """Take up a run that has begun earlier.
 
         Raises:
+            NotYetError: its definition is being compiled.
             DamagedStateError: its definition is not what it was.
         """
+        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
-            definition = await self._definitions.pinned(self.ref.name, spec, self._record.status.get("definition"))
+            spec = read_spec(given)
+            definition = self._definitions.pinned(
+                self.ref.namespace, self.ref.name, spec, given.get("inline"), snapshot
+            )
         except InvalidWorkflowError as error:
+            if any(isinstance(each.request, inputs.TerminateRequested) for each in self._inbox):
+                self._decider = Idle()  # to end it, nothing has to be decided
+                return
             raise DamagedStateError(f"the definition that the run has begun with cannot be run: {error}") from error
         unknown = {a.activity_type for a in _of_pods(state).activities.values()} - definition.program.activities.keys()
         if unknown:
             raise DamagedStateError(f"the definition lacks activities that are open: {', '.join(sorted(unknown))}")
         self._decide_by(definition, spec, state.start_time)
 
-    async def _begin(self, spec: WorkflowRunSpec, now: datetime) -> bool:  # noqa: C901 (one case for each sort of run)
+    async def _begin(self, now: datetime) -> bool:  # noqa: C901 (one case for each sort of run)
         """Start the run, if it may and can be started; whether it was."""
         workflow_type, given, policy = self.ref.name, None, None
         extras = None
+        spec = _NOTHING_ASKED
         try:
+            spec = read_spec(self._record.object["spec"])
             if self._reset is not None:
                 await self._begin_from(self._reset, spec, now)
                 return True
@@ -457,17 +495,18 @@ class Run:
                 extras = extras_of(self._record.object)
                 policy = await self._find_policies(spec, frozenset())
             elif self._decider is None:
-                definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec)
-                workflow_type, given = definition.workflow_type, with_defaults(definition.program, spec.input)
-                wrong = definition.program.check_input(given)
-                if wrong:
-                    raise InvalidWorkflowError(wrong, INVALID_INPUT)  # noqa: TRY301 (handled as what `find` raises)
+                definition, given = await self._find_definition(spec)
+                workflow_type = definition.workflow_type
                 policy = await self._find_policies(spec, definition.program.retry_policies)
                 self._decide_by(definition, spec, now)
         except NotReadyError as error:
             if not any(isinstance(each.request, _ENDS) for each in self._inbox):
                 await self._wait(error.reason, error.message, now)
                 return False
+            self._decider = Idle()
+        except NotYetError as error:
+            if not any(isinstance(each.request, _ENDS) for each in self._inbox):
+                await self._wait_for_definition(error, now)
             self._decider = Idle()
         except InvalidWorkflowError as error:
             self._decider = Refuser(str(error), error.type)
@@ -513,6 +552,22 @@ class Run:
         self._state = transition.state
         self._answer(asked, transition)
         return True
+
+    async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
+        """What the run is pinned to when it starts now, and its input with the defaults of that.
+
+        Raises:
+            NotYetError: it is being compiled.
+            NotReadyError: the Workflow is missing or invalid.
+            InvalidWorkflowError: the run asks for what cannot be.
+        """
+        inline = self._record.object["spec"].get("inline")
+        definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec, inline)
+        given = with_defaults(definition.program, spec.input)
+        wrong = definition.program.check_input(given)
+        if wrong:
+            raise InvalidWorkflowError(wrong, INVALID_INPUT)
+        return definition, given
 
     async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
         """Make sure that every RetryPolicy that the run, or what it `used`, means by name is there; the one of the run itself.
@@ -574,6 +629,19 @@ class Run:
         """
         entry = self._peers.directory.get(self.ref.uid) or entry_of(self._record.object)
         return claim(self._peers, entry, spec, self._reset)
+
+    async def _wait_for_definition(self, error: NotYetError, now: datetime) -> None:
+        """Wait until the definition is compiled; say so where that takes a while.
+
+        Raises:
+            NotYetError: always.
+        """
+        since = self._compiling_since = self._compiling_since or now
+        if now - since < _COMPILING_QUIETLY:
+            raise NotYetError(error.awaited, until=since + _COMPILING_QUIETLY) from error
+        message = "the definition waits to be compiled; a namespace compiles one at a time, and large ones take seconds"
+        await self._wait(ConditionReason.COMPILING, message, now)
+        raise error
 
     async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Say why the run does not start or go on; once, not at each try."""
@@ -644,6 +712,8 @@ class Run:
         The definitions of those that code has scheduled are found; what has none is about to fail, and is left out.
         """
         state = _of_pods(state)
+        if isinstance(self._decider, Idle):  # it only ends
+            return msgspec.structs.replace(state, activities={})
         if state.code is None:
             return state
         known = dict(self._attempts.activities)

@@ -11,6 +11,7 @@ Their names are locks. A run is removed only once its end is recorded, so a name
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,8 +23,11 @@ import structlog
 from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import ScheduleSpec
+from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.commit import Record
+from perdure.controller.definitions import Definitions, unfit_input
 from perdure.controller.directory import Entry, Standing
+from perdure.controller.errors import NotYetError
 from perdure.controller.policies import Policies
 from perdure.controller.relations import Peers, failure_in, has_successor
 from perdure.engine import inputs as run_inputs
@@ -32,7 +36,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.checks import options
-from perdure.language.program import retry_policy
+from perdure.language.program import Severity, retry_policy
 from perdure.observe import metrics
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
@@ -72,7 +76,14 @@ class Schedule:
     """A Schedule in this process. `advance` is called by one task at a time; everything else at any time."""
 
     def __init__(
-        self, client: api.Client, recorder: Recorder, peers: Peers, policies: Policies, obj: api.Object
+        self,
+        client: api.Client,
+        recorder: Recorder,
+        peers: Peers,
+        policies: Policies,
+        obj: api.Object,
+        *,
+        definitions: Definitions,
     ) -> None:
         meta = obj["metadata"]
         self.namespace: str = meta["namespace"]
@@ -82,6 +93,7 @@ class Schedule:
         self._recorder = recorder
         self._peers = peers
         self._policies = policies
+        self._definitions = definitions
         self.waits_for_policy = False
         """Whether the RetryPolicy that it names is missing."""
         self._record = Record(client, obj, "schedules")
@@ -125,6 +137,7 @@ class Schedule:
         """Take the schedule as far as it goes now; when it wants to be called again, None if only something outside can wake it.
 
         Raises:
+            NotYetError: the definition in its template is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         if self._record.gone:
@@ -136,6 +149,17 @@ class Schedule:
             metrics.COMMIT_CONFLICTS.inc()
             await self._read_again()
             return wall_clock()
+        except (NotYetError, api.ApiError, *api.TRANSIENT):
+            raise
+        except Exception as error:
+            self._state = None
+            message = (
+                f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
+            )
+            problem = Problem(ConditionReason.INTERNAL_ERROR, message)
+            with suppress(api.ApiError, *api.TRANSIENT):
+                await self._stand_still(problem, EventReason.INTERNAL_ERROR, wall_clock())
+            raise
 
     async def _advance(self, now: datetime) -> datetime | None:
         self._record.current = False
@@ -201,7 +225,7 @@ class Schedule:
             return False
         try:
             spec = ScheduleSpec.parse(self._record.object["spec"])
-            wrong = [str(each) for each in options(spec.workflow_run_template.spec, "spec.workflowRunTemplate.spec")]
+            wrong = self._wrong_with(spec.workflow_run_template.spec)
         except pydantic.ValidationError as error:
             # The API server has taken it by other rules, of an earlier or a later version.
             wrong = mistakes(error)
@@ -211,6 +235,19 @@ class Schedule:
             self._state = None
             return False
         return True
+
+    def _wrong_with(self, template: WorkflowRunSpec) -> list[str]:
+        """What keeps every run of the template from starting.
+
+        Raises:
+            NotYetError: its definition is being compiled.
+        """
+        path, given = "spec.workflowRunTemplate.spec", self._record.object["spec"]["workflowRunTemplate"]["spec"]
+        found = [*options(template, path), *unfit_input(template.input, f"{path}.input")]
+        if (inline := given.get("inline")) is not None:
+            checked = self._definitions.findings(self.namespace, inline)
+            found += [each.moved(f"{path}.inline") for each in checked if each.severity is Severity.ERROR]
+        return list(map(str, found))
 
     async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
         """Say why nothing can be done; once, not at each try."""

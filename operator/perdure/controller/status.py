@@ -192,9 +192,10 @@ def stored_state(status: Status) -> State | None:
     return state
 
 
-def is_damaged(status: Status) -> bool:
-    """Whether a status says that it was found damaged."""
-    return any(c.get("reason") == ConditionReason.STATE_DAMAGED for c in status.get("conditions") or ())
+def is_stuck(status: Status) -> bool:
+    """Whether a status says that the run cannot be processed: it was found damaged, or the operator failed."""
+    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.INTERNAL_ERROR
+    return any(c.get("reason") in stuck for c in status.get("conditions") or ())
 
 
 def message_of(status: Status, reason: ConditionReason) -> str:

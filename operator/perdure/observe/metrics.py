@@ -29,6 +29,16 @@ OPERATIONS = Counter(
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge("perdure_queue_depth", "Runs that wait for a pass.", registry=REGISTRY)
+QUEUE_WAIT = Histogram(
+    "perdure_queue_wait_seconds",
+    "How long something waited for its turn, after it was woken.",
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    registry=REGISTRY,
+)
+DEFINITIONS_WAITING = Gauge(
+    "perdure_definitions_waiting", "Definitions that wait to be compiled, or are being compiled.", registry=REGISTRY
+)
+LOGS_WAITING = Gauge("perdure_logs_waiting", "Logs of failed attempts that wait to be read.", registry=REGISTRY)
 TIMERS = Gauge("perdure_timers", "Runs that have a timer armed.", registry=REGISTRY)
 RUNS_KNOWN = Gauge("perdure_runs_known", "Runs this operator holds in memory.", registry=REGISTRY)
 WATCH_LAG = Counter(

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
+from perdure.api.depth import nests_deeper
 from perdure.api.names import started_name
 from perdure.api.operation import CompleteActivity, OperationSpec
 from perdure.engine import inputs
@@ -112,27 +113,12 @@ def too_much(request: inputs.Request) -> str | None:
     payload = payload_of(request)
     if payload is None:
         return None
-    if _deeper(payload, MAX_DEPTH):
+    if nests_deeper(payload, MAX_DEPTH):
         return f"what it carries nests more than {MAX_DEPTH} levels deep"
     size = len(msgspec.json.encode(payload))
     if size <= MAX_PAYLOAD:
         return None
     return f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on where it is"
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    """Whether a value nests more than that many levels; found level by level, so that the deepest one costs no stack."""
-    level = [value]
-    for _ in range(levels + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeObject:

@@ -51,7 +51,14 @@ async def attempts() -> AsyncIterator[tuple[Attempts, list[str]]]:
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         policies = Policies(client, Recorder(client, instance="test"))
-        found = Attempts(pods, policies, RUN, lambda _note, _pod: None, lambda note, pod: told.append(f"{pod}: {note}"))
+        found = Attempts(
+            pods,
+            policies,
+            RUN,
+            lambda _note, _pod: None,
+            lambda note, pod: told.append(f"{pod}: {note}"),
+            wake=lambda: None,
+        )
         found.activities = {"work": WORK}
         yield found, told
 

@@ -1,15 +1,17 @@
-"""Compiling definitions: once each, beside everything else, and with a bound on what is kept."""
+"""Compiling definitions: once each, in the background, namespaces in turn, and with a bound on what is kept."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from perdure.controller import definitions
 from perdure.controller.definitions import Definitions
+from perdure.controller.errors import NotYetError
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.language.program import InvalidWorkflowError
+from perdure.language.program import InvalidWorkflowError, Program
 
 
 @pytest.fixture
@@ -25,33 +27,126 @@ def definition(steps: int, of: str = "input.a") -> dict[str, Any]:
     return {"steps": [{"name": f"step-{n}", "set": {"value": expression}} for n in range(steps)]}
 
 
-async def test_everything_else_goes_on_while_a_large_definition_is_compiled(compiler: Definitions) -> None:
-    compiling = asyncio.create_task(compiler.compile(definition(steps=200)))
+class Runs:
+    """Who needs definitions: each comes back when it is told to."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self.visits = 0
+
+    async def compile(self, spec: dict[str, Any], namespace: str = "shop") -> Program:
+        while True:
+            self.visits += 1
+            try:
+                return self._definitions.compile(namespace, spec)
+            except NotYetError as error:
+                held = error.awaited
+                await asyncio.wait([held])
+
+
+@pytest.fixture
+def runs(compiler: Definitions) -> Runs:
+    return Runs(compiler)
+
+
+async def test_everything_else_continues_while_a_large_definition_is_compiled(runs: Runs) -> None:
+    compiling = asyncio.create_task(runs.compile(definition(steps=200)))
     turns = 0
     while not compiling.done():
         await asyncio.sleep(0)
         turns += 1
     assert len((await compiling).main.steps) == 200
     assert turns > 20
+    assert runs.visits == 2
 
 
-async def test_equal_definitions_are_compiled_once_also_at_the_same_time(compiler: Definitions) -> None:
-    first, second = await asyncio.gather(*(compiler.compile(definition(steps=5)) for _ in range(2)))
-    assert first is second
-    assert await compiler.compile(definition(steps=5)) is first
+async def test_equal_definitions_are_compiled_once_also_at_the_same_time_and_for_several_namespaces(runs: Runs) -> None:
+    wanted = [runs.compile(definition(steps=5), name) for name in ("shop", "shop", "bank")]
+    first, second, third = await asyncio.gather(*wanted)
+    assert first is second is third
+    assert await runs.compile(definition(steps=5)) is first
 
 
-async def test_what_cannot_be_run_is_told_again_without_compiling(compiler: Definitions) -> None:
+async def test_a_namespace_with_many_definitions_delays_no_other_one(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    compiling, release = threading.Event(), threading.Event()
+    real = definitions._compile
+
+    def slow(spec: dict[str, Any]) -> Any:
+        order.append(spec["steps"][0]["name"])
+        compiling.set()
+        if order[-1].startswith("busy"):
+            release.wait()
+        return real(spec)
+
+    monkeypatch.setattr(definitions, "_compile", slow)
+    many = [
+        asyncio.create_task(runs.compile({"steps": [{"name": f"busy-{n}", "set": {"v": n}}]}, "busy")) for n in range(9)
+    ]
+    await asyncio.to_thread(compiling.wait)
+    try:
+        await runs.compile({"steps": [{"name": "other", "set": {"v": 1}}]}, "other")
+        assert order == ["busy-0", "other"]
+    finally:
+        release.set()
+    await asyncio.gather(*many)
+    assert len(order) == 10
+
+
+async def test_the_same_definition_is_not_held_up_by_what_else_another_namespace_compiles(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    real = definitions._compile
+    monkeypatch.setattr(
+        definitions, "_compile", lambda spec: (release.wait() and real(spec)) if "busy" in str(spec) else real(spec)
+    )
+    busy = asyncio.create_task(runs.compile({"steps": [{"name": "busy", "set": {"v": 1}}]}, "busy"))
+    behind = asyncio.create_task(runs.compile(definition(steps=1), "busy"))
+    await asyncio.sleep(0)
+    try:
+        program = await runs.compile(definition(steps=1), "other")
+    finally:
+        release.set()
+    await busy
+    assert await behind is program
+
+
+async def test_what_was_compiled_is_found_although_it_is_not_kept(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "_CACHED_BYTES", 1)
+    await asyncio.gather(*(runs.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)))
+    assert runs.visits == 16
+
+
+async def test_what_cannot_be_run_is_told_again_without_compiling(runs: Runs, compiler: Definitions) -> None:
     for _ in range(2):
         with pytest.raises(InvalidWorkflowError, match="nobody"):
-            await compiler.compile(definition(steps=1, of="nobody"))
+            await runs.compile(definition(steps=1, of="nobody"))
     assert len(compiler._compiled) == 1
 
 
-async def test_what_is_kept_is_bounded_by_its_size(compiler: Definitions, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_definition_that_breaks_the_compiler_is_told_as_one_that_cannot_be_run(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_: Any) -> Any:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(definitions, "check", breaks)
+    with pytest.raises(InvalidWorkflowError, match="cannot be checked: RecursionError"):
+        await runs.compile(definition(steps=1))
+
+
+async def test_what_is_kept_is_bounded_by_its_size(
+    runs: Runs, compiler: Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(definitions, "_CACHED_BYTES", 20_000)
-    kept = [await compiler.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)]
+    kept = [await runs.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)]
     assert 1 < len(compiler._compiled) < 8
     assert sum(map(len, compiler._compiled)) == compiler._cached <= 20_000
-    assert await compiler.compile(definition(steps=1, of="input.a7")) is kept[7]
-    assert await compiler.compile(definition(steps=1, of="input.a0")) is not kept[0]
+    assert await runs.compile(definition(steps=1, of="input.a7")) is kept[7]
+    del kept[0]
+    visits = runs.visits
+    await runs.compile(definition(steps=1, of="input.a0"))
+    assert runs.visits == visits + 2

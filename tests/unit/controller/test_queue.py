@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.script import T0, seconds
+from perdure.controller.errors import NotYetError
 from perdure.controller.queue import KeyedQueue
 
 HOUR = 3600.0
@@ -95,8 +96,8 @@ class Bench:
         return [when for when, what in self.done if what == key]
 
     @asynccontextmanager
-    async def queue(self, workers: int = 8) -> AsyncIterator[KeyedQueue[str]]:
-        queue: KeyedQueue[str] = KeyedQueue(self.work, clock=self.clock, workers=workers)
+    async def queue(self, workers: int = 8, **options: Any) -> AsyncIterator[KeyedQueue[str]]:
+        queue: KeyedQueue[str] = KeyedQueue(self.work, clock=self.clock, workers=workers, **options)
         async with asyncio.TaskGroup() as group:
             before = asyncio.all_tasks()
             queue.start(group)
@@ -157,6 +158,93 @@ async def test_different_keys_are_worked_on_side_by_side_by_so_many_workers() ->
     assert bench.most_at_once == 3
     assert [key for _, key in bench.done] == list("abcdefg")
     assert [when for when, _ in bench.done] == [0, 0, 0, 1, 1, 1, 2]
+
+
+# Turns
+
+
+@in_virtual_time
+async def test_a_tenant_with_thousands_of_keys_delays_another_one_by_one_piece_of_work() -> None:
+    bench, waits = Bench(takes=1), list[float]()
+    async with bench.queue(workers=2, tenant=lambda key: key[0], waited=waits.append) as queue:
+        for number in range(2_000):
+            queue.wake(f"a{number}")
+        queue.wake_at("b-due", at(10.5))
+        await asyncio.sleep(5.5)
+        queue.wake("b")
+        await asyncio.sleep(HOUR)
+    assert bench.times("b") == [6]
+    assert bench.times("b-due") == [11]
+    assert len(bench.done) == len(waits) == 2_002
+    assert max(waits) == pytest.approx(1_000, abs=2)
+
+
+@in_virtual_time
+async def test_workers_that_a_tenant_must_leave_free_take_the_keys_of_another_one_immediately() -> None:
+    bench = Bench(takes=100)
+    async with bench.queue(workers=4, tenant=lambda key: key[0], each=3) as queue:
+        for number in range(10):
+            queue.wake(f"a{number}")
+        await asyncio.sleep(1)
+        queue.wake("b")
+        await asyncio.sleep(1)
+        assert len(bench.running) == 4
+        await asyncio.sleep(HOUR)
+    assert bench.times("b") == [1]
+    assert [when for when, key in bench.done if key != "b"] == [0, 0, 0, 100, 100, 100, 200, 200, 200, 300]
+
+
+# Parking
+
+
+@dataclass
+class Kitchen(Bench):
+    """Work on "a" needs something that is made elsewhere."""
+
+    until: float | None = None
+    made: "asyncio.Future[str] | None" = None
+    served: list[str] = field(default_factory=list)
+
+    async def work(self, key: str) -> None:
+        await super().work(key)
+        if key == "a" and self.made is not None:
+            if not self.made.done():
+                later = self.until is not None and self.until > elapsed()
+                raise NotYetError(self.made, until=at(self.until or 0) if later else None)
+            self.served.append(self.made.result())
+
+
+@in_virtual_time
+async def test_a_key_that_waits_for_something_holds_no_worker_and_is_worked_on_again_when_that_is_made() -> None:
+    kitchen = Kitchen(made=asyncio.get_running_loop().create_future())
+    async with kitchen.queue(workers=1) as queue:
+        queue.wake("a")
+        queue.wake("b")
+        await asyncio.sleep(50)
+        queue.wake("a")  # something else has happened to it meanwhile
+        await asyncio.sleep(50)
+        assert kitchen.times("b") == [0]
+        assert kitchen.made is not None
+        kitchen.made.set_result("dish")
+        await asyncio.sleep(HOUR)
+    assert kitchen.times("a") == [0, 50, 100]
+    assert kitchen.served == ["dish"]
+    assert queue._parked == {}
+
+
+@in_virtual_time
+async def test_a_key_that_waits_only_for_so_long_is_worked_on_then() -> None:
+    kitchen = Kitchen(made=asyncio.get_running_loop().create_future(), until=7)
+    async with kitchen.queue() as queue:
+        queue.wake("a")
+        await asyncio.sleep(10)
+        assert kitchen.times("a")[:2] == [0, 7]
+        queue.forget("a")
+        assert kitchen.made is not None
+        kitchen.made.set_exception(RuntimeError("burnt"))
+        kitchen.done.clear()
+        await asyncio.sleep(HOUR)
+    assert kitchen.done == []
 
 
 # Failing

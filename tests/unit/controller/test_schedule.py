@@ -15,7 +15,7 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 def test_a_request_that_is_withdrawn_is_answered_and_leaves_the_others() -> None:
     unused = cast("Any", None)
-    schedule = Schedule(unused, unused, unused, unused, OBJECT)
+    schedule = Schedule(unused, unused, unused, unused, OBJECT, definitions=unused)
     told: dict[str, inp.Answer] = {}
     schedule.ask(inp.Triggered(request_id="a"), lambda answer: told.update(a=answer))
     schedule.ask(inp.BackfillRequested(request_id="b", start=WHEN, end=WHEN), lambda answer: told.update(b=answer))

@@ -20,13 +20,19 @@ def test_what_is_set_is_taken() -> None:
             "PERDURE_WATCH_NAMESPACES": "shop,bank",
             "PERDURE_HTTP_PORT": "9090",
             "PERDURE_LOG_LEVEL": "debug",
+            "PERDURE_WORKERS": "8",
             "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "worker",
             "POD_NAME": "perdure-0",
             "PATH": "/bin",
         }
     )
     assert options == Options(
-        namespaces=("shop", "bank"), port=9090, log_level="debug", activity_identity="worker", instance="perdure-0"
+        namespaces=("shop", "bank"),
+        port=9090,
+        log_level="debug",
+        workers=8,
+        activity_identity="worker",
+        instance="perdure-0",
     )
 
 

@@ -1,0 +1,135 @@
+"""Fairness between namespaces: whose turn it is, when all of them want more than there is.
+
+The tenant with the fewest items in progress goes first; among equals, the one that has waited longest for its turn. So each
+tenant gets the same share of what there is, however much it has waiting and however long its items take, and a newcomer
+waits for one item to end at most. A tenant has a bound of its own as well: what it leaves is free for the next one.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def share(slots: int) -> int:
+    """How much of what there is one tenant may have at a time: half, so that the next one never waits for it."""
+    return max(1, slots // 2)
+
+
+class FairQueue(Generic[Item]):
+    """Items of several tenants that wait, and how many of each are in progress. Pure: it calls nothing and waits for nothing."""
+
+    def __init__(self, *, slots: int, each: int) -> None:
+        """Create an empty queue.
+
+        Args:
+            slots: How many items may be in progress.
+            each: How many of them may be of one tenant.
+        """
+        self._slots = slots
+        self._waiting: dict[str, deque[Item]] = {}
+        self._busy: dict[str, int] = {}
+        self._levels: list[OrderedDict[str, None]] = [OrderedDict() for _ in range(each)]
+        """The tenants that wait and may go, in order, by how many of their items are in progress."""
+        self._depth = 0
+        self._taken = 0
+
+    def __len__(self) -> int:
+        """How many items wait."""
+        return self._depth
+
+    @property
+    def taken(self) -> int:
+        """How many items are in progress."""
+        return self._taken
+
+    def put(self, tenant: str, item: Item) -> None:
+        """Have an item wait for its turn: behind those of its tenant, not behind those of others."""
+        self._waiting.setdefault(tenant, deque()).append(item)
+        self._depth += 1
+        self._enter(tenant)
+
+    def take(self) -> tuple[str, Item] | None:
+        """The next item, which is in progress from now on, and its tenant; None while none may go."""
+        if self._taken >= self._slots:
+            return None
+        level = next(filter(None, self._levels), None)
+        if level is None:
+            return None
+        tenant, _ = level.popitem(last=False)
+        items = self._waiting[tenant]
+        item = items.popleft()
+        if not items:
+            del self._waiting[tenant]
+        self._depth -= 1
+        self._taken += 1
+        self._busy[tenant] = self._busy.get(tenant, 0) + 1
+        self._enter(tenant)
+        return tenant, item
+
+    def done(self, tenant: str) -> None:
+        """An item of the tenant is no longer in progress."""
+        busy = self._busy.pop(tenant)
+        if busy < len(self._levels):
+            self._levels[busy].pop(tenant, None)
+        if busy > 1:
+            self._busy[tenant] = busy - 1
+        self._taken -= 1
+        self._enter(tenant)
+
+    def _enter(self, tenant: str) -> None:
+        busy = self._busy.get(tenant, 0)
+        if tenant in self._waiting and busy < len(self._levels):
+            self._levels[busy].setdefault(tenant)
+
+
+class FairPool:
+    """Does jobs of several tenants in the background, so many at a time, fairly."""
+
+    def __init__(self, *, slots: int, each: int) -> None:
+        """`slots` jobs at a time, `each` of one tenant."""
+        self._jobs: FairQueue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = FairQueue(
+            slots=slots, each=each
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        """How many jobs wait."""
+        return len(self._jobs)
+
+    def submit(self, tenant: str, job: Callable[[], Awaitable[Result]]) -> asyncio.Future[Result]:
+        """Have a job done when its turn has come; the future has its result, or what it raised.
+
+        A future that is cancelled while the job waits takes the job back.
+        """
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._jobs.put(tenant, (job, future))
+        self._dispatch()
+        return future
+
+    def _dispatch(self) -> None:
+        while taken := self._jobs.take():
+            tenant, (job, future) = taken
+            task = asyncio.get_running_loop().create_task(self._do(tenant, job, future))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _do(self, tenant: str, job: Callable[[], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
+        try:
+            if not future.done():
+                result = await job()
+                with suppress(asyncio.InvalidStateError):
+                    future.set_result(result)
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            with suppress(asyncio.InvalidStateError):
+                future.set_exception(error)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        finally:
+            self._jobs.done(tenant)
+            self._dispatch()

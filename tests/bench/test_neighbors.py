@@ -1,0 +1,157 @@
+"""What a namespace feels of its neighbors: how long a small run without pods takes, from its creation to its end, while others
+have invalid runs, heavy definitions, failing pods or many open runs.
+
+PERDURE_NEIGHBORS scales what the others do: 1 is 1,000 invalid runs, 60 definitions of 600 expressions, 100 failing pods and 200
+open runs (a twentieth by default). PERDURE_MEASURE_SECONDS says how long the small runs are measured in each case (5 by default).
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kube import Cluster, python
+from perdure.kube import client as api
+from perdure.kube.access import find_access
+from perdure.kube.client import Client
+
+pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.timeout(3600)]
+
+SCALE = float(os.environ.get("PERDURE_NEIGHBORS", "0.05"))
+MEASURED = float(os.environ.get("PERDURE_MEASURE_SECONDS", "5"))
+EXPRESSIONS = 600
+PATIENCE = 300
+"""Seconds after which a small run that has not ended fails the test."""
+
+Json = dict[str, Any]
+
+
+def invalid(_: int) -> Json:
+    return {"steps": [{"name": "nap", "sleep": {"until": "2027-06-31T00:00:00Z"}}]}
+
+
+def heavy(number: int) -> Json:
+    """A definition that no other one equals."""
+    texts = [f"${{input.a{number} + {n} > 3 ? [1, 2, 3].map(x, x * {n}) : [int(input.b)]}}" for n in range(EXPRESSIONS)]
+    values = [texts[n : n + 6] for n in range(0, EXPRESSIONS, 6)]
+    steps: list[Json] = [{"name": f"s{n}", "needs": [], "set": {"v": value}} for n, value in enumerate(values)]
+    return {"steps": [*steps, {"name": "stay", "waitForSignal": {"name": "go"}}]}
+
+
+def failing(_: int) -> Json:
+    work = python("import sys; print('about to fail'); sys.exit(3)")
+    retry = {"exponential": {"maximumAttempts": 1}}
+    return {
+        "activities": [{**work, "name": "work", "retryPolicy": retry}],
+        "steps": [{"name": "work", "activity": {"name": "work"}}],
+    }
+
+
+def open_run(_: int) -> Json:
+    return {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}
+
+
+CASES: dict[str, tuple[Callable[[int], Json], int]] = {
+    "nothing": (open_run, 0),
+    "1,000 invalid runs": (invalid, 1_000),
+    "60 heavy definitions": (heavy, 60),
+    "100 failing pods": (failing, 100),
+    "200 open runs": (open_run, 200),
+}
+SMALL: Json = {
+    "steps": [
+        {"name": "double", "set": {"v": "${input * 2}"}},
+        {"name": "end", "return": {"output": "${steps.double.v}"}},
+    ]
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """A namespace, through a connection of its own."""
+
+    client: Client
+    namespace: str
+
+    @property
+    def url(self) -> str:
+        return api.path(api.PERDURE, self.namespace, "workflowruns")
+
+    async def create(self, name: str, definition: Json, **spec: Any) -> None:
+        body = {
+            "apiVersion": "perdure.dev/v1alpha1",
+            "kind": "WorkflowRun",
+            "metadata": {"name": name},
+            "spec": {"inline": definition, **spec},
+        }
+        await self.client.create(self.url, body)
+
+    async def time(self, name: str) -> float:
+        """How long a small run takes, in seconds."""
+        begun = time.monotonic()
+        await self.create(name, SMALL, input=21)
+        while time.monotonic() - begun < PATIENCE:
+            status = (await self.client.get(f"{self.url}/{name}")).get("status") or {}
+            if status.get("completionTime"):
+                assert status["phase"] == "Completed", status["conditions"]
+                return time.monotonic() - begun
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{name} has not ended")
+
+    async def closed_or_told(self) -> tuple[int, int]:
+        """Of all runs: how many have ended, and how many have a condition."""
+        runs = [run.get("status") or {} for run in await self.client.list_all(self.url)]
+        return sum("completionTime" in status for status in runs), sum("conditions" in status for status in runs)
+
+
+@asynccontextmanager
+async def space(cluster: Cluster) -> AsyncIterator[Space]:
+    async with Client.open(find_access(), user_agent="perdure-bench", connections=16) as client:
+        yield Space(client, cluster.namespace)
+
+
+@pytest.fixture
+def other(cluster: Cluster) -> Iterator[Cluster]:
+    """The namespace of the neighbors."""
+    name = f"neighbors-{time.time_ns():x}"
+    cluster("create", "namespace", name)
+    try:
+        yield Cluster(cluster.kubectl, cluster.kubeconfig, name)
+    finally:
+        cluster("delete", "namespace", name, "--wait=false")
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_what_a_small_run_feels_of_its_neighbors(
+    case: str, namespace: Cluster, other: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    make, count = CASES[case][0], round(CASES[case][1] * SCALE)
+    async with space(namespace) as mine, space(other) as theirs:
+        quiet = [await mine.time(f"quiet-{n}") for n in range(10)]
+
+        async def crowd() -> None:
+            for begin in range(0, count, 10):
+                await asyncio.gather(
+                    *(theirs.create(f"noise-{n}", make(n)) for n in range(begin, min(begin + 10, count)))
+                )
+
+        begun = time.monotonic()
+        noise = asyncio.create_task(crowd())
+        taken: list[float] = []
+        while time.monotonic() - begun < MEASURED or not noise.done():
+            taken.append(await mine.time(f"small-{len(taken)}"))
+        await noise
+        ended, told = await theirs.closed_or_told()
+    before, taken = sorted(quiet), sorted(taken)
+    p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, int(len(taken) * 0.99))]
+    print(
+        f"  beside {count:,} of {case}: {len(taken)} small runs, p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms,"
+        f" largest {taken[-1] * 1e3:.0f} ms; before: p50 {before[5] * 1e3:.0f} ms, largest {before[-1] * 1e3:.0f} ms;"
+        f" of theirs {told} have a condition, {ended} have ended"
+    )

@@ -1,0 +1,160 @@
+"""Whose turn it is: no tenant waits for what another one has waiting."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.controller.fairness import FairPool, FairQueue
+
+
+def taken(queue: FairQueue[str]) -> str:
+    found = queue.take()
+    assert found is not None
+    return found[1]
+
+
+def test_items_of_one_tenant_keep_their_order() -> None:
+    queue: FairQueue[str] = FairQueue(slots=9, each=9)
+    for item in "abc":
+        queue.put("one", item)
+    assert [taken(queue) for _ in range(3)] == list("abc")
+    assert queue.take() is None
+
+
+def test_a_newcomer_goes_before_everything_that_a_busy_tenant_has_waiting() -> None:
+    queue: FairQueue[str] = FairQueue(slots=4, each=4)
+    for number in range(1_000):
+        queue.put("busy", f"busy-{number}")
+    assert taken(queue) == "busy-0"
+    queue.put("new", "new")
+    assert taken(queue) == "new"
+
+
+def test_a_tenant_has_no_more_in_progress_than_its_bound_also_while_slots_are_free() -> None:
+    queue: FairQueue[str] = FairQueue(slots=4, each=2)
+    for item in "abc":
+        queue.put("one", item)
+    assert [taken(queue), taken(queue)] == ["a", "b"]
+    assert queue.take() is None
+    queue.done("one")
+    assert taken(queue) == "c"
+
+
+def test_tenants_whose_items_take_long_get_no_more_than_the_others() -> None:
+    queue: FairQueue[str] = FairQueue(slots=4, each=4)
+    for _ in range(10):
+        queue.put("slow", "slow")
+        queue.put("quick", "quick")
+    assert Counter(taken(queue) for _ in range(4)) == {"slow": 2, "quick": 2}
+    for _ in range(5):  # the slow ones stay in progress
+        queue.done("quick")
+        assert taken(queue) == "quick"
+
+
+events = st.lists(st.one_of(st.sampled_from(["take", "done"]), st.sampled_from("abcd")), max_size=200)
+
+
+@given(events, st.integers(1, 6), st.integers(1, 6))
+def test_whatever_happens_bounds_hold_nothing_is_lost_and_the_least_served_goes_first(
+    events: list[str], slots: int, each: int
+) -> None:
+    queue: FairQueue[int] = FairQueue(slots=slots, each=each)
+    waiting: dict[str, list[int]] = {}
+    busy: Counter[str] = Counter()
+    for number, event in enumerate(events):
+        if event == "take":
+            ready = {name for name, items in waiting.items() if items and busy[name] < each}
+            found = queue.take()
+            if busy.total() >= slots or not ready:
+                assert found is None
+                continue
+            assert found is not None
+            tenant, item = found
+            assert waiting[tenant].pop(0) == item
+            assert busy[tenant] == min(busy[name] for name in ready)
+            busy[tenant] += 1
+        elif event == "done":
+            tenant = next(iter(+busy), "")
+            if tenant:
+                queue.done(tenant)
+                busy[tenant] -= 1
+        else:
+            queue.put(event, number)
+            waiting.setdefault(event, []).append(number)
+        assert len(queue) == sum(map(len, waiting.values()))
+        assert queue.taken == busy.total() <= slots
+
+
+@given(st.integers(2, 8), st.integers(1, 4))
+def test_tenants_that_always_have_more_take_turns(tenants: int, slots: int) -> None:
+    queue: FairQueue[str] = FairQueue(slots=slots, each=slots)
+    for name in map(str, range(tenants)):
+        for _ in range(20):
+            queue.put(name, name)
+    served: Counter[str] = Counter()
+    running: list[str] = []
+    while served.total() < 10 * tenants:
+        while (found := queue.take()) is not None:
+            served[found[0]] += 1
+            running.append(found[0])
+        queue.done(running.pop(0))
+    assert max(served.values()) - min(served.values()) <= slots
+
+
+# The pool
+
+
+async def test_a_pool_does_so_many_jobs_at_a_time_and_gives_their_results() -> None:
+    pool, running, most = FairPool(slots=3, each=2), 0, 0
+
+    async def job() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        running -= 1
+        return running
+
+    await asyncio.gather(*(pool.submit("one", job) for _ in range(6)))
+    assert most == 2
+    await asyncio.gather(*(pool.submit(name, job) for name in "abcdef"))
+    assert most == 3
+    assert len(pool) == 0
+
+
+async def test_a_job_that_fails_tells_who_has_asked_and_keeps_no_slot() -> None:
+    pool = FairPool(slots=1, each=1)
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    failing, working = pool.submit("one", fail), pool.submit("one", work)
+    with pytest.raises(ValueError, match="no"):
+        await failing
+    assert await working == "done"
+
+
+async def test_a_job_that_nobody_wants_any_more_is_not_done() -> None:
+    pool, done = FairPool(slots=1, each=1), []
+    release = asyncio.Event()
+    first = pool.submit("one", release.wait)
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        done.append("work")
+
+    second, third = pool.submit("one", work), pool.submit("one", work)
+    second.cancel()
+    release.set()
+    await first
+    await third
+    assert done == ["work"]

@@ -93,3 +93,19 @@ def test_a_schema_that_is_too_large_written_out_is_told(namespace: Cluster) -> N
     namespace.apply(hostile)
     assert told(namespace)["reason"] == "InvalidSpec"
     assert "spec.input.schema" in told(namespace)["message"]
+
+
+def test_a_workflow_waits_for_the_retry_policies_that_it_names(namespace: Cluster) -> None:
+    named = workflow()
+    named["spec"]["activities"][0]["retryPolicy"] = {"name": "standard"}
+    namespace.apply(named)
+    missing = told(namespace)
+    assert (missing["status"], missing["reason"]) == ("False", "RetryPolicyNotFound")
+    assert "spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`" in missing["message"]
+    policy = {"exponential": {"maximumAttempts": 3}}
+    namespace.apply(
+        {"apiVersion": "perdure.dev/v1alpha1", "kind": "RetryPolicy", "metadata": {"name": "standard"}, "spec": policy}
+    )
+    namespace.wait("the Workflow to be accepted", lambda: told(namespace)["reason"] == "Accepted")
+    namespace("delete", "retrypolicy", "standard")
+    namespace.wait("the Workflow to wait again", lambda: told(namespace)["reason"] == "RetryPolicyNotFound")

@@ -51,7 +51,7 @@ class Manager:
     def __init__(self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32) -> None:
         self.directory = Directory()
         self._tools = tools
-        self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.recorder)
+        self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._learned = asyncio.Event()
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
@@ -96,6 +96,7 @@ class Manager:
         key = ("workflow", meta["namespace"], meta["name"])
         if deleted:
             self._checked.pop(meta["uid"], None)
+            self._readiness.forget(meta["namespace"], meta["name"])
             self._queue.forget(key)
             return
         # Its own status written is no news.
@@ -113,6 +114,8 @@ class Manager:
             self._queue.wake(("policy", obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     def _policies_changed(self, namespace: str) -> None:
+        for name in self._readiness.stale(namespace):
+            self._queue.wake(("workflow", namespace, name))
         for run in self._runs.values():
             if run.ref.namespace == namespace and run.observe_policies():
                 self._queue.wake(("run", run.ref.uid))

@@ -3,9 +3,13 @@
 The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
 in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended
 without a change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
+
+A Workflow that names a RetryPolicy which does not exist is not ready either: its runs wait for that. It is checked again when
+the RetryPolicies of its namespace change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +21,7 @@ from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.workflow import Activity, Workflow
 from perdure.controller.definitions import Definitions
 from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
@@ -25,16 +30,52 @@ ASK_AGAIN = timedelta(minutes=1)
 """After how long a pod that was refused is tried again."""
 _MOST_TOLD = 10
 """Findings in the message."""
+_FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "schema", "default", "details"})
+"""Fields whose content is the user's own."""
+
+
+_EVENTS = {
+    ConditionReason.POD_REFUSED: EventReason.POD_REFUSED,
+    ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The RetryPolicies that a Workflow names."""
+
+    all: frozenset[str]
+    missing: frozenset[str]
 
 
 class Readiness:
     """Tells of Workflows whether they can be run."""
 
-    def __init__(self, client: api.Client, definitions: Definitions, pods: Pods, recorder: Recorder) -> None:
+    def __init__(
+        self, client: api.Client, definitions: Definitions, pods: Pods, policies: Policies, recorder: Recorder
+    ) -> None:
         self._client = client
         self._definitions = definitions
         self._pods = pods
+        self._policies = policies
         self._recorder = recorder
+        self._naming: dict[str, dict[str, _Named]] = {}
+        """By namespace and Workflow, the RetryPolicies that it names."""
+
+    def stale(self, namespace: str) -> list[str]:
+        """The Workflows of a namespace whose condition the RetryPolicies that exist have made wrong."""
+        exist = self._policies.of(namespace)
+        naming = self._naming.get(namespace, {})
+        return [
+            name for name, named in naming.items() if {each for each in named.all if each not in exist} != named.missing
+        ]
+
+    def forget(self, namespace: str, name: str) -> None:
+        """A Workflow was deleted."""
+        naming = self._naming.get(namespace, {})
+        naming.pop(name, None)
+        if not naming:
+            self._naming.pop(namespace, None)
 
     async def tell(self, namespace: str, name: str, now: datetime) -> datetime | None:
         """Look at a Workflow and write what is found into its status, where that is new.
@@ -55,13 +96,17 @@ class Readiness:
         try:
             workflow = await self._client.get(url)
         except api.NotFoundError:
+            self.forget(namespace, name)
             return None
         if workflow["metadata"].get("deletionTimestamp"):
+            self.forget(namespace, name)
             return None
         findings = self._definitions.findings(namespace, workflow["spec"])
         ready, reason, message = verdict(findings)
         try:
-            if ready and (refusals := await self._refusals(workflow)):
+            if ready and (missing := await self._missing_policies(workflow)):
+                ready, reason, message = False, ConditionReason.RETRY_POLICY_NOT_FOUND, missing
+            elif ready and (refusals := await self._refusals(workflow)):
                 ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
         except (TypeError, ValueError, RecursionError) as error:
             # The API server takes pods that cannot be sent to it again: values that nest too deep, for one.
@@ -75,6 +120,23 @@ class Readiness:
             if not ready and _said(before) != _said(after):
                 self._warn(workflow, reason, message)
         return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None
+
+    async def _missing_policies(self, workflow: api.Object) -> str:
+        """Which RetryPolicies a Workflow names that do not exist; empty where all of them do."""
+        meta = workflow["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        named = self._definitions.compile(namespace, workflow["spec"]).retry_policies
+        missing = await self._policies.missing(namespace, named)
+        if named:
+            self._naming.setdefault(namespace, {})[name] = _Named(named, frozenset(missing))
+        else:
+            self.forget(namespace, name)
+        where = {choice: path for path, choice in reversed([*named_policies(workflow["spec"], "spec")])}
+        return "; ".join(
+            f"{where.get(each, 'spec')}: there is no RetryPolicy `{each}` in namespace `{namespace}` that can be used; runs "
+            "start when there is one"
+            for each in missing[:_MOST_TOLD]
+        )
 
     async def _refusals(self, workflow: api.Object) -> list[str]:
         """Why the API server would not take the pods of activities; nothing where they were taken before."""
@@ -92,8 +154,29 @@ class Readiness:
 
     def _warn(self, workflow: api.Object, reason: ConditionReason, message: str) -> None:
         about = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": workflow["metadata"]}
-        event = EventReason.POD_REFUSED if reason is ConditionReason.POD_REFUSED else EventReason.INVALID_SPEC
+        event = _EVENTS.get(reason, EventReason.INVALID_SPEC)
         self._recorder.record(about, kind="Warning", reason=event.value, note=message, action="Check")
+
+
+def named_policies(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Find where a definition names RetryPolicies.
+
+    Args:
+        value: The definition, or a part of it.
+        path: Where that part is.
+
+    Yields:
+        The path of each name, and the name.
+    """
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from named_policies(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "retryPolicy" and isinstance(item, dict) and isinstance(item.get("name"), str):
+                yield f"{path}.{key}.name", item["name"]
+            elif key not in _FREE_FORM:
+                yield from named_policies(item, f"{path}.{key}")
 
 
 def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:

@@ -279,3 +279,20 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_is_understood(status:
     flow = Flow()
     run = read_run({**flow.object, "status": status}, now=at(1))
     assert str(status["phase"]) in plain(describe(run, flow.page(1)))
+
+
+@pytest.mark.parametrize(
+    ("reason", "command"),
+    [
+        ("WorkflowNotFound", "kubectl -n shop get workflows.perdure.dev"),
+        ("InvalidWorkflow", "kubectl -n shop get workflow.perdure.dev order-flow -o yaml"),
+        ("RetryPolicyNotFound", "kubectl -n shop get retrypolicies.perdure.dev"),
+        ("WorkflowIdInUse", "perdure describe -n shop order-41"),
+        ("StartDelayed", "perdure wait -n shop order-42"),
+    ],
+)
+def test_a_run_that_does_not_start_points_to_what_it_waits_for(reason: str, command: str) -> None:
+    condition = {"type": "Succeeded", "status": "Unknown", "reason": reason, "message": "`order-41` goes first"}
+    obj = {**Flow().object, "status": {"phase": "Pending", "conditions": [condition]}}
+    first, *_ = hints(read_run(obj, now=at(1)), Flow().page(1))
+    assert first[1] == command

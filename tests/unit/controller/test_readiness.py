@@ -3,9 +3,19 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import orjson
+from aiohttp import web
+
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import Activity
-from perdure.controller.readiness import status, verdict
+from perdure.controller.definitions import Definitions
+from perdure.controller.identity import ActivityIdentity
+from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
+from perdure.controller.readiness import Readiness, named_policies, status, verdict
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.pods import build_trial
@@ -52,3 +62,75 @@ def test_a_trial_is_the_pod_of_no_run() -> None:
     assert "finalizers" not in pod["metadata"]
     assert pod["metadata"]["labels"] == {}
     assert pod["spec"].get("serviceAccountName") is None
+
+
+def test_where_retry_policies_are_named_is_found_but_not_in_data_of_users() -> None:
+    named = {"retryPolicy": {"name": "standard"}}
+    spec = {
+        "activities": [{"name": "work", **named, "container": {"args": [named]}}],
+        "steps": [{"name": "a", "activity": {"name": "work", "input": named, "retryPolicy": {"exponential": {}}}}],
+        "blocks": [{"name": "b", "steps": [{"name": "c", "childWorkflow": {"retryPolicy": {"name": "other"}}}]}],
+    }
+    assert list(named_policies(spec, "spec")) == [
+        ("spec.activities[0].retryPolicy.name", "standard"),
+        ("spec.blocks[0].steps[0].childWorkflow.retryPolicy.name", "other"),
+    ]
+
+
+async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_come_or_go() -> None:
+    spec = {
+        "activities": [
+            {
+                "name": "work",
+                "startToCloseTimeout": "1m",
+                "retryPolicy": {"name": "standard"},
+                "container": {"image": "i"},
+            }
+        ],
+        "steps": [{"name": "a", "activity": {"name": "work"}}],
+    }
+    meta = {"namespace": "shop", "name": "order", "uid": "w", "generation": 1, "resourceVersion": "1"}
+    policy = {
+        "metadata": {"namespace": "shop", "name": "standard", "uid": "p", "resourceVersion": "2"},
+        "spec": {"exponential": {"maximumAttempts": 3}},
+    }
+    written: list[Any] = []
+    known: list[Any] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method in {"PUT", "PATCH"}:
+            written.append(orjson.loads(await request.read()))
+            return web.json_response({"metadata": meta})
+        if "retrypolicies" in request.path:
+            return web.json_response(known[0] if known else {"reason": "NotFound"}, status=200 if known else 404)
+        if "/workflows/" in request.path:
+            return web.json_response({"metadata": meta, "spec": spec})
+        return web.json_response({})
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address = "http://{}:{}".format(*runner.addresses[0][:2])
+        async with Client.open(Access(server=address), user_agent="perdure-test") as client:
+            recorder = Recorder(client, instance="test")
+            policies = Policies(client, recorder)
+            pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+            readiness = Readiness(client, Definitions(client), pods, policies, recorder)
+            await readiness.tell("shop", "order", T0)
+            told = str(written[-1])
+            assert "RetryPolicyNotFound" in told
+            assert "spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`" in told
+            assert readiness.stale("shop") == []
+            known.append(policy)
+            policies.observe(policy)
+            assert readiness.stale("shop") == ["order"]
+            await readiness.tell("shop", "order", T0)
+            assert "Accepted" in str(written[-1])
+            assert readiness.stale("shop") == []
+            policies.observe(policy, deleted=True)
+            assert readiness.stale("shop") == ["order"]
+            readiness.forget("shop", "order")
+            assert readiness.stale("shop") == []
+    finally:
+        await runner.cleanup()

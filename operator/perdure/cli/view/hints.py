@@ -1,5 +1,6 @@
 """What to do next: commands that make sense for how a run stands, ready to be copied."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -15,6 +16,8 @@ Hint: TypeAlias = tuple[str, str]
 """What for, and the command."""
 
 _MAX_ACTIVITIES = 3
+_NAMED = re.compile(r"`([a-z0-9.-]+)`")
+"""The run that a message names first."""
 
 
 def hints(run: Run, page: Page) -> list[Hint]:
@@ -51,12 +54,25 @@ def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
             "no operator has seen the run yet; see whether one runs",
             page.kubectl(None, "get", "pods", "-A", "-l", "app.kubernetes.io/name=perdure"),
         )
-    elif run.workflow and run.code is None:
+    elif run.reason == "WorkflowNotFound":
         yield (
-            "look at the Workflow it waits for; it starts by itself when that can be run",
+            "see which Workflows exist; the run starts when there is one of that name",
+            page.kubectl(run.namespace, "get", "workflows.perdure.dev"),
+        )
+    elif run.reason == "InvalidWorkflow" and run.workflow:
+        yield (
+            "look at the Workflow; the run starts when that is fixed",
             page.kubectl(run.namespace, "get", "workflow.perdure.dev", run.workflow, "-o", "yaml"),
         )
-        yield "see which ones there are", page.kubectl(run.namespace, "get", "workflows.perdure.dev")
+    elif run.reason == "RetryPolicyNotFound":
+        yield (
+            "see which RetryPolicies exist; the run starts when the one it names can be used",
+            page.kubectl(run.namespace, "get", "retrypolicies.perdure.dev"),
+        )
+    elif run.reason == "WorkflowIdInUse" and (other := _NAMED.search(run.message)):
+        yield "look at the run of its workflow id that goes first", page.perdure(run.namespace, "describe", other[1])
+    else:
+        yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)
     yield "give it up", _delete(run, page)
 
 

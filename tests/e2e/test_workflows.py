@@ -156,7 +156,7 @@ def test_kubectl_is_useful_to_a_person(namespace: Cluster) -> None:
     namespace.start("hello", {"input": {"name": "Ada"}, "inline": HELLO})
     namespace("wait", "wfr/hello", "--for=condition=Succeeded", "--timeout=60s")
     header, row = namespace("get", "wfr").splitlines()
-    assert header.split() == ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "COMPLETED", "AGE"]
+    assert header.split() == ["NAME", "PHASE", "PROGRESS", "REASON", "AWAITS", "COMPLETED", "AGE"]
     assert row.split()[:4] == ["hello", "Completed", "1/1", "Completed"]
     assert namespace("get", "wfr", "--field-selector", "status.phase=Completed", "-o", "name") == (
         "workflowrun.perdure.dev/hello\n"

@@ -94,3 +94,21 @@ def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
     elsewhere = CliRunner().invoke(build("perdure"), ["cancel", "a", "-n", "not-there"], prog_name="perdure")
     assert elsewhere.exit_code == 2
     assert "there is no namespace `not-there`" in elsewhere.stderr
+
+
+def test_an_awaited_signal_is_shown_and_a_misspelled_one_is_warned_of(namespace: Cluster, perdure: Call) -> None:
+    assert perdure("start", "flow", "--name", "order-1").exit_code == 0
+    namespace.wait(
+        "the run to wait", lambda: namespace("get", "wfr", "order-1", "-o", "jsonpath={.status.awaitedSignals}")
+    )
+    header, row = namespace("get", "wfr", "order-1").splitlines()
+    assert (header.split()[4], row.split()[4]) == ("AWAITS", "approved")
+    message = namespace("get", "wfr", "order-1", "-o", "jsonpath={.status.conditions[0].message}")
+    assert message == "waits for signal `approved` (step `approval`)"
+    done = perdure("signal", "order-1", "--name", "aproved")
+    assert done.exit_code == 0
+    assert "Warning: `order-1` keeps the signal, but the workflow never waits for signal `aproved`" in done.stderr
+    (told,) = namespace.list("operations")
+    assert told["status"]["conditions"][0]["reason"] == "SignalNotAwaited"
+    assert perdure("signal", "order-1", "--name", "approved").stderr == ""
+    namespace.closed("order-1")

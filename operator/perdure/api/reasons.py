@@ -135,6 +135,11 @@ class ConditionReason(StrEnum):
     SEGMENT_CHANGED = "SegmentChanged"
     """A HistorySegment does not have the hash that it was sealed with."""
 
+    # Complete, of Operation.
+
+    SIGNAL_NOT_AWAITED = "SignalNotAwaited"
+    """The run keeps the signal, but its workflow never waits for one of that name: mostly the name is misspelled."""
+
     # Ready, of Workflow, Schedule and RetryPolicy.
 
     ACCEPTED = "Accepted"

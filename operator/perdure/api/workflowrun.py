@@ -216,6 +216,19 @@ class PendingTimer(StatusModel):
     """When the timer fires."""
 
 
+class AwaitedSignal(StatusModel):
+    """A signal that a step waits for."""
+
+    name: Identifier
+    """Name of the signal."""
+
+    step: StepPath
+    """The step that waits for it."""
+
+    until: Time | None = None
+    """When the wait times out: by its own timeout, or that of a step that it is in. None: never."""
+
+
 class PendingSignal(StatusModel):
     """A signal that was received and is not consumed yet."""
 
@@ -313,6 +326,9 @@ class WorkflowRunStatus(StatusModel):
     pending_signals: Annotated[list[PendingSignal], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Signals that were received and are not consumed yet; the first of them where there are very many."""
 
+    awaited_signals: Annotated[list[AwaitedSignal], atomic_list(MAX_PENDING)] = Field(default_factory=list)
+    """Signals that steps wait for; the first of them where there are very many. None for SDK workflows."""
+
     pending_children: Annotated[list[PendingChild], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Child runs that have not closed yet."""
 
@@ -355,7 +371,8 @@ class WorkflowRun(Resource):
             Column("Phase", ".status.phase", "Where the run stands"),
             Column("Progress", ".status.progress", "How many steps ended, of how many known"),
             Column("Reason", condition_path("Succeeded", "reason"), "Why it stands there"),
-            Column("Started", ".status.startTime", "How long ago the run started", "date"),
+            Column("Awaits", ".status.awaitedSignals[0].name", "The signal that it waits for; the first of several"),
+            Column("Started", ".status.startTime", "How long ago the run started", "date", wide=True),
             Column("Completed", ".status.completionTime", "How long ago the run closed", "date"),
             Column(
                 "Workflow", ".spec.workflow['name','type']", "The Workflow that it runs, or the type of code", wide=True

@@ -254,6 +254,10 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
     Raises:
         Exit: one is refused, or did not come in time.
     """
+    for each in found:
+        doubtful = next((c for c in _status(each).get("conditions") or () if c["reason"] == "SignalNotAwaited"), None)
+        if doubtful is not None:
+            typer.echo(f"Warning: {doubtful.get('message', '')}", err=True)
     failed = [each for each in found if _status(each).get("phase") == "Failed"]
     late = [each["metadata"]["name"] for each in found if how.wait and not _answered(each)]
     if late:

@@ -10,12 +10,16 @@ from perdure.api.names import started_name
 from perdure.api.operation import REQUESTS, OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.rules import cel_name
+from perdure.controller.definitions import Definition
 from perdure.controller.directory import Entry
+from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
+from perdure.language.awaiting import unknown_signal
 from perdure.observe import metrics
+from perdure.runtime.attempts import RunRef
 from perdure.runtime.requests import arrival
 
 
@@ -60,7 +64,8 @@ class Answers:
         """
         time = now()
         kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
-        reason = ConditionReason.DONE.value if answer.ok else answer.reason
+        warned = answer.ok and answer.reason == ConditionReason.SIGNAL_NOT_AWAITED
+        reason = ConditionReason.DONE.value if answer.ok and not warned else answer.reason
         message = answer.message or (f"`{entry.name}` has recorded it" if answer.ok and entry is not None else "")
         verb, place = _verb(obj), arrival(obj)
         while True:
@@ -124,15 +129,27 @@ class Answers:
         about = {"apiVersion": labels.API_VERSION, "kind": "WorkflowRun", "metadata": run} if run else itself
         related = {"apiVersion": labels.API_VERSION, "kind": "Operation", "namespace": meta["namespace"]}
         related |= {"name": meta["name"], "uid": meta["uid"]}
-        note = f"Operation {meta['name']}: {verb}" + ("" if answer.ok else f": {answer.reason}: {message}")
+        told = not answer.ok or answer.reason == ConditionReason.SIGNAL_NOT_AWAITED
+        note = f"Operation {meta['name']}: {verb}" + (f": {answer.reason}: {message}" if told else "")
         self._recorder.record(
             about,
-            kind="Normal" if answer.ok else "Warning",
+            kind="Warning" if told else "Normal",
             reason=(EventReason.OPERATION_DONE if answer.ok else EventReason.OPERATION_FAILED).value,
             note=note,
             action=f"{verb[:1].upper()}{verb[1:]}",
             related=related if run else None,
         )
+
+
+def answered(request: inputs.Request, answer: Answer, run: RunRef, definition: Definition | None) -> Answer:
+    """The answer of a run to a request; to a signal that its workflow never waits for, with a warning."""
+    if definition is None or not isinstance(request, inputs.SignalRequested) or not answer.ok or answer.reason:
+        return answer
+    unknown = unknown_signal(definition.program, request.signal_name)
+    if not unknown:
+        return answer
+    reason = ConditionReason.SIGNAL_NOT_AWAITED.value
+    return Answer(ok=True, reason=reason, message=f"`{run.name}` keeps the signal, but {unknown}")
 
 
 def _result(obj: api.Object, entry: Entry) -> dict[str, Any]:

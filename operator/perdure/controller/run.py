@@ -24,6 +24,7 @@ import structlog
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller import status as run_status
+from perdure.controller.answers import answered
 from perdure.controller.attempts import Attempts, definition_key
 from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
 from perdure.controller.claiming import claim
@@ -53,6 +54,7 @@ from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
+from perdure.language.awaiting import Awaited, awaited
 from perdure.language.interpreter import Interpreter, Refuser, load_memory, progress
 from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.observe import metrics
@@ -381,7 +383,7 @@ class Run:
             answer = transition.answers.get(each.request.request_id)
             if answer is not None and each in self._inbox:
                 self._inbox.remove(each)
-                each.then(answer)
+                each.then(answered(each.request, answer, self.ref, self._definition))
 
     def _blamed(self, asked: Sequence[_Asked], error: Exception) -> bool:
         """Whether a pass failed for a request that the run cannot take: nothing that is asked keeps the run from going on.
@@ -753,16 +755,19 @@ class Run:
         return run_status.compose(before, self._facts(now, transition.state), transition.state, transition.events, now)
 
     def _facts(self, now: datetime, state: State | None = None) -> run_status.RunFacts:
-        done = ""
+        done, waits = "", list[Awaited]()
         definition = self._definition
         if state is not None and definition is not None:
-            done = "{}/{}".format(*progress(definition.program, load_memory(state.memory)))
+            memory = load_memory(state.memory)
+            done = "{}/{}".format(*progress(definition.program, memory))
+            waits = awaited(definition.program, memory, state.timers)
         return run_status.RunFacts(
             name=self.ref.name,
             uid=self.ref.uid,
             first_uid=first_run_id(self._record.object),
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
+            awaited=waits,
             definition=definition.snapshot if definition else None,
             unserved=self._unserved(state, now) if state is not None else "",
         )

@@ -18,6 +18,7 @@ from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State, closing_failure
 from perdure.engine.step import next_wake
+from perdure.language.awaiting import Awaited
 from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
 from perdure.runtime.segments import Damage
@@ -58,6 +59,8 @@ _TELLING = {
 
 _Entry = TypeVar("_Entry")
 
+_SIGNALS_TOLD = 3
+"""Awaited signals in the message of a condition."""
 MAX_SHOWN = 100
 """Of the open activities, timers, signals and children, this many are shown each; `state` has all of them."""
 MAX_STATUS = 1024 * 1024
@@ -76,6 +79,8 @@ class RunFacts:
     progress: str
     definition: Mapping[str, Any] | None
     """The definition as it was when the run started; None where it stands in the run's own spec."""
+    awaited: Sequence[Awaited] = ()
+    """The signals that it waits for."""
     unserved: str = ""
     """What has waited for a while in a task queue that no worker polls; empty: nothing has."""
 
@@ -120,6 +125,7 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
             {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
         ],
         "pendingSignals": [] if state.closed else _pending_signals(state),
+        "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(facts.awaited))),
         "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
         "history": _history(old.get("history") or {}, state, new_events),
         "state": history.encode(state),
@@ -253,7 +259,7 @@ def _verdicts(old: Status, facts: RunFacts, state: State, failure: Failure | Non
 def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> _Verdict:
     """How a run has ended, or what is in its way."""
     succeeded, reason = _SUCCEEDED[state.status]
-    message = failure.full_message if failure else ""
+    message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
     if failure and failure.type in _TELLING:
         reason, message = _TELLING[failure.type], failure.message
     if delayed:
@@ -307,6 +313,25 @@ def _pending_signals(state: State) -> list[dict[str, Any]]:
         {"name": signal.name, "receivedTime": format_time(signal.time)}
         for signal in _first(load_memory(state.memory).signals)
     ]
+
+
+def _awaited_signal(awaited: Awaited) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": awaited.signal, "step": awaited.step}
+    if awaited.until is not None:
+        entry["until"] = format_time(awaited.until)
+    return entry
+
+
+def _waits_for(awaited: Sequence[Awaited]) -> str:
+    """Which signals a run waits for, and until when; empty where it waits for none."""
+    named = [
+        f"`{each.signal}` (step `{each.step}`" + (f", until {format_time(each.until)})" if each.until else ")")
+        for each in awaited[:_SIGNALS_TOLD]
+    ]
+    if not named:
+        return ""
+    more = len(awaited) - len(named)
+    return f"waits for signal {', '.join(named)}" + (f" and {more} more" if more else "")
 
 
 def _pending_child(child: PendingChild) -> dict[str, Any]:

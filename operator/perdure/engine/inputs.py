@@ -348,7 +348,8 @@ class Answer:
 
     ok: bool
     reason: str = ""
-    """Why not, as one CamelCase word; `CLOSED` also where nothing was to be done because the run has closed."""
+    """Why not, as one CamelCase word; `CLOSED` also where nothing was to be done because the run has closed; of what was done,
+    what is doubtful about it."""
     message: str = ""
     """Why not, as a sentence."""
 

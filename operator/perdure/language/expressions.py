@@ -65,6 +65,8 @@ class References:
     """It reads `steps` in a way that does not tell which steps; any may matter."""
     signals: frozenset[str] = frozenset()
     """The signals that it reads by name."""
+    every_signal: bool = False
+    """It reads `signals` in a way that does not tell which signals; any may matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class Template:
             steps=frozenset[str]().union(*(program.steps for program in programs)),
             every_step=any(program.every_step for program in programs),
             signals=frozenset[str]().union(*(program.signals for program in programs)),
+            every_signal=any(program.every_signal for program in programs),
         )
 
     def __repr__(self) -> str:

@@ -26,6 +26,7 @@ from perdure.engine.inputs import (
 )
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import Transition, start, step
+from perdure.language.awaiting import awaited
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
 
@@ -94,6 +95,7 @@ class Flow:
             generation=1,
             progress="{}/{}".format(*progress(self.program, load_memory(self.state.memory))),
             definition=yaml.safe_load(self.definition),
+            awaited=awaited(self.program, load_memory(self.state.memory), self.state.timers),
         )
         self.status = run_status.compose(self.status, facts, self.state, transition.events, self.now)
         return self

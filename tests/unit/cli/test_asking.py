@@ -13,6 +13,7 @@ from perdure.cli.errors import CliError
 from perdure.cli.view.operations import table
 from perdure.cli.view.page import ASCII, Page
 from perdure.kube import clock
+from unit.cli.apiserver import ApiServer
 
 
 def call(*arguments: str) -> Result:
@@ -126,3 +127,11 @@ def test_operations_are_shown_a_line_each() -> None:
     ]
     assert "workflow id A 1" in lines[2].plain
     assert lines[2].plain.endswith("there is none")
+
+
+def test_a_signal_that_nothing_takes_is_warned_of(server: ApiServer) -> None:
+    message = "`order-42` keeps the signal, but the workflow never waits for signal `aproved`, so nothing will take it"
+    condition = {"type": "Complete", "status": "True", "reason": "SignalNotAwaited", "message": message}
+    server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
+    found = call("signal", "order-42", "--name", "aproved")
+    assert (found.exit_code, found.stderr) == (0, f"Warning: {message}\n")

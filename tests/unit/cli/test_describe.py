@@ -12,6 +12,7 @@ from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.page import ASCII
 from perdure.cli.view.tree import tree
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import SignalRequested
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 
@@ -296,3 +297,17 @@ def test_a_run_that_does_not_start_points_to_what_it_waits_for(reason: str, comm
     obj = {**Flow().object, "status": {"phase": "Pending", "conditions": [condition]}}
     first, *_ = hints(read_run(obj, now=at(1)), Flow().page(1))
     assert first[1] == command
+
+
+def test_an_awaited_signal_is_in_the_status_and_proposed_as_a_command() -> None:
+    flow = Flow("steps:\n- {name: approve, waitForSignal: {name: approved, timeout: 1h}}", input={})
+    (condition,) = flow.status["conditions"]
+    assert condition["message"] == "waits for signal `approved` (step `approve`, until 2026-01-01T13:00:00Z)"
+    assert flow.status["awaitedSignals"] == [{"name": "approved", "step": "approve", "until": "2026-01-01T13:00:00Z"}]
+    first, *_ = hints(flow.run(60), flow.page(60))
+    assert first == (
+        "send the signal that `approve` waits for (it times out in 59m); --input takes data as JSON",
+        "perdure signal -n shop order-42 --name approved",
+    )
+    flow.at(70, SignalRequested(request_id="1", signal_name="approved"))
+    assert (flow.status["awaitedSignals"], flow.status["conditions"][0]["message"]) == ([], "")

@@ -2,11 +2,17 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.controller.answers import arrival, identity
+from perdure.api.workflow import WorkflowSpec
+from perdure.controller.answers import answered, arrival, identity
+from perdure.controller.definitions import Definition
 from perdure.controller.targets import escaped
+from perdure.engine.inputs import Answer, SignalRequested
+from perdure.language.compiler import compile_program
+from perdure.runtime.attempts import RunRef
 
 
 def operation(version: str, **status: Any) -> dict[str, Any]:
@@ -17,6 +23,28 @@ def test_operations_keep_the_place_that_they_had_when_they_were_taken_up() -> No
     new, noted = operation("120"), operation("999", arrival=80)
     assert sorted([new, noted, operation("1000")], key=arrival) == [noted, new, operation("1000")]
     assert identity(new) == "operation/ask"
+
+
+@pytest.mark.parametrize(
+    ("signal", "answer", "reason"),
+    [
+        ("approved", Answer(ok=True), ""),
+        ("aproved", Answer(ok=True), "SignalNotAwaited"),
+        ("aproved", Answer(ok=False, reason="SignalLimitExceeded"), "SignalLimitExceeded"),
+        ("aproved", Answer(ok=True, reason="WorkflowExecutionCompleted"), "WorkflowExecutionCompleted"),
+    ],
+)
+def test_a_signal_that_the_workflow_never_waits_for_is_answered_with_a_warning(
+    signal: str, answer: Answer, reason: str
+) -> None:
+    spec = WorkflowSpec.parse({"steps": [{"name": "approve", "waitForSignal": {"name": "approved"}}]})
+    definition = Definition(compile_program(spec), "order", None)
+    run = RunRef(namespace="shop", name="order-42", uid="u", workflow_id="order-42")
+    request = SignalRequested(request_id="1", signal_name=signal)
+    found = answered(request, answer, run, definition)
+    assert (found.ok, found.reason) == (answer.ok, reason)
+    assert ("it waits for `approved`" in found.message) == (reason == "SignalNotAwaited")
+    assert answered(request, answer, run, None) == answer
 
 
 def unescaped(text: str) -> str:

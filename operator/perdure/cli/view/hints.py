@@ -16,6 +16,7 @@ Hint: TypeAlias = tuple[str, str]
 """What for, and the command."""
 
 _MAX_ACTIVITIES = 3
+_MAX_SIGNALS = 3
 _NAMED = re.compile(r"`([a-z0-9.-]+)`")
 """The run that a message names first."""
 
@@ -86,6 +87,15 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
         )
     if run.code is not None and run.code.task is not None:
         yield from _of_task(run.code.task, run.code.task_queue, run, page)
+    for step in [step for step in run.every_step() if step.kind == "waitForSignal" and step.state == "Waiting"][
+        :_MAX_SIGNALS
+    ]:
+        until = min((timer.fires for timer in (step.timer, step.limit) if timer is not None), default=None)
+        when = f" (it times out {page.near(until)})" if until is not None and until > page.now else ""
+        yield (
+            f"send the signal that `{step.path}` waits for{when}; --input takes data as JSON",
+            page.perdure(run.namespace, "signal", run.name, "--name", step.target),
+        )
     for activity in run.activities[:_MAX_ACTIVITIES]:
         yield from _of_activity(activity, run, page)
     for child in [child for child in run.children if child.phase][:_MAX_ACTIVITIES]:

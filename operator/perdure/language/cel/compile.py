@@ -28,6 +28,7 @@ class Program:
     steps: frozenset[str]
     """The fields of `steps` that it reads by name."""
     every_step: bool
+    every_signal: bool
     """It reads `steps` in a way that does not tell which."""
     signals: frozenset[str]
     """The fields of `signals` that it reads by name."""
@@ -88,6 +89,7 @@ def compile_source(source: str, names: frozenset[str] | None) -> Program:
         names=free,
         steps=frozenset(parsed.steps),
         every_step=parsed.every_step,
+        every_signal=parsed.every_signal,
         signals=frozenset(parsed.signals),
         _roots=tuple(builder.roots.items()),
         _slots=builder.slots,

@@ -18,6 +18,7 @@ class Reader:
         self.steps: set[str] = set()
         self.signals: set[str] = set()
         self.every_step = False
+        self.every_signal = False
         self._visit(tree, frozenset())
 
     @staticmethod
@@ -40,6 +41,7 @@ class Reader:
             if node.name not in bound:
                 self.names.add(node.name)
                 self.every_step |= node.name == "steps"
+                self.every_signal |= node.name == "signals"
         elif isinstance(node, Loop):
             inside = bound | {node.variable, node.result}
             for part, seen in (

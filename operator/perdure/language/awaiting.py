@@ -1,0 +1,94 @@
+"""Which signals a run waits for, and which ones its definition knows at all."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.engine.state import PendingTimer
+from perdure.language.memory import Memory, parse_path
+from perdure.language.program import CompiledStep, Program
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Awaited:
+    """A signal that a step waits for."""
+
+    step: str
+    """Path of the step."""
+    signal: str
+    until: datetime | None = None
+    """When the wait times out: its own limit, or that of its step or of a block that it is in. None: never."""
+
+
+def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]) -> list[Awaited]:
+    """Find the signals that a run waits for: in `waitForSignal`, and in the condition of a `waitUntil`.
+
+    Args:
+        program: What the run runs.
+        memory: Where it stands.
+        timers: Its open timers, by id.
+
+    Returns:
+        The one waited for longest first.
+    """
+    found = []
+    for path in (*memory.listeners, *memory.watchers):
+        step = _step_at(program, memory, path)
+        if step is not None:
+            found += [Awaited(path, signal, _until(path, timers)) for signal in sorted(_signals_of(step))]
+    return found
+
+
+def known_signals(program: Program) -> frozenset[str] | None:
+    """Find the signals that any step waits for or any expression reads; None where an expression may read all of them."""
+    names: set[str] = set()
+    templates = [handler.input for handler in program.handlers.values()]
+    for flow in program.flows.values():
+        templates += [flow.output] if flow.output is not None else []
+        for step in flow.steps:
+            templates += step.templates.values()
+            if step.step.wait_for_signal is not None:
+                names.add(step.step.wait_for_signal.name)
+    for template in templates:
+        reads = template.references
+        if reads.every_signal:
+            return None
+        names |= reads.signals
+    return frozenset(names)
+
+
+def unknown_signal(program: Program, name: str) -> str:
+    """Say that nothing in a definition will ever take a signal of that name.
+
+    Returns:
+        A clause for people; empty where something may take it.
+    """
+    known = known_signals(program)
+    if known is None or name in known:
+        return ""
+    others = f"; it waits for {_listed(sorted(known))}" if known else ""
+    return f"the workflow never waits for signal `{name}`, so nothing will take it{others}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _step_at(program: Program, memory: Memory, path: str) -> CompiledStep | None:
+    frame, name, _ = parse_path(path)
+    opened = memory.frames.get(frame)
+    return None if opened is None else program.flows[opened.block].by_name.get(name)
+
+
+def _signals_of(step: CompiledStep) -> frozenset[str]:
+    if step.step.wait_for_signal is not None:
+        return frozenset({step.step.wait_for_signal.name})
+    condition = step.templates.get("condition")
+    return condition.references.signals if condition is not None else frozenset()
+
+
+def _until(path: str, timers: Mapping[str, PendingTimer]) -> datetime | None:
+    """When the wait at a path ends: its own timer, or the `timeout` of a step or handler that it is in, fires."""
+    owners = [path[:end] for end, character in enumerate(path) if character in "/[.:" and end]
+    limits = [path, *(f"{owner}:timeout" for owner in (path, *owners))]
+    return min((timers[limit].fire_time for limit in limits if limit in timers), default=None)

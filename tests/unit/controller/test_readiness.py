@@ -1,14 +1,17 @@
 """What the condition `Ready` of a Workflow says."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+import pytest
 from aiohttp import web
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import Activity
 from perdure.controller.definitions import Definitions
+from perdure.controller.errors import NotYetError
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
@@ -117,6 +120,9 @@ async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_com
             policies = Policies(client, recorder)
             pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
             readiness = Readiness(client, Definitions(client), pods, policies, recorder)
+            with pytest.raises(NotYetError) as compiling:
+                await readiness.tell("shop", "order", T0)
+            await asyncio.wait([compiling.value.awaited])
             await readiness.tell("shop", "order", T0)
             told = str(written[-1])
             assert "RetryPolicyNotFound" in told

@@ -42,6 +42,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("PERDURE_CACHE") or f"{base}/perdure")
 
 
+def helm_program() -> str:
+    """helm, from PATH or from the project's cache."""
+    program = shutil.which("helm") or shutil.which("helm", path=cache_folder() / "bin")
+    assert program is not None, "helm is needed: put it on PATH, or run `python3 hack/cluster tools`"
+    return program
+
+
 @dataclass(frozen=True)
 class Cluster:
     """kubectl, for one cluster and one namespace."""

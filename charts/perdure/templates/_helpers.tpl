@@ -45,3 +45,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
 {{- end }}
+
+{{/* CEL: the definition in an object of Perdure, `old` or `new`; null where it has none. */}}
+{{- define "perdure.definitionOf" -}}
+request.resource.resource == 'workflows' ? variables.{{ . }}.?spec.orValue(null)
+: request.resource.resource == 'schedules' ? variables.{{ . }}.?spec.?workflowRunTemplate.?spec.?inline.orValue(null)
+: request.resource.resource == 'deadletters' ? variables.{{ . }}.?spec.?definition.orValue(null)
+: request.?subResource.orValue('') == 'status' ? variables.{{ . }}.?status.?definition.orValue(null)
+: variables.{{ . }}.?spec.?inline.orValue(null)
+{{- end }}
+
+{{/* CEL: the owner references of an object, `old` or `new`, that Perdure relies on. */}}
+{{- define "perdure.ownersOf" -}}
+variables.{{ . }}.metadata.?ownerReferences.orValue([]).filter(owner,
+owner.apiVersion.startsWith('perdure.dev/') && owner.kind in ['Schedule', 'WorkflowRun', 'DeadLetter'])
+{{- end }}

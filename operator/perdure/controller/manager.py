@@ -251,6 +251,11 @@ class Manager:
         """Whether the runs of a namespace are this operator's."""
         return None in self._namespaces or namespace in self._namespaces
 
+    @property
+    def served(self) -> tuple[str, ...] | None:
+        """The namespaces that this operator serves; None for the whole cluster."""
+        return None if None in self._namespaces else tuple(filter(None, self._namespaces))
+
     def running(self, uid: str) -> Run | None:
         """The run, if this process works on it."""
         return self._runs.get(uid)

@@ -1,7 +1,5 @@
 """Fixtures that render the chart with the real helm."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -10,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from kube import helm_program
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "charts" / "perdure"
@@ -23,12 +23,8 @@ Render = Callable[..., list[Manifest]]
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    """Run helm, from PATH or from the project's cache, as against the oldest Kubernetes that the chart takes."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    cache_folder = Path(os.environ.get("PERDURE_CACHE") or f"{base}/perdure")
-    program = shutil.which("helm") or shutil.which("helm", path=cache_folder / "bin")
-    if program is None:
-        pytest.fail("helm is needed: put it on PATH, or run `python3 hack/cluster tools`")
+    """Run helm as against the oldest Kubernetes that the chart takes."""
+    program = helm_program()
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         # Install has no such flag: it goes by the cluster, or by what this helm was built for.

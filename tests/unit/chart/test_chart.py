@@ -21,6 +21,7 @@ EVERYTHING = (
     "podDisruptionBudget.enabled=true",
     "networkPolicy.enabled=true",
     'networkPolicy.ingressFrom=[{"namespaceSelector": {}}]',
+    'definitionFence.inlineDefinitions="Deny"',
     "serviceMonitor.enabled=true",
     'serviceMonitor.labels={"release": "prometheus"}',
     'commonLabels={"team": "flow"}',
@@ -168,8 +169,32 @@ def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Rend
     assert all(verbs == {"get", "list", "watch"} for verbs in may.values())
 
 
-def test_namespaced_mode_has_no_cluster_wide_rights(render: Render) -> None:
-    alone = "temporal.enabled=false"  # to ask who a Temporal client is takes a right of the whole cluster
+def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm, render: Render) -> None:
+    manifests = render(NAMESPACED)
+    (binding,) = of_kind(manifests, "ClusterRoleBinding")
+    reviews = named(manifests, "ClusterRole", binding["roleRef"]["name"])
+    assert granted(reviews, "authentication.k8s.io") == {"tokenreviews": {"create"}}
+    assert granted(reviews, "authorization.k8s.io") == {"subjectaccessreviews": {"create"}}
+    assert len(reviews["rules"]) == 2
+    roles = of_kind(manifests, "Role")
+    assert [granted(role, "")["namespaces"] for role in roles] == [{"get"}, {"get"}]
+    everywhere = named(render(), "ClusterRole", "perdure-temporal")
+    assert granted(everywhere, "")["namespaces"] == {"get", "list"}
+    assert "namespaces" not in granted(named(render(), "ClusterRole", "perdure"), "")
+
+    def notes(*settings: str) -> str:
+        flags = [part for setting in settings for part in ("--set-json", setting)]
+        return helm(
+            "install", "perdure", str(CHART), "--dry-run=client", "--namespace", "perdure-system", *flags
+        ).stdout
+
+    assert "has one ClusterRole, perdure-temporal" in notes(NAMESPACED)
+    assert "ClusterRole, perdure-temporal" not in notes()
+    assert "ClusterRole, perdure-temporal" not in notes(NAMESPACED, "temporal.enabled=false")
+
+
+def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
+    alone = "temporal.enabled=false"
     manifests = render(NAMESPACED, alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
     assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
@@ -252,6 +277,21 @@ def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -
     assert operator_container(render())["image"] == f"localhost/perdure:{version}"
     assert operator_container(render('image.tag="dev"'))["image"] == "localhost/perdure:dev"
     assert operator_container(render(f'image.digest="{digest}"'))["image"] == f"localhost/perdure@{digest}"
+
+
+def test_each_port_has_callers_of_its_own(render: Render) -> None:
+    def callers(*settings: str) -> dict[str, Any]:
+        policy = named(render("networkPolicy.enabled=true", *settings), "NetworkPolicy", "perdure")
+        return {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+
+    assert callers() == {"http": None, "temporal": [{"namespaceSelector": {}}]}
+    some, others = [{"podSelector": {"matchLabels": {"a": "b"}}}], [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    settings = (
+        f"networkPolicy.ingressFrom={json.dumps(some)}",
+        f"networkPolicy.temporalIngressFrom={json.dumps(others)}",
+    )
+    assert callers(*settings) == {"http": some, "temporal": others}
+    assert callers(*settings, "temporal.enabled=false") == {"http": some}
 
 
 def test_extras_are_off_until_asked_for(render: Render) -> None:
@@ -380,7 +420,7 @@ def test_the_fence_of_pods_trusts_the_operator_and_asks_only_about_what_carries_
 def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-runs")
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
-    (validation,) = policy["spec"]["validations"]
+    validation, owners = policy["spec"]["validations"]
     marks = (
         labels.PARENT_ANNOTATION,
         labels.CONTINUES_ANNOTATION,
@@ -389,6 +429,33 @@ def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Rende
     )
     assert all(mark.startswith("perdure.dev/") for mark in marks)
     assert validation["expression"].count("!k.startsWith('perdure.dev/')") == 2
+    assert "variables.newOwners == variables.oldOwners" in owners["expression"]
+
+
+def test_the_fence_of_definitions_trusts_the_operator_and_asks_who_may_create_pods(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-definitions")["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["workflows", "workflowruns", "workflowruns/status", "schedules", "deadletters"]
+    assert rule["operations"] == ["CREATE", "UPDATE"]
+    (validation,) = policy["validations"]
+    pods = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()"
+    assert validation["expression"].endswith(f"|| {pods}")
+
+
+def test_inline_definitions_can_be_denied_and_only_with_the_fence(helm: Helm, render: Render) -> None:
+    deny = 'definitionFence.inlineDefinitions="Deny"'
+    name = "perdure-inline-definitions"
+    assert name not in [x["metadata"]["name"] for x in of_kind(render(), "ValidatingAdmissionPolicy")]
+    policy = named(render(deny), "ValidatingAdmissionPolicy", name)["spec"]
+    (condition,) = policy["matchConditions"]
+    for key in (labels.CONTINUES_ANNOTATION, labels.RESET_ANNOTATION, labels.DEAD_LETTER_ANNOTATION):
+        assert f"'{key}'" in condition["expression"]
+    assert named(render(deny), "ValidatingAdmissionPolicyBinding", name)["spec"]["policyName"] == name
+    flags = ("--set-json", deny, "--set-json", "definitionFence.enabled=false")
+    assert "needs definitionFence.enabled: true" in helm("template", "perdure", str(CHART), *flags).stderr
 
 
 def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
@@ -404,6 +471,6 @@ def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
 def test_the_fence_can_be_left_out(render: Render) -> None:
     assert not [
         x
-        for x in render("leaseFence.enabled=false", "podFence.enabled=false", "runFence.enabled=false")
+        for x in render(*(f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition")))
         if x["kind"].startswith("ValidatingAdmission")
     ]

@@ -1,0 +1,181 @@
+"""Only users who may create pods write definitions: the policies of the chart, as installed and with inlineDefinitions: Deny.
+
+The callers are impersonated: an editor, who may create pods; a Temporal client, who may create WorkflowRuns and Schedules; a
+user who may do anything with Perdure's kinds and nothing else; and the operator.
+"""
+
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kube import REPOSITORY, SYSTEM, Cluster, helm_program, run_manifest
+from perdure.api import labels
+from perdure.api.common import API_VERSION
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+EDITOR, CLIENT, OWNER = "--as=editor", "--as=client", "--as=owner"
+OPERATOR = f"--as=system:serviceaccount:{SYSTEM}:perdure"
+STEPS: Json = {"steps": [{"name": "rest", "sleep": {"duration": "1s"}}]}
+OTHER: Json = {"steps": [{"name": "rest", "sleep": {"duration": "2s"}}]}
+ACTIVITY = {
+    "name": "steal",
+    "startToCloseTimeout": "1m",
+    "podTemplate": {"spec": {"serviceAccountName": "admin", "containers": [{"name": "main", "image": "steal"}]}},
+}
+
+
+def manifest(kind: str, name: str, spec: Json, **metadata: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def schedule(name: str, **run: Json) -> Json:
+    return manifest("Schedule", name, {"paused": True, "workflowRunTemplate": {"spec": run}})
+
+
+LETTER = manifest(
+    "DeadLetter",
+    "letter",
+    {
+        "workflowRun": {"name": "order", "workflowId": "order", "runId": "0b1c"},
+        "step": "hotel",
+        "activity": "steal",
+        "definition": ACTIVITY,
+        "failure": {"type": "NoRoom"},
+        "attempts": 1,
+        "failedTime": "2026-01-02T00:00:00Z",
+    },
+)
+DEFINITIONS = {
+    "spec.inline": run_manifest("written", {"inline": STEPS | {"activities": [ACTIVITY]}}),
+    "spec": manifest("Workflow", "written", STEPS),
+    "spec.workflowRunTemplate.spec.inline": schedule("written", inline=STEPS),
+    "spec.definition": LETTER,
+}
+
+
+@pytest.fixture
+def scene(namespace: Cluster) -> Cluster:
+    """A namespace with an editor, a Temporal client, and an owner of Perdure's kinds."""
+    namespace("create", "rolebinding", "editor", "--clusterrole=edit", "--user=editor")
+    namespace("create", "rolebinding", "client", "--clusterrole=perdure-temporal-client", "--user=client")
+    rules = [{"apiGroups": ["perdure.dev"], "resources": ["*"], "verbs": ["*"]}]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "owner"}, "rules": rules}
+    namespace.apply(role)
+    namespace("create", "rolebinding", "owner", "--role=owner", "--user=owner")
+    return namespace
+
+
+def create(scene: Cluster, who: str, obj: Json, *flags: str) -> str:
+    """Create an object as someone; the refusal, or nothing."""
+    done = scene.run("create", who, *flags, "-f", "-", stdin=yaml.safe_dump(obj))
+    return done.stderr if done.returncode else ""
+
+
+def patch(scene: Cluster, who: str, kind: str, change: Json, *flags: str) -> str:
+    """Patch the object `written` as someone; the refusal, or nothing."""
+    done = scene.run("patch", who, kind, "written", "--type=merge", *flags, "-p", json.dumps(change))
+    return done.stderr if done.returncode else ""
+
+
+def test_only_users_who_may_create_pods_write_definitions(scene: Cluster) -> None:
+    for where, obj in DEFINITIONS.items():
+        refused = create(scene, OWNER, obj)
+        assert "perdure-definitions" in refused, where
+        assert f'{where}: "owner" must be allowed to create pods in namespace "{scene.namespace}"' in refused
+    for where in ("spec.inline", "spec.workflowRunTemplate.spec.inline"):
+        assert "perdure-definitions" in create(scene, CLIENT, DEFINITIONS[where]), where
+    for where in ("spec.inline", "spec", "spec.workflowRunTemplate.spec.inline"):
+        assert not create(scene, EDITOR, DEFINITIONS[where], "--dry-run=server"), where
+    assert not create(scene, OPERATOR, LETTER)
+    assert not create(scene, OPERATOR, DEFINITIONS["spec.inline"])
+    by_name = {"workflow": {"name": "written"}}
+    for who in (CLIENT, OWNER):
+        assert not create(scene, who, run_manifest(f"by{who[4:]}", by_name))
+        assert not create(scene, who, schedule(f"by{who[4:]}", **by_name))
+    # What a start by an Operation holds is no definition: the API server drops it.
+    start = {"workflow": {"name": "written"}, "inline": STEPS}
+    asked = {"target": {"kind": "WorkflowRun", "workflowId": "a"}, "signalWithStart": {"name": "go", "start": start}}
+    refused = create(scene, CLIENT, manifest("Operation", "smuggled", asked))
+    assert 'unknown field "spec.signalWithStart.start.inline"' in refused
+
+
+def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) -> None:
+    for where in ("spec", "spec.workflowRunTemplate.spec.inline"):
+        assert not create(scene, EDITOR, DEFINITIONS[where])
+    other = {"spec": {"workflowRunTemplate": {"spec": {"inline": OTHER}}}}
+    assert "perdure-definitions" in patch(scene, OWNER, "workflow", {"spec": OTHER})
+    assert "perdure-definitions" in patch(scene, OWNER, "schedule", other)
+    # The rest of the object is theirs, as RBAC says.
+    marked = {"metadata": {"labels": {"team": "shop"}}}
+    for who in (OWNER, EDITOR):
+        assert not patch(scene, who, "workflow", marked)
+        assert not patch(scene, who, "schedule", marked | {"spec": {"notes": f"seen by {who[5:]}"}})
+    assert not patch(scene, EDITOR, "workflow", {"spec": OTHER})
+    assert not patch(scene, EDITOR, "schedule", other)
+    # A definition may go: the owner refers to a Workflow instead.
+    named = {"spec": {"workflowRunTemplate": {"spec": {"inline": None, "workflow": {"name": "written"}}}}}
+    assert not patch(scene, OWNER, "schedule", named)
+    assert "perdure-definitions" in patch(
+        scene, OWNER, "schedule", {"spec": {"workflowRunTemplate": {"spec": {"inline": STEPS, "workflow": None}}}}
+    )
+
+
+def test_a_definition_does_not_get_into_a_status(scene: Cluster) -> None:
+    assert not create(scene, OWNER, run_manifest("written", {"workflow": {"name": "none"}}))
+    forged = {"status": {"definition": STEPS}}
+    assert "status.definition" in patch(scene, OWNER, "workflowrun", forged, "--subresource=status")
+
+
+# --- definitionFence.inlineDefinitions: Deny --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strict(scene: Cluster) -> Iterator[Cluster]:
+    """The scene, with inline definitions denied there."""
+    release = f"strict-{secrets.token_hex(3)}"
+    values = {
+        "watchNamespaces": [scene.namespace],
+        "definitionFence": {"inlineDefinitions": "Deny"},
+        "serviceAccount": {"name": "perdure"},
+    }
+    flags = [part for name, value in values.items() for part in ("--set-json", f"{name}={json.dumps(value)}")]
+    chart = str(REPOSITORY / "charts" / "perdure")
+    command = [helm_program(), "template", release, chart, "--namespace", SYSTEM, *flags]
+    only = ["--show-only", "templates/definitionfence.yaml"]
+    rendered = subprocess.run([*command, *only], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert not create(scene, EDITOR, schedule("before", inline=STEPS))
+    scene("apply", "-f", "-", stdin=rendered)
+    try:
+        # An API server takes a moment to hear of a policy.
+        scene.wait("the policy", lambda: create(scene, EDITOR, DEFINITIONS["spec.inline"], "--dry-run=server"))
+        yield scene
+    finally:
+        scene("delete", "-f", "-", stdin=rendered)
+
+
+def test_where_inline_definitions_are_denied_everything_refers_to_a_workflow(strict: Cluster) -> None:
+    said = "inline definitions are disabled in this cluster"
+    for who in (EDITOR, "--v=0", OPERATOR):  # `--v=0`: the administrator that runs the tests
+        for where in ("spec.inline", "spec.workflowRunTemplate.spec.inline"):
+            assert f"{where}: {said}" in create(strict, who, DEFINITIONS[where]), (who, where)
+    assert not create(strict, EDITOR, DEFINITIONS["spec"])
+    by_name = {"workflow": {"name": "written"}}
+    assert not create(strict, EDITOR, run_manifest("by-name", by_name))
+    assert not create(strict, EDITOR, schedule("by-name", **by_name))
+    # What was admitted before may be paused, and must not change.
+    before = ("patch", EDITOR, "schedule", "before", "--type=merge", "-p")
+    strict(*before, json.dumps({"spec": {"notes": "to be replaced"}}))
+    change = json.dumps({"spec": {"workflowRunTemplate": {"spec": {"inline": OTHER}}}})
+    assert said in strict.run(*before, change).stderr
+    # Runs that follow others that were admitted.
+    for key in (labels.CONTINUES_ANNOTATION, labels.RESET_ANNOTATION, labels.DEAD_LETTER_ANNOTATION):
+        follower = run_manifest("follower", {"inline": STEPS})
+        follower["metadata"]["annotations"] = {key: "{}"}
+        assert not create(strict, OPERATOR, follower, "--dry-run=server"), key

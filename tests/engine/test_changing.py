@@ -105,3 +105,28 @@ def test_an_activity_that_is_not_open_and_one_of_pods_are_refused() -> None:
     coded.state = coded.state.with_activity(replace(second, task_queue="pods/tool"))
     asked = inp.OptionsChanged(request_id="x", activity_id="p", options=changing.options_of(first))
     assert step(coded.state, [asked], coded.now, Nobody()).answers["x"].reason == "NotSupported"
+
+
+def test_a_worker_cannot_report_for_an_activity_that_runs_in_a_pod() -> None:
+    coded = Changed.begin()
+    coded.decide(activity("p"))
+    [pending] = coded.state.activities.values()
+    for queue in ("pods/tool", ""):  # of code, and of a Workflow
+        state = coded.state.with_activity(replace(pending, task_queue=queue))
+        for fence in ("", "forged"):
+            at = {"request_id": "x", "scheduled_event_id": pending.scheduled_event_id, "attempt": 1, "fence": fence}
+            forged: list[inp.ActivityInput] = [
+                inp.ActivityTaken(**at, identity="w"),
+                inp.ActivityReported(**at, result="forged"),
+                inp.ActivityReported(**at, failure=application("forged")),
+                inp.ActivityReported(**at, cancelled=True),
+                inp.ActivityReported(**at, result="forged", heartbeat_details="forged"),
+                inp.ActivityBeat(**at, details="forged"),
+                inp.ActivityReturned(**at),
+            ]
+            for report in forged:
+                after = step(state, [report], coded.now, Nobody())
+                assert after.answers["x"].reason == "NotSupported", report
+                assert "runs in a pod" in after.answers["x"].message
+                assert after.state.activities == state.activities
+                assert after.events == ()

@@ -189,6 +189,28 @@ async def test_an_activity_is_completed_from_elsewhere(temporal: Temporal) -> No
             await by_id.complete("again")
 
 
+async def test_a_worker_does_not_answer_for_an_activity_that_runs_in_a_pod(temporal: Temporal) -> None:
+    waits = {"image": "registry.invalid/none", "command": ["true"]}
+    work = {"name": "work", "startToCloseTimeout": "1h", "container": waits}
+    definition = {"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]}
+    cluster = temporal.operator.cluster
+    cluster.start("in-pod", {"inline": definition})
+    pending = await asyncio.to_thread(cluster.pending, "in-pod", step="work")
+    forged = temporal.client.get_async_activity_handle(workflow_id="in-pod", run_id=None, activity_id="work")
+    for said in (forged.heartbeat("forged"), forged.complete("forged"), forged.fail(ValueError("forged"))):
+        with pytest.raises(Exception, match=r"runs in a pod.*`completeActivity`"):
+            await said
+    with pytest.raises(Exception, match="runs in a pod"):
+        await forged.report_cancellation("forged")
+    after = cluster.pending("in-pod", step="work")
+    assert [after.get(field) for field in ("attempt", "lastFailure", "heartbeatDetails")] == [
+        pending["attempt"],
+        None,
+        None,
+    ]
+    cluster("delete", "workflowrun", "in-pod")
+
+
 async def test_ten_workflows_at_once(temporal: Temporal) -> None:
     async with temporal.worker(max_concurrent_activities=20):
         results = await asyncio.gather(*[temporal.run(flows.Greet.run, str(number)) for number in range(10)])

@@ -73,6 +73,12 @@ class Attempts(Ledger):
         ended = self.state.code.ended_activities() if self.state.code else ()
         if not self.open() or activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
             return Answer(ok=False, reason="ActivityNotFound", message="activity task not found, or it has ended")
+        if not activity.by_worker:
+            message = (
+                f"activity `{activity.activity_id}` runs in a pod, and only that pod reports its result and heartbeats: use an "
+                "Operation with `completeActivity` to answer for it"
+            )
+            return Answer(ok=False, reason="NotSupported", message=message)
         if isinstance(item, inp.ActivityTaken):
             if activity.started_time is not None or not self.state.may_start(activity, self.now):
                 return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")

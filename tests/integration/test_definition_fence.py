@@ -97,8 +97,8 @@ def test_only_users_who_may_create_pods_write_definitions(scene: Cluster) -> Non
     assert not create(scene, OPERATOR, DEFINITIONS["spec.inline"])
     by_name = {"workflow": {"name": "written"}}
     for who in (CLIENT, OWNER):
-        assert not create(scene, who, run_manifest(f"by{who[4:]}", by_name))
-        assert not create(scene, who, schedule(f"by{who[4:]}", **by_name))
+        assert not create(scene, who, run_manifest(f"by{who[5:]}", by_name))
+        assert not create(scene, who, schedule(f"by{who[5:]}", **by_name))
     # What a start by an Operation holds is no definition: the API server drops it.
     start = {"workflow": {"name": "written"}, "inline": STEPS}
     asked = {"target": {"kind": "WorkflowRun", "workflowId": "a"}, "signalWithStart": {"name": "go", "start": start}}

@@ -41,7 +41,11 @@ def scene(namespace: Cluster) -> Iterator[Cluster]:
     return namespace
 
 
-def create(scene: Cluster, who: str, name: str, **metadata: Json) -> str:
+def owner(kind: str, uid: str = UID, **more: Any) -> Json:
+    return {"apiVersion": labels.API_VERSION, "kind": kind, "name": "nightly", "uid": uid, **more}
+
+
+def create(scene: Cluster, who: str, name: str, **metadata: Any) -> str:
     """Create a run as somebody; the refusal, or nothing."""
     manifest = run_manifest(name, WAITS)
     manifest["metadata"] |= metadata
@@ -49,7 +53,7 @@ def create(scene: Cluster, who: str, name: str, **metadata: Json) -> str:
     return done.stderr if done.returncode else ""
 
 
-def patch(scene: Cluster, who: str, name: str, **metadata: Json) -> str:
+def patch(scene: Cluster, who: str, name: str, **metadata: Any) -> str:
     """Patch a run as somebody; the refusal, or nothing."""
     done = scene.run("patch", who, "wfr", name, "--type=merge", "-p", json.dumps({"metadata": metadata}))
     return done.stderr if done.returncode else ""
@@ -80,3 +84,37 @@ def test_nobody_else_says_so_later_changes_it_or_takes_it_away(scene: Cluster) -
     assert not patch(scene, EDITOR, "child", labels={"app": "shop"}, annotations={"note": "mine"})
     assert not patch(scene, OPERATOR, "child", labels={label: "b"})
     scene("delete", EDITOR, "wfr", "plain", "child")
+
+
+def test_only_the_operator_makes_a_run_belong_to_a_schedule_run_or_dead_letter(scene: Cluster) -> None:
+    free = [owner("Workflow"), owner("Schedule") | {"apiVersion": "example.com/v1"}]
+    for kind in ("Schedule", "WorkflowRun", "DeadLetter"):
+        for forged in (owner(kind), owner(kind, controller=True)):
+            said = create(scene, EDITOR, "forged", ownerReferences=[free[0], forged])
+            assert "perdure-runs" in said, forged
+            assert 'metadata.ownerReferences: "editor" must not set' in said
+    assert not create(scene, EDITOR, "plain", ownerReferences=free)
+    assert "perdure-runs" in patch(scene, EDITOR, "plain", ownerReferences=[*free, owner("Schedule")])
+    assert not patch(scene, EDITOR, "plain", ownerReferences=free[1:])
+    assert not create(scene, OPERATOR, "own", ownerReferences=[owner("Schedule", controller=True)])
+    for change in ([], [owner("Schedule")], [owner("Schedule", uid=UID.replace("0b7d", "0b7e"))]):
+        assert "perdure-runs" in patch(scene, EDITOR, "own", ownerReferences=change), change
+
+
+def test_runs_of_a_deleted_schedule_can_be_left(scene: Cluster) -> None:
+    """The garbage collector takes their owner references away, which others must not."""
+    template = {"workflowRunTemplate": {"spec": WAITS}, "paused": True}
+    made = {"apiVersion": labels.API_VERSION, "kind": "Schedule", "metadata": {"name": "nightly"}, "spec": template}
+    scene.apply(made)
+    schedule = scene.get("schedule", "nightly")
+    assert schedule is not None
+    owned = owner("Schedule", schedule["metadata"]["uid"], controller=True, blockOwnerDeletion=True)
+    assert not create(scene, OPERATOR, "own", ownerReferences=[owned])
+    scene("delete", EDITOR, "schedule", "nightly", "--cascade=orphan")
+
+    def left() -> bool:
+        run = scene.get("workflowrun", "own")
+        assert run is not None, "the run was deleted with the Schedule"
+        return not run["metadata"].get("ownerReferences")
+
+    scene.wait("the run to be left alone", left)

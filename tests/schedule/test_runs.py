@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from perdure.api.names import MAX_WORKFLOW_ID
-from perdure.api.schedule import WorkflowRunTemplate
-from perdure.schedule.runs import is_of, not_handed_on, scheduled_by, scheduled_run
+from perdure.api.schedule import MAX_SCHEDULE_NAME, WorkflowRunTemplate
+from perdure.schedule.runs import is_of, not_handed_on, owner_of, scheduled_by, scheduled_run
 from perdure.schedule.state import Running, Start, State
 
 NOMINAL = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
@@ -21,9 +21,10 @@ def schedule(**template: Any) -> dict[str, Any]:
     }
 
 
-def running(*, request: str = "", attempt: int = 1, triggered: bool = False) -> Running:
+def running(*, request: str = "", attempt: int = 1, triggered: bool = False, instead: str = "") -> Running:
     start = Start(nominal=NOMINAL, actual=NOMINAL, request=request, triggered=triggered)
-    return Running(name=start.run_name("nightly", attempt), start=start, started=NOMINAL, attempt=attempt)
+    name = start.run_name("nightly", attempt, instead)
+    return Running(name=name, start=start, started=NOMINAL, attempt=attempt, instead=instead)
 
 
 def test_a_run_carries_its_schedule_its_time_and_what_came_before() -> None:
@@ -56,13 +57,17 @@ def test_a_run_carries_its_schedule_its_time_and_what_came_before() -> None:
             "report-2026-11-21T01:30:00Z-tca978112",
         ),
         (running(request="a"), "nightly-20261121t013000z-bca978112", "report-2026-11-21T01:30:00Z-bca978112"),
+        (running(instead="0a1b"), "nightly-20261121t013000z-x0a1b", "report-2026-11-21T01:30:00Z"),
+        (running(instead="0a1b", attempt=2), "nightly-20261121t013000z-x0a1b-r2", "report-2026-11-21T01:30:00Z"),
     ],
-    ids=["by time", "again", "triggered", "backfilled"],
+    ids=["by time", "again", "triggered", "backfilled", "under another name", "under another name again"],
 )
 def test_15_names_and_workflow_ids_say_the_time_and_never_collide(run: Running, name: str, workflow_id: str) -> None:
     made = scheduled_run(schedule(spec={"workflow": {"name": "report"}, "workflowId": "report"}), run, STATE)
     assert (made["metadata"]["name"], made["spec"]["workflowId"]) == (name, workflow_id)
-    assert (made["spec"].get("workflowIdReusePolicy") == "AllowDuplicate") == (name != "nightly-20261121t013000z")
+    assert (made["spec"].get("workflowIdReusePolicy") == "AllowDuplicate") == (
+        run.attempt > 1 or run.start.request != ""
+    )
 
 
 def test_a_retry_without_a_workflow_id_has_that_of_the_first_run() -> None:
@@ -122,3 +127,39 @@ def test_the_time_fits_behind_the_workflow_id_of_the_template(length: int, fits:
     WorkflowRunTemplate.parse({"spec": spec})
     made = scheduled_run(schedule(spec=spec), running(request="a"), STATE)
     assert len(made["spec"]["workflowId"]) <= MAX_WORKFLOW_ID
+
+
+def test_a_run_under_another_name_has_a_workflow_id_of_its_own() -> None:
+    """The WorkflowRun that has its name has that as its workflow ID, too."""
+    made = scheduled_run(schedule(), running(instead="0a1b", attempt=2), STATE)
+    assert made["spec"]["workflowId"] == "nightly-20261121t013000z-x0a1b"
+
+
+def test_the_longest_names_fit() -> None:
+    longest = Start(nominal=NOMINAL, actual=NOMINAL, request="a", triggered=True)
+    assert len(longest.run_name("n" * MAX_SCHEDULE_NAME, 1, "0a1b")) == 253
+    again = Start(nominal=NOMINAL, actual=NOMINAL)
+    assert len(again.run_name("n" * MAX_SCHEDULE_NAME, 99_999, "0a1b")) <= 253
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"apiVersion": "example.com/v1"},
+        {"kind": "Workflow"},
+        {"name": "another"},
+        {"controller": False},
+    ],
+    ids=str,
+)
+def test_an_owner_reference_alone_makes_no_run_a_schedules(change: dict[str, Any]) -> None:
+    made = scheduled_run(schedule(), running(), STATE)
+    assert owner_of(made) == "u-1"
+    assert is_of(made, schedule(), running())
+    meta = made["metadata"]
+    forged = {**made, "metadata": {**meta, "ownerReferences": [{**meta["ownerReferences"][0], **change}]}}
+    assert owner_of(forged) == ""
+    assert not is_of(forged, schedule(), running())
+    unmarked = {**made, "metadata": {**meta, "annotations": {}}}
+    assert owner_of(unmarked) == ""
+    assert not is_of(unmarked, schedule(), running())

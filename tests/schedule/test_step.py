@@ -595,6 +595,52 @@ def test_3_a_run_that_cannot_be_made_is_told_and_let_go() -> None:
     assert "RunRefused" in drive.told
 
 
+def test_a_run_whose_name_is_taken_gets_another_name() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    drive.open.clear()  # the object of that name is not the schedule's
+    drive.advance(inp.NameTaken(name=name(1), uid="foreign"))
+    [run] = drive.state.running
+    assert run.name.startswith(f"{name(1)}-x")
+    assert run.start.nominal == T0 + M
+    assert drive.state.recent[0].name == run.name
+    assert drive.state.counts.actions == 1
+    assert "RunNameTaken" in drive.told
+    assert run.name in drive.open
+    # It is not started once more when times are looked at again, and what is known of the old name changes nothing.
+    drive.edit(cron=["* * * * *"], catchupWindow="1h")
+    drive.advance(inp.NameTaken(name=name(1), uid="foreign"))
+    assert [each.name for each in drive.state.running] == [run.name]
+    drive.close(run.name)
+    assert drive.state.recent[0].status == "Completed"
+
+
+def test_a_run_whose_names_are_all_taken_is_refused() -> None:
+    drive = Drive(rules())
+    drive.until(T0 + M)
+    names = []
+    while drive.state.running:
+        [run] = drive.state.running
+        names.append(run.name)
+        drive.advance(inp.NameTaken(name=run.name, uid=f"foreign-{len(names)}"))
+    assert len(set(names)) == 6
+    assert drive.state.recent[0].status == "Refused"
+    assert "RunRefused" in drive.told
+
+
+def test_a_retry_of_a_run_with_another_name_keeps_it() -> None:
+    drive = Drive(rules(RetryPolicy(initial_interval=S, maximum_attempts=3), cron=["0 * * * *"]))
+    drive.until(T0 + 60 * M)
+    drive.advance(inp.NameTaken(name=name(60), uid="foreign"))
+    [first] = drive.state.running
+    drive.close(first.name, Outcome.FAILED)
+    drive.now += S
+    drive.advance()
+    [second] = drive.state.running
+    assert second.name == f"{first.name}-r2"
+    assert [each.name for each in drive.state.recent] == [second.name]
+
+
 def test_that_a_run_was_made_is_worth_no_commit_of_its_own() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)

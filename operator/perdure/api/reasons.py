@@ -346,6 +346,9 @@ class EventReason(StrEnum):
     RUN_REFUSED = "RunRefused"
     """A Schedule has not started a run, because the API server does not take it."""
 
+    RUN_NAME_TAKEN = "RunNameTaken"
+    """The name of a Schedule's run belongs to a WorkflowRun that the Schedule did not create; the run gets another name."""
+
     CATCHUP_WINDOW_MISSED = "CatchupWindowMissed"
     """Times of a Schedule have passed while the operator was down, and are too old to be started now."""
 

@@ -21,6 +21,7 @@ from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
+from perdure.schedule.runs import owner_of
 
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
@@ -98,9 +99,10 @@ class Directory:
     def __init__(self) -> None:
         self._by_uid: dict[str, Entry] = {}
         self._by_id: dict[tuple[str, str], set[str]] = {}
-        self._by_parent: dict[str, set[str]] = {}
+        self._by_parent: dict[tuple[str, str], set[str]] = {}
+        """By namespace and UID, here and of schedules: what an object of another namespace says does not count."""
         self._by_name: dict[tuple[str, str], str] = {}
-        self._by_schedule: dict[str, set[str]] = {}
+        self._by_schedule: dict[tuple[str, str], set[str]] = {}
         self._going: dict[tuple[str, str], str] = {}
         """By workflow id, the run that was told to go and is not known to have started."""
 
@@ -115,16 +117,16 @@ class Directory:
         if entry.standing is not Standing.WAITING:
             self._arrived(entry)
         if before is not None and before.parent_uid != entry.parent_uid:
-            _discard(self._by_parent, before.parent_uid, entry.uid)
+            _discard(self._by_parent, (before.namespace, before.parent_uid), entry.uid)
         self._by_uid[entry.uid] = entry
         self._by_name[entry.namespace, entry.name] = entry.uid
         self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
         if entry.parent_uid:
-            self._by_parent.setdefault(entry.parent_uid, set()).add(entry.uid)
+            self._by_parent.setdefault((entry.namespace, entry.parent_uid), set()).add(entry.uid)
         if before is not None and before.schedule_uid != entry.schedule_uid:
-            _discard(self._by_schedule, before.schedule_uid, entry.uid)
+            _discard(self._by_schedule, (before.namespace, before.schedule_uid), entry.uid)
         if entry.schedule_uid:
-            self._by_schedule.setdefault(entry.schedule_uid, set()).add(entry.uid)
+            self._by_schedule.setdefault((entry.namespace, entry.schedule_uid), set()).add(entry.uid)
         return before, entry
 
     def is_newer(self, obj: api.Object) -> bool:
@@ -139,8 +141,8 @@ class Directory:
             if self._by_name.get((entry.namespace, entry.name)) == uid:
                 del self._by_name[entry.namespace, entry.name]
             _discard(self._by_id, (entry.namespace, entry.workflow_id), uid)
-            _discard(self._by_parent, entry.parent_uid, uid)
-            _discard(self._by_schedule, entry.schedule_uid, uid)
+            _discard(self._by_parent, (entry.namespace, entry.parent_uid), uid)
+            _discard(self._by_schedule, (entry.namespace, entry.schedule_uid), uid)
             self._arrived(entry)
         return entry
 
@@ -166,13 +168,13 @@ class Directory:
             if uid != entry.uid:
                 yield self._by_uid[uid]
 
-    def children_of(self, uid: str) -> list[Entry]:
-        """The runs whose parent that is."""
-        return [self._by_uid[child] for child in self._by_parent.get(uid, ())]
+    def children_of(self, namespace: str, uid: str) -> list[Entry]:
+        """The runs of a namespace whose parent that is."""
+        return [self._by_uid[child] for child in self._by_parent.get((namespace, uid), ())]
 
-    def of_schedule(self, uid: str) -> list[Entry]:
-        """The runs that belong to a Schedule."""
-        return [self._by_uid[run] for run in self._by_schedule.get(uid, ())]
+    def of_schedule(self, namespace: str, uid: str) -> list[Entry]:
+        """The runs of a namespace that belong to a Schedule."""
+        return [self._by_uid[run] for run in self._by_schedule.get((namespace, uid), ())]
 
     def all(self) -> list[Entry]:
         """All runs."""
@@ -280,7 +282,7 @@ def entry_of(obj: api.Object) -> Entry:
         initiated_event_id=parent.initiated_event_id if parent else 0,
         parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
         continues=before.name if before else "",
-        schedule_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Schedule"), ""),
+        schedule_uid=owner_of(obj),
     )
 
 

@@ -211,7 +211,7 @@ class Manager:
 
     def _orphan_children(self, parent: Entry) -> None:
         """The object of a run is gone: the garbage collector removes its children but for those that are to close in order."""
-        for child in self.directory.children_of(parent.uid):
+        for child in self.directory.children_of(parent.namespace, parent.uid):
             if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
                 reason = f"its parent `{parent.name}` was deleted"
                 self.ask(

@@ -6,7 +6,6 @@ whatever is done again after a crash is found done. What comes of it returns as 
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,7 +37,7 @@ from perdure.runtime.chains import (
     parent_of,
     successor_run,
 )
-from perdure.runtime.deadletters import dead_letter
+from perdure.runtime.deadletters import dead_letter, is_same_letter
 
 _OUTCOMES = {
     "Completed": ChildOutcome.COMPLETED,
@@ -48,6 +47,7 @@ _OUTCOMES = {
     "Terminated": ChildOutcome.TERMINATED,
 }
 SUCCESSOR_REFUSED = ConditionReason.SUCCESSOR_REFUSED.value
+_LETTER_NAMES_TRIED = 10
 _LONGEST_REFUSAL = 512
 """Characters of what the API server says that are kept."""
 ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
@@ -119,7 +119,7 @@ class Relations:
 
     def look_again(self) -> None:
         """Look at all children, and ask once more for what was asked: what was known may be old."""
-        self._news |= {entry.uid for entry in self._peers.directory.children_of(self._run.uid)}
+        self._news |= {entry.uid for entry in self._peers.directory.children_of(self._run.namespace, self._run.uid)}
         self._asked.clear()
         self._made.clear()
 
@@ -179,7 +179,9 @@ class Relations:
 
     def _lost(self, state: State) -> list[inputs.RunInput]:
         """Children that have started, and whose runs are gone: somebody has deleted them."""
-        there = {entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.uid)}
+        there = {
+            entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.namespace, self._run.uid)
+        }
         return [
             inputs.ChildClosed(
                 initiated_event_id=child.initiated_event_id,
@@ -195,7 +197,9 @@ class Relations:
         """Children that were made and deleted before they had started. Looked for where a run of ours has gone."""
         if not self._gone:
             return []
-        there = {entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.uid)}
+        there = {
+            entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.namespace, self._run.uid)
+        }
         message = "its WorkflowRun was deleted before it had started"
         return [
             inputs.ChildStartFailed(initiated_event_id=number, failure=_application(NOT_FOUND, message))
@@ -245,7 +249,7 @@ class Relations:
 
     def _is_taken_over(self, child: PendingChild) -> bool:
         """Whether a child of the run that was reset goes on as this one's."""
-        children = self._peers.directory.children_of(self._run.uid)
+        children = self._peers.directory.children_of(self._run.namespace, self._run.uid)
         return any(entry.initiated_event_id == child.initiated_event_id for entry in children)
 
     async def _make_child(self, child: PendingChild, depth: int) -> None:
@@ -276,7 +280,7 @@ class Relations:
         chore = inputs.ChoreDone(chore=f"child/{key}")
         entries = [
             entry
-            for entry in self._peers.directory.children_of(self._run.uid)
+            for entry in self._peers.directory.children_of(self._run.namespace, self._run.uid)
             if entry.initiated_event_id == child.initiated_event_id
         ]
         if any(entry.successor for entry in entries):
@@ -308,7 +312,7 @@ class Relations:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        known = self._peers.directory.children_of(base.run_id)
+        known = self._peers.directory.children_of(self._run.namespace, base.run_id)
         for child in children:
             number = child.initiated_event_id
             names = {entry.name for entry in known if entry.initiated_event_id == number}
@@ -391,7 +395,7 @@ class Relations:
     def _target(self, external: PendingExternal) -> Entry | None:
         directory = self._peers.directory
         if external.child_workflow_only:
-            for entry in directory.children_of(self._run.uid):
+            for entry in directory.children_of(self._run.namespace, self._run.uid):
                 if entry.workflow_id == external.workflow_id and entry.standing is not Standing.CLOSED:
                     return entry
             return None
@@ -426,12 +430,25 @@ class Relations:
             return
         definition = status.get("definition") or run["spec"].get("inline") or {}
         scheduled = await self._scheduled(marker, {**run, "status": status})
-        body = dead_letter(self._run, marker, scheduled, definition.get("activities") or ())
-        with suppress(api.AlreadyExistsError):
-            await self._client.create(api.path(api.PERDURE, self._run.namespace, "deadletters"), body)
-            metrics.DEAD_LETTERS.inc()
+        activities, number = definition.get("activities") or (), 0
+        while not await self._write_letter(dead_letter(self._run, marker, scheduled, activities, number)):
+            number += 1
+            if number == _LETTER_NAMES_TRIED:
+                self._log.error("The DeadLetter is lost: others have all its names", event_id=marker.event_id)
+                break
         self._made.add(f"marker/{key}")
         self._tell(inputs.ChoreDone(chore=f"marker/{key}"))
+
+    async def _write_letter(self, body: api.Object) -> bool:
+        """Write a DeadLetter; whether it exists now. False: another one has its name."""
+        url = api.path(api.PERDURE, self._run.namespace, "deadletters")
+        try:
+            await self._client.create(url, body)
+        except api.AlreadyExistsError:
+            found = await self._client.get(f"{url}/{body['metadata']['name']}")
+            return is_same_letter(found, body)
+        metrics.DEAD_LETTERS.inc()
+        return True
 
     async def _scheduled(self, marker: ev.MarkerRecorded, run: api.Object) -> ev.ActivityTaskScheduled | None:
         """The event that scheduled the activity of a marker: in the status, or sealed already."""

@@ -173,7 +173,10 @@ class Schedule:
         if self._state is not None:
             await self._make_runs(self._state, now)
         rules, problem = self._rules_now()
-        if self._state is None and next(iter(self._peers.directory.of_schedule(self.uid)), None) is not None:
+        if (
+            self._state is None
+            and next(iter(self._peers.directory.of_schedule(self.namespace, self.uid)), None) is not None
+        ):
             # It has started runs before, so its status was removed: what was due since it was created was dealt with.
             rules = replace(rules, created=now)
         rules, missing = await self._with_policy(rules)
@@ -339,7 +342,7 @@ class Schedule:
         if state is None or not state.running:
             return []
         chains: dict[str, list[Entry]] = {}
-        for entry in self._peers.directory.of_schedule(self.uid):
+        for entry in self._peers.directory.of_schedule(self.namespace, self.uid):
             chains.setdefault(entry.first_uid, []).append(entry)
         found: list[inp.ScheduleInput] = []
         for run in state.running:
@@ -387,20 +390,19 @@ class Schedule:
 
     async def _make_runs(self, state: State, now: datetime) -> None:
         """Make the runs that the committed state names and that are not known to exist."""
-        there = {entry.name: entry.uid for entry in self._peers.directory.of_schedule(self.uid)}
+        there = {entry.name for entry in self._peers.directory.of_schedule(self.namespace, self.uid)}
         for run in state.running:
             if run.run_id:
                 self._made.setdefault(run.name, run.run_id)
             elif run.name in there and run.name not in self._made:
-                # Made by an operator that was killed before it wrote that: nobody else makes a run of ours by that name.
-                self._made[run.name] = there[run.name]
-                self._news.append(inp.RunMade(name=run.name, run_id=there[run.name]))
+                with suppress(api.NotFoundError):  # deleted meanwhile: created below
+                    await self._adopt(run)  # an operator that was killed before it wrote that has created it
             if run.name not in self._made and not any(_about(each, run.name) for each in self._news):
                 await self._record.confirm()
                 await self._make(run, state, now)
         names = {run.name for run in state.running}
         self._made = {name: uid for name, uid in self._made.items() if name in names}
-        known = {entry.uid for entry in self._peers.directory.of_schedule(self.uid)}
+        known = {entry.uid for entry in self._peers.directory.of_schedule(self.namespace, self.uid)}
         self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
     async def _make(self, run: Running, state: State, now: datetime) -> None:
@@ -414,10 +416,8 @@ class Schedule:
             if run.attempt == 1 and now - run.start.actual < timedelta(minutes=5):
                 metrics.SCHEDULE_DELAY.observe(max(0.0, (wall_clock() - run.start.actual).total_seconds()))
         except api.AlreadyExistsError:
-            obj = await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", run.name))
-            if not is_of(obj, self._record.object, run):
-                self._refuse(run, "there is a WorkflowRun of that name already, which is not of this schedule")
-                return
+            await self._adopt(run)
+            return
         except (api.InvalidError, api.TooLargeError) as error:
             self._refuse(run, error.message)
             return
@@ -427,10 +427,22 @@ class Schedule:
                 raise
             self._refuse(run, error.message)
             return
-        self._made[run.name] = obj["metadata"]["uid"]
-        if self._peers.directory.get(obj["metadata"]["uid"]) is None:
+        self._note_made(run, obj)
+
+    async def _adopt(self, run: Running) -> None:
+        """Find the run that has the name: this schedule has created it before, or someone else has created another."""
+        obj = await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", run.name))
+        if is_of(obj, self._record.object, run):
+            self._note_made(run, obj)
+        else:
+            self._news.append(inp.NameTaken(name=run.name, uid=obj["metadata"]["uid"]))
+
+    def _note_made(self, run: Running, obj: api.Object) -> None:
+        uid = obj["metadata"]["uid"]
+        self._made[run.name] = uid
+        if self._peers.directory.get(uid) is None:
             self._peers.directory.put(obj)  # no watch has shown it yet
-        self._news.append(inp.RunMade(name=run.name, run_id=obj["metadata"]["uid"]))
+        self._news.append(inp.RunMade(name=run.name, run_id=uid))
 
     def _window(self) -> timedelta:
         return ScheduleSpec.parse(self._record.object["spec"]).catchup_window
@@ -450,7 +462,7 @@ class Schedule:
             if not how or not run_id:
                 continue
             reason = f"the next run of schedule `{self.name}` is due (overlapPolicy)"
-            for entry in self._peers.directory.of_schedule(self.uid):
+            for entry in self._peers.directory.of_schedule(self.namespace, self.uid):
                 unasked = entry.standing is not Standing.CLOSED and (entry.uid, how) not in self._stopped
                 if entry.first_uid == run_id and unasked:
                     request_id = f"{self.uid}/{entry.uid}/{how}"
@@ -466,7 +478,7 @@ class Schedule:
         """Keep so many closed runs of either sort, the newest, each with its whole chain."""
         open_ = {run.run_id or self._made.get(run.name) for run in state.running}
         chains: dict[str, list[Entry]] = {}
-        for entry in self._peers.directory.of_schedule(self.uid):
+        for entry in self._peers.directory.of_schedule(self.namespace, self.uid):
             chains.setdefault(entry.first_uid, []).append(entry)
         closed = [
             chain
@@ -512,7 +524,7 @@ def _has_failed(news: inp.ScheduleInput) -> bool:
 
 
 def _about(news: inp.ScheduleInput, name: str) -> bool:
-    return isinstance(news, inp.RunRefused) and news.name == name
+    return isinstance(news, inp.RunRefused | inp.NameTaken) and news.name == name
 
 
 def _ready(status: dict[str, Any]) -> tuple[Any, ...]:

@@ -28,6 +28,7 @@ def dead_letter(
     marker: ev.MarkerRecorded,
     scheduled: ev.ActivityTaskScheduled | None,
     activities: Sequence[Mapping[str, Any]],
+    number: int = 0,
 ) -> KubeObject:
     """The DeadLetter of an activity that has failed for good.
 
@@ -36,6 +37,7 @@ def dead_letter(
         marker: What the run has noted of it.
         scheduled: The event that scheduled it: input, timeouts and retry policy as they were then.
         activities: The activities of the run's definition.
+        number: Which name it gets: from 0, one more for each that another DeadLetter has.
     """
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
@@ -59,12 +61,18 @@ def dead_letter(
         "apiVersion": API_VERSION,
         "kind": "DeadLetter",
         "metadata": {
-            "name": dead_letter_name(run.name, run.uid, marker.event_id),
+            "name": dead_letter_name(run.name, f"{run.uid}/{number}" if number else run.uid, marker.event_id),
             "namespace": run.namespace,
             "labels": {labels.RUN_ID_LABEL: run.uid},
         },
         "spec": {key: value for key, value in spec.items() if value is not None},
     }
+
+
+def is_same_letter(found: KubeObject, letter: KubeObject) -> bool:
+    """Whether a DeadLetter is the one that was to be written, not another one of its name: a re-drive runs what it says."""
+    same = ("workflowRun", "step", "activity", "definition", "input")
+    return all(found["spec"].get(field) == letter["spec"].get(field) for field in same)
 
 
 def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> dict[str, Any]:

@@ -42,6 +42,15 @@ class RunRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NameTaken:
+    """A run could not be made under its name: a WorkflowRun that the schedule did not create has it."""
+
+    name: str
+    uid: str
+    """Of that WorkflowRun: the next name depends on it, so that nobody knows the name before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunMade:
     """A run exists now. It is not worth a commit of its own."""
 
@@ -86,7 +95,7 @@ class UnpauseRequested:
 
 
 Request = Triggered | BackfillRequested | PauseRequested | UnpauseRequested
-ScheduleInput = RunClosed | RunRefused | RunMade | Request
+ScheduleInput = RunClosed | RunRefused | NameTaken | RunMade | Request
 
 
 @dataclass(frozen=True, slots=True)

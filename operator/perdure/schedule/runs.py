@@ -23,7 +23,7 @@ ID_ATTRIBUTE = "TemporalScheduledById"
 """Search attributes of runs that a schedule has started, as Temporal names them."""
 
 
-_NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?:-r\d+)?")
+_NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?P<instead>-x[0-9a-f]{4})?(?:-r\d+)?")
 """What stands after the schedule's name in that of a run."""
 
 
@@ -132,7 +132,7 @@ def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
         return run
     asked = said["asked"] or ""
     if not base:
-        return f"{schedule}-{said['time']}{asked}"
+        return f"{schedule}-{said['time']}{asked}{said['instead'] or ''}"
     time = datetime.strptime(said["time"], NAME_FORM).replace(tzinfo=UTC)
     return f"{base}-{format_time(time)}{asked}"
 
@@ -170,12 +170,25 @@ def not_handed_on(obj: KubeObject, state: State) -> str:
 def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
     """Whether a WorkflowRun is the one that the schedule is about to make: a crash may have come in between."""
     tie = scheduled_by(obj)
-    owners = obj["metadata"].get("ownerReferences") or ()
     return (
         tie is not None
         and (tie.scheduled_time, tie.request) == (run.start.nominal, run.start.request)
-        and any(owner["uid"] == schedule["metadata"]["uid"] for owner in owners)
+        and tie.name == schedule["metadata"]["name"]
+        and owner_of(obj) == schedule["metadata"]["uid"]
     )
+
+
+def owner_of(run: KubeObject) -> str:
+    """UID of the Schedule that a run of the same namespace belongs to; empty for none.
+
+    An owner reference alone does not count: the annotation of the operator must name the same Schedule.
+    """
+    for owner in run["metadata"].get("ownerReferences") or ():
+        group = str(owner.get("apiVersion", "")).partition("/")[0]
+        if (group, owner.get("kind")) == (labels.GROUP, "Schedule") and owner.get("controller"):
+            tie = scheduled_by(run)
+            return str(owner["uid"]) if tie is not None and tie.name == owner.get("name") else ""
+    return ""
 
 
 def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:

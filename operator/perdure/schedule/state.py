@@ -34,15 +34,18 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         """Whether the spec asks for it, and not somebody."""
         return not self.request
 
-    def run_name(self, schedule: str, attempt: int = 1) -> str:
+    def run_name(self, schedule: str, attempt: int = 1, instead: str = "") -> str:
         """Name of the WorkflowRun: a lock, since it is always the same.
 
         `<schedule>-<nominal time>`; after it, a letter and a hash tell what was asked for apart (`t`: trigger, `b`: backfill).
+        `-x` and `instead` follow where that name was taken by a WorkflowRun that the schedule did not create.
         """
         ending = ""
         if self.request:
             digest = hashlib.sha256(self.request.encode()).hexdigest()[:8]
             ending = f"-{'t' if self.triggered else 'b'}{digest}"
+        if instead:
+            ending += f"-x{instead}"
         if attempt > 1:
             ending += f"-r{attempt}"
         return f"{schedule}-{self.nominal.astimezone(UTC).strftime(NAME_FORM)}{ending}"
@@ -60,6 +63,10 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     attempt: int = 1
     first_started: datetime | None = None
     """Of a retry: when the first attempt was started."""
+    instead: str = ""
+    """Part of its name where another WorkflowRun has the name that it would have."""
+    renamed: int = 0
+    """How many of its names were taken."""
     cancel: bool = False
     """It is to be asked to cancel itself."""
     terminate: bool = False
@@ -73,6 +80,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     attempt: int
     due: datetime
     first_started: datetime
+    instead: str = ""
+    """Of the run that has failed."""
 
 
 class Backfilling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

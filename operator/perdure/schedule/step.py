@@ -55,6 +55,9 @@ RECENT = 10
 REMEMBERED = 100
 """Requests whose answers are kept in case somebody asks again."""
 
+NAMES_TRIED = 5
+"""Names that a run is given after its first one, while WorkflowRuns that the schedule did not create have them."""
+
 _TIMES_FIELDS = {
     "cron",
     "intervals",
@@ -269,6 +272,8 @@ class _Pass:
                 self._change_recent(name, run_id=run_id)
             case inp.RunRefused(name=name, message=message):
                 self._take_refused(name, message)
+            case inp.NameTaken():
+                self._take_name_taken(happened)
             case inp.RunClosed():
                 self.take_closed(happened)
             case _:
@@ -398,7 +403,13 @@ class _Pass:
         )
         if decision.state is not RetryState.IN_PROGRESS or decision.delay is None:
             return False
-        again = Retry(start=run.start, attempt=run.attempt + 1, due=self._now + decision.delay, first_started=first)
+        again = Retry(
+            start=run.start,
+            attempt=run.attempt + 1,
+            due=self._now + decision.delay,
+            first_started=first,
+            instead=run.instead,
+        )
         self._set(retry=again)
         self._note(
             EventReason.RETRYING, f"Run `{closed.name}` is {closed.outcome}; it is started again at {_text(again.due)}"
@@ -414,6 +425,22 @@ class _Pass:
         self._set(running=tuple(run for run in self._state.running if run.name != name))
         self._change_recent(name, status="Refused")
         self._note(EventReason.RUN_REFUSED, f"Run `{name}` could not be made: {message}", warning=True)
+
+    def _take_name_taken(self, taken: inp.NameTaken) -> None:
+        """Give a run another name: its time is not lost because someone else has used the name."""
+        run = next((run for run in self._state.running if run.name == taken.name), None)
+        if run is None:
+            return
+        if run.renamed == NAMES_TRIED:
+            message = f"it and {NAMES_TRIED} other names belong to WorkflowRuns that this Schedule did not create"
+            self._take_refused(taken.name, message)
+            return
+        instead = hashlib.sha256(taken.uid.encode()).hexdigest()[:4]
+        name = run.start.run_name(self._rules.name, run.attempt, instead)
+        self._change_running(taken.name, lambda run: replace(run, name=name, instead=instead, renamed=run.renamed + 1))
+        self._set(recent=tuple(replace(e, name=name) if e.name == taken.name else e for e in self._state.recent))
+        text = f"WorkflowRun `{taken.name}` exists and was not created by this Schedule; the run starts as `{name}` instead"
+        self._note(EventReason.RUN_NAME_TAKEN, text, warning=True)
 
     # What is due
 
@@ -462,7 +489,7 @@ class _Pass:
         for each in self._state.recent:
             if each.nominal is not None:
                 name = Start(nominal=each.nominal, actual=each.nominal).run_name(self._rules.name)
-                if each.name == name or each.name.startswith(f"{name}-r"):
+                if each.name == name or each.name.startswith((f"{name}-r", f"{name}-x")):
                     found.add(each.nominal)
         return found
 
@@ -510,11 +537,12 @@ class _Pass:
             return
         self._set(retry=None)
         run = Running(
-            name=retry.start.run_name(self._rules.name, retry.attempt),
+            name=retry.start.run_name(self._rules.name, retry.attempt, retry.instead),
             start=retry.start,
             started=self._now,
             attempt=retry.attempt,
             first_started=retry.first_started,
+            instead=retry.instead,
         )
         self._show(run)
         self._set(running=(*self._state.running, run))
@@ -633,7 +661,7 @@ class _Pass:
         """Add a run to the last actions; a retry takes the place of the run before."""
         nominal = None if run.start.triggered else run.start.nominal
         entry = Recent(name=run.name, started=run.started, nominal=nominal)
-        before = run.start.run_name(self._rules.name, run.attempt - 1) if run.attempt > 1 else ""
+        before = run.start.run_name(self._rules.name, run.attempt - 1, run.instead) if run.attempt > 1 else ""
         recent = [entry if each.name == before else each for each in self._state.recent]
         if entry not in recent:
             recent.append(entry)

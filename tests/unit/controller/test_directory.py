@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.api import labels
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.controller.directory import Directory, Go, Wait
@@ -171,3 +173,34 @@ def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
     directory.drop("b")
     directory.put(run("a", 5, {"state": {"successorRefused": "no"}, "completionTime": "2026-01-01T00:01:00Z"}))
     assert directory.gap("default", "same") is None
+
+
+def test_owners_of_another_namespace_do_not_count() -> None:
+    """UIDs can be read by others, and copied."""
+    owner = {
+        "apiVersion": labels.API_VERSION,
+        "kind": "Schedule",
+        "name": "nightly",
+        "uid": "of-schedule",
+        "controller": True,
+    }
+    tie = {"name": "nightly", "scheduledTime": "2026-01-01T00:00:00Z"}
+    parent = {"name": "order", "workflowId": "order", "runId": "of-parent", "initiatedEventId": 5}
+    marks = {
+        labels.SCHEDULED_BY_ANNOTATION: msgspec.json.encode(tie).decode(),
+        labels.PARENT_ANNOTATION: msgspec.json.encode(parent).decode(),
+    }
+
+    def run(namespace: str, name: str, **more: Any) -> api.Object:
+        meta = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}", "resourceVersion": "1"}
+        return {"metadata": meta | {"ownerReferences": [owner]} | more, "spec": {}}
+
+    directory = Directory()
+    directory.put(run("shop", "own", annotations=marks))
+    directory.put(run("shop", "forged"))
+    directory.put(run("other", "own", annotations=marks))
+    assert [entry.uid for entry in directory.of_schedule("shop", "of-schedule")] == ["shop-own"]
+    assert [entry.uid for entry in directory.children_of("shop", "of-parent")] == ["shop-own"]
+    directory.drop("shop-own")
+    assert directory.of_schedule("shop", "of-schedule") == []
+    assert directory.children_of("shop", "of-parent") == []

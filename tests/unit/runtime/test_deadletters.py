@@ -18,6 +18,7 @@ from perdure.runtime.chains import Ancestor, Reset, reset_run
 from perdure.runtime.deadletters import (
     asked_by,
     dead_letter,
+    is_same_letter,
     letter_of,
     letter_status,
     next_number,
@@ -195,3 +196,13 @@ def test_when_it_is_not_done_again() -> None:
     found = refusal(bare)
     assert found is not None
     assert found[0] is ConditionReason.NOT_SUPPORTED
+
+
+def test_another_dead_letter_of_its_name_is_not_taken_for_it() -> None:
+    letter = dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY])
+    assert is_same_letter({**letter, "status": {"redrives": 1}}, letter)
+    for field, value in (("definition", {**ACTIVITY, "container": {"image": "forged"}}), ("input", 1), ("step", "x")):
+        assert not is_same_letter({**letter, "spec": {**letter["spec"], field: value}}, letter)
+    names = {dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY], number)["metadata"]["name"] for number in range(10)}
+    assert len(names) == 10
+    assert letter["metadata"]["name"] in names

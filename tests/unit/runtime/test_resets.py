@@ -83,8 +83,8 @@ def test_a_watch_that_lags_does_not_give_a_child_back() -> None:
     directory.put(child("old", "7"))
     directory.put(child("new", "8"))
     directory.put(child("old", "7"))
-    assert directory.children_of("old") == []
-    assert [entry.name for entry in directory.children_of("new")] == ["child"]
+    assert directory.children_of("shop", "old") == []
+    assert [entry.name for entry in directory.children_of("shop", "new")] == ["child"]
 
 
 def test_an_event_is_of_the_run_that_has_recorded_it() -> None:

@@ -29,7 +29,7 @@ from perdure.frontend import given
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
-from perdure.frontend.errors import TOO_LARGE, invalid, not_found
+from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.given import MAX_EVENT, MAX_ID
 from perdure.frontend.paging import page_of
 from perdure.frontend.service.call import Call
@@ -132,11 +132,22 @@ class Batches:
             try:
                 await self._core.runs.manager.client.create(api.path(api.PERDURE, entry.namespace, "operations"), body)
             except api.AlreadyExistsError:
-                return
+                await self._check_ours(body)
             except api.InvalidError as error:
                 raise invalid(error.message) from error
             except api.TooLargeError as error:
                 raise invalid(TOO_LARGE) from error
+
+    async def _check_ours(self, body: api.Object) -> None:
+        """See that the Operation that has the name is the one of this batch, from an earlier try."""
+        meta = body["metadata"]
+        url = api.path(api.PERDURE, meta["namespace"], "operations", meta["name"])
+        found = await self._core.runs.manager.client.get(url)
+        batch, wanted = _told(found), _told(body)
+        if (batch.job_id, batch.type) != (wanted.job_id, wanted.type):
+            raise precondition(
+                f"Operation {meta['name']} exists and does not belong to batch {wanted.job_id!r}; delete it"
+            )
 
     async def stop_batch_operation(self, request: StopBatchOperationRequest, call: Call) -> StopBatchOperationResponse:
         """Ask no more workflows; what was done stays done."""

@@ -33,6 +33,7 @@ from perdure.frontend.errors import (
     already_started,
     invalid,
     namespace_not_found,
+    precondition,
     unavailable,
 )
 from perdure.frontend.given import MAX_ID, UnfitError, duration
@@ -135,7 +136,7 @@ class Starting:
         await manager.learned()
         name = run_name(request.workflow_id, request.request_id)
         mine = directory.named(request.namespace, name)
-        if mine is not None and mine.standing is not Standing.WAITING:
+        if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return Begun(mine, started=True)
         with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
             meant = WorkflowExecution(workflow_id=request.workflow_id)
@@ -176,6 +177,9 @@ class Starting:
             made = await manager.client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
         except api.AlreadyExistsError:
             made = await manager.client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
+            if not _is_of(made, body):
+                message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
+                raise precondition(message) from None
         except api.NotFoundError:
             raise namespace_not_found(namespace) from None
         except api.InvalidError as error:
@@ -261,6 +265,12 @@ class Starting:
             },
             "spec": spec,
         }
+
+
+def _is_of(made: api.Object, body: api.Object) -> bool:
+    """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
+    found, wanted = made["spec"].get("workflowId"), body["spec"]["workflowId"]
+    return bool(found == wanted and extras_of(made).request_id == extras_of(body).request_id)
 
 
 def run_name(workflow_id: str, request_id: str) -> str:

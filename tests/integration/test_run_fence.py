@@ -86,29 +86,39 @@ def test_nobody_else_says_so_later_changes_it_or_takes_it_away(scene: Cluster) -
     scene("delete", EDITOR, "wfr", "plain", "child")
 
 
+def owners(scene: Cluster) -> Json:
+    """A Schedule and a Workflow that exist: the garbage collector deletes what belongs to none."""
+    template = {"workflowRunTemplate": {"spec": WAITS}, "paused": True}
+    specs: Json = {"Schedule": template, "Workflow": {"steps": [{"name": "rest", "sleep": {"duration": "1s"}}]}}
+    made: Json = {}
+    for kind, spec in specs.items():
+        scene.apply({"apiVersion": labels.API_VERSION, "kind": kind, "metadata": {"name": "nightly"}, "spec": spec})
+        found = scene.get(kind, "nightly")
+        assert found is not None
+        made[kind] = owner(kind, found["metadata"]["uid"])
+    return made
+
+
 def test_only_the_operator_makes_a_run_belong_to_a_schedule_run_or_dead_letter(scene: Cluster) -> None:
-    free = [owner("Workflow"), owner("Schedule") | {"apiVersion": "example.com/v1"}]
+    there = owners(scene)
+    free, own = [there["Workflow"], owner("Other") | {"apiVersion": "example.com/v1"}], there["Schedule"]
     for kind in ("Schedule", "WorkflowRun", "DeadLetter"):
-        for forged in (owner(kind), owner(kind, controller=True)):
+        for forged in (own | {"kind": kind}, own | {"kind": kind, "controller": True}):
             said = create(scene, EDITOR, "forged", ownerReferences=[free[0], forged])
             assert "perdure-runs" in said, forged
             assert 'metadata.ownerReferences: "editor" must not set' in said
     assert not create(scene, EDITOR, "plain", ownerReferences=free)
-    assert "perdure-runs" in patch(scene, EDITOR, "plain", ownerReferences=[*free, owner("Schedule")])
-    assert not patch(scene, EDITOR, "plain", ownerReferences=free[1:])
-    assert not create(scene, OPERATOR, "own", ownerReferences=[owner("Schedule", controller=True)])
-    for change in ([], [owner("Schedule")], [owner("Schedule", uid=UID.replace("0b7d", "0b7e"))]):
+    assert "perdure-runs" in patch(scene, EDITOR, "plain", ownerReferences=[*free, own])
+    assert not patch(scene, EDITOR, "plain", ownerReferences=free[:1])
+    assert not create(scene, OPERATOR, "own", ownerReferences=[own | {"controller": True}])
+    for change in ([], [own], [own | {"controller": True, "uid": UID}]):
         assert "perdure-runs" in patch(scene, EDITOR, "own", ownerReferences=change), change
+    assert not patch(scene, EDITOR, "own", labels={"app": "shop"})
 
 
 def test_runs_of_a_deleted_schedule_can_be_left(scene: Cluster) -> None:
     """The garbage collector takes their owner references away, which others must not."""
-    template = {"workflowRunTemplate": {"spec": WAITS}, "paused": True}
-    made = {"apiVersion": labels.API_VERSION, "kind": "Schedule", "metadata": {"name": "nightly"}, "spec": template}
-    scene.apply(made)
-    schedule = scene.get("schedule", "nightly")
-    assert schedule is not None
-    owned = owner("Schedule", schedule["metadata"]["uid"], controller=True, blockOwnerDeletion=True)
+    owned = owners(scene)["Schedule"] | {"controller": True, "blockOwnerDeletion": True}
     assert not create(scene, OPERATOR, "own", ownerReferences=[owned])
     scene("delete", EDITOR, "schedule", "nightly", "--cascade=orphan")
 

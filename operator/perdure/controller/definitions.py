@@ -247,6 +247,9 @@ def _no_activity(message: str) -> Failure:
 
 def _compile(given: dict[str, Any]) -> _Compiled:
     """The program, and everything that was found."""
+    if nests_deeper(given):
+        deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; make its values less deep"),)
+        return _Compiled(None, deep, deep)
     try:
         spec = WorkflowSpec.parse(given)
         checked = check(spec)

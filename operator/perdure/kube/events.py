@@ -1,6 +1,7 @@
 """Kubernetes Events: what `kubectl describe` shows below an object. Best effort: they are never waited for, and never decide."""
 
 import asyncio
+from collections import OrderedDict, deque
 from datetime import datetime
 
 import structlog
@@ -13,12 +14,16 @@ _LONGEST_NOTE = 1_024
 
 
 class Recorder:
-    """Posts Events in the background, a bounded number at a time; what exceeds the bound is dropped, not queued for ever."""
+    """Posts Events in the background, the namespaces in turn; what exceeds the bound of a namespace is dropped."""
 
     def __init__(self, client: api.Client, *, instance: str, backlog: int = 1_000) -> None:
+        """`backlog` is how many Events of one namespace may wait."""
         self._client = client
         self._instance = instance
-        self._queue: asyncio.Queue[tuple[str, api.Object]] = asyncio.Queue(backlog)
+        self._backlog = backlog
+        self._waiting: OrderedDict[str, deque[api.Object]] = OrderedDict()
+        """By namespace; the first is the next."""
+        self._any = asyncio.Event()
         self._dropped = 0
         """Since the log was told last."""
         self._log = structlog.get_logger("perdure.events")
@@ -65,20 +70,28 @@ class Recorder:
             },
             **({"related": related} if related else {}),
         }
-        try:
-            self._queue.put_nowait((api.path(api.EVENTS, meta["namespace"], "events"), body))
-        except asyncio.QueueFull:
+        waiting = self._waiting.setdefault(meta["namespace"], deque())
+        if len(waiting) < self._backlog:
+            waiting.append(body)
+            self._any.set()
+        else:
             self._dropped += 1
 
     async def run(self) -> None:
         """Post what is recorded, until cancelled."""
         while True:
-            url, body = await self._queue.get()
+            await self._any.wait()
+            namespace, waiting = self._waiting.popitem(last=False)
+            body = waiting.popleft()
+            if waiting:
+                self._waiting[namespace] = waiting
+            if not self._waiting:
+                self._any.clear()
             try:
-                await self._client.create(url, body)
+                await self._client.create(api.path(api.EVENTS, namespace, "events"), body)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
-            if self._dropped > (0 if self._queue.empty() else self._queue.maxsize):
+            if self._dropped > (self._backlog if self._waiting else 0):
                 self._log.warning("Dropped Events, too many waited", events=self._dropped)
                 self._dropped = 0
 

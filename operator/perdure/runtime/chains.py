@@ -141,7 +141,7 @@ def read_annotation(run: KubeObject, key: str, kind: type[_Read]) -> _Read | Non
         return None
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

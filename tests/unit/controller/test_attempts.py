@@ -1,17 +1,22 @@
 """When it is told that something is in the way of an attempt; the API server is never asked. Times are seconds."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+import msgspec
+import pytest
+
 from perdure.api.workflow import Activity
 from perdure.controller.attempts import Attempts
 from perdure.controller.identity import ActivityIdentity
+from perdure.controller.logs import PATIENCE
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
-from perdure.engine.inputs import AttemptWaiting
+from perdure.engine.inputs import AttemptFailed, AttemptWaiting
 from perdure.engine.state import PendingActivity, State
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -46,7 +51,7 @@ def state_of(*numbers: int, stuck: bool = False) -> State:
 
 
 @asynccontextmanager
-async def attempts() -> AsyncIterator[tuple[Attempts, list[str]]]:
+async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[Attempts, list[str]]]:
     told: list[str] = []
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
@@ -57,7 +62,7 @@ async def attempts() -> AsyncIterator[tuple[Attempts, list[str]]]:
             RUN,
             lambda _note, _pod: None,
             lambda note, pod: told.append(f"{pod}: {note}"),
-            wake=lambda: None,
+            wake=wake,
         )
         found.activities = {"work": WORK}
         yield found, told
@@ -118,3 +123,104 @@ async def test_of_many_that_wait_alike_one_is_told() -> None:
             True,
         ]
         assert len(told) == 1
+
+
+# Failures and their logs
+
+
+class Node:
+    """Gives logs when it is told to, or never."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._answer: asyncio.Future[str] | None = None
+
+    async def text(self, _url: str, **_query: str) -> str:
+        self.asked += 1
+        self._answer = asyncio.get_running_loop().create_future()
+        return await self._answer
+
+    async def answer(self, text: str) -> None:
+        await asyncio.sleep(0)  # until it is asked
+        assert self._answer is not None
+        self._answer.set_result(text)
+        for _ in range(5):  # until everyone knows
+            await asyncio.sleep(0)
+
+
+def failed_pod(number: int) -> dict[str, Any]:
+    pod = waiting_pod(number, "ErrImagePull")
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "startedAt": "2026-01-01T00:00:01Z"}}
+    return {**pod, "status": {"phase": "Failed", "containerStatuses": [{"name": "activity", "state": ended}]}}
+
+
+@asynccontextmanager
+async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Attempts, Node, list[str]]]:
+    """An attempt that has failed, and whose node has been asked for its log."""
+    node, woken = Node(), list[str]()
+    monkeypatch.setattr(Client, "text", lambda _self, url, **query: node.text(url, **query))
+    async with attempts(lambda: woken.append("woken")) as (found, _):
+        found.observe(failed_pod(2))
+        assert await found.gather(state_of(2), at(2)) == []
+        yield found, node, woken
+
+
+async def test_a_failure_waits_for_its_log_and_nobody_waits_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with failing(monkeypatch) as (found, node, woken):
+        assert found.next_wake(state_of(2), at(2)) == at(2) + PATIENCE
+        assert not found.settled
+        await node.answer("it has failed")
+        assert woken == ["woken"]
+        assert found.next_wake(state_of(2), at(3)) == at(3)
+        (told,) = await found.gather(state_of(2), at(3))
+        assert isinstance(told, AttemptFailed)
+        assert told.failure.log == "it has failed"
+        found.look_again()  # the commit has failed
+        assert await found.gather(state_of(2), at(4)) == [told]
+        assert node.asked == 1
+
+
+async def test_a_failure_whose_log_does_not_come_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with failing(monkeypatch) as (found, _, woken):
+        assert await found.gather(state_of(2), at(11)) == []
+        (told,) = await found.gather(state_of(2), at(2) + PATIENCE)
+        assert isinstance(told, AttemptFailed)
+        assert told.failure.log is None
+        assert woken == []
+
+
+async def test_a_failure_whose_log_cannot_be_read_is_told_without_it() -> None:
+    woken = asyncio.Event()
+    async with attempts(woken.set) as (found, _):
+        found.observe(failed_pod(2))
+        assert await found.gather(state_of(2), at(2)) == []
+        await woken.wait()
+        (told,) = await found.gather(state_of(2), at(3))
+        assert isinstance(told, AttemptFailed)
+
+
+async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with failing(monkeypatch) as (found, _, _):
+        state = state_of(2)
+        late = msgspec.structs.replace(
+            state.activities["2"], started_time=at(1), start_to_close_timeout=timedelta(seconds=3)
+        )
+        state = msgspec.structs.replace(state, activities={"2": late})
+
+        async def same(_self: Pods, *_: Any) -> dict[str, Any]:
+            await asyncio.sleep(0)
+            return failed_pod(2)
+
+        monkeypatch.setattr(Pods, "read_pod", same)
+        (told,) = await found.gather(state, at(4))
+        assert isinstance(told, AttemptFailed)
+
+
+async def test_a_pod_that_nobody_waits_for_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with failing(monkeypatch) as (found, _, _):
+        nothing = State(start_time=T0, next_event_id=9)
+        found.sort_out(nothing)
+        assert found._leaving
+        assert found.next_wake(nothing, at(2)) is None

@@ -67,3 +67,17 @@ async def test_what_is_dropped_is_told_once_and_counted() -> None:
             assert [await asyncio.wait_for(posted.get(), 30) for _ in range(2)] == ["0", "1"]
             working.cancel()
         assert [log["events"] for log in logs] == [3]
+
+
+async def test_a_namespace_with_too_many_events_delays_and_drops_none_of_another_one() -> None:
+    async with recording(backlog=3) as (recorder, posted):
+        with capture_logs() as logs:
+            for number in range(9):
+                recorder.record(ABOUT, kind="Normal", reason="Told", note=f"busy {number}", action="Tell")
+            other = {**ABOUT, "metadata": {**ABOUT["metadata"], "namespace": "bank"}}
+            recorder.record(other, kind="Normal", reason="Told", note="other", action="Tell")
+            working = asyncio.create_task(recorder.run())
+            notes = [await asyncio.wait_for(posted.get(), 30) for _ in range(4)]
+            working.cancel()
+        assert notes == ["busy 0", "other", "busy 1", "busy 2"]
+        assert [log["events"] for log in logs] == [6]

@@ -1,0 +1,107 @@
+"""Objects that the API server takes and the operator cannot read: each gets a condition, and each Operation on it an answer."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from integration.test_operations import ask, inline
+from kube import Cluster, Json, run_manifest
+from unit.controller.test_unreadable import IMPOSSIBLE, nested
+
+pytestmark = pytest.mark.cluster
+
+STAY = {"name": "stay", "waitForSignal": {"name": "go"}}
+DEEP = nested(990, "list")
+
+
+def failed(namespace: Cluster, name: str) -> str:
+    """The message of a run that has failed for its definition."""
+    status = namespace.closed(name)
+    (condition,) = status["conditions"]
+    assert (status["phase"], condition["type"], condition["status"]) == ("Failed", "Succeeded", "False")
+    message: str = condition["message"]
+    return message
+
+
+def not_ready(namespace: Cluster, kind: str, name: str) -> str:
+    """The message of the condition of an object that is invalid."""
+    message: str = namespace.condition(kind, name, "InvalidSpec")["message"]
+    return message
+
+
+def manifest(kind: str, name: str, spec: Json) -> Json:
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def every_hour(template: Json) -> Json:
+    return {"intervals": [{"every": "1h"}], "workflowRunTemplate": {"spec": template}}
+
+
+def test_runs_whose_dates_do_not_exist_fail_and_operations_on_them_are_answered(namespace: Cluster) -> None:
+    naps = [inline({"name": "nap", "sleep": {"until": time}}) for time in IMPOSSIBLE]
+    namespace.apply(*(run_manifest(f"nap-{n}", spec) for n, spec in enumerate(naps)))
+    for number in range(len(naps)):
+        assert "spec.inline.steps[0].sleep.until: must be a time" in failed(namespace, f"nap-{number}")
+    reason, _ = ask(namespace, "terminate", "nap-0", terminate={})
+    assert reason != "InternalError"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (inline({"name": "s", "set": {"v": DEEP}}), "deep"),
+        ({**inline(STAY), "searchAttributes": {"v": nested(600, "list")}}, "spec.searchAttributes.v"),
+        ({**inline(STAY), "input": DEEP}, "spec.input"),
+    ],
+    ids=["set", "search attribute", "input"],
+)
+def test_a_run_whose_values_nest_deep_fails_and_says_where(namespace: Cluster, spec: Json, said: str) -> None:
+    namespace.apply(run_manifest("deep", spec))
+    assert said in failed(namespace, "deep")
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (inline({"name": "nap", "sleep": {"until": IMPOSSIBLE[0]}}), "sleep.until"),
+        (inline({"name": "s", "set": {"v": "${nobody}"}}), "spec.workflowRunTemplate.spec.inline.steps[0]"),
+        ({**inline(STAY), "input": DEEP}, "spec.workflowRunTemplate.spec.input"),
+        ({**inline(STAY), "searchAttributes": {"v": nested(600, "list")}}, "searchAttributes.v"),
+    ],
+    ids=["date", "expression", "input", "search attribute"],
+)
+def test_a_schedule_whose_runs_could_not_start_is_not_ready(namespace: Cluster, template: Json, said: str) -> None:
+    namespace.apply(manifest("Schedule", "hourly", every_hour(template)))
+    assert said in not_ready(namespace, "schedule", "hourly")
+    target = {"kind": "Schedule", "name": "hourly"}
+    reason, message = ask(namespace, "trigger", target, trigger={})
+    assert reason == "InvalidSpec"
+    assert said in message
+
+
+def test_a_workflow_that_cannot_be_read_is_not_ready_and_its_runs_say_so(namespace: Cluster) -> None:
+    odd: Any = {"image": "i", "odd": DEEP}
+    activity = {"name": "a", "startToCloseTimeout": "1m", "container": odd}
+    steps = [{"name": "s", "activity": {"name": "a"}}]
+    namespace.apply(
+        manifest("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"until": IMPOSSIBLE[1]}}]}),
+        manifest("Workflow", "odd", {"activities": [activity], "steps": steps}),
+        run_manifest("nap", {"workflow": {"name": "nap"}}),
+    )
+    assert "spec.steps[0].sleep.until" in not_ready(namespace, "workflow", "nap")
+    assert "deep" in not_ready(namespace, "workflow", "odd")
+    namespace.condition("workflowrun", "nap", "InvalidWorkflow")
+    reason, _ = ask(namespace, "terminate", "nap", terminate={})
+    assert reason == "Done"
+
+
+def test_an_operation_whose_dates_do_not_exist_is_answered(namespace: Cluster) -> None:
+    namespace.apply(manifest("Schedule", "hourly", every_hour(inline(STAY))))
+    backfill = {"startTime": "2027-02-28T23:59:60Z", "endTime": "2027-03-01T00:00:00Z"}
+    asked = manifest("Operation", "fill", {"target": {"kind": "Schedule", "name": "hourly"}, "backfill": backfill})
+    done = namespace.run("create", "-f", "-", stdin=yaml.safe_dump(asked))
+    if done.returncode == 0:
+        namespace.wait(
+            "an answer", lambda: ((namespace.get("operation", "fill") or {}).get("status") or {}).get("phase")
+        )

@@ -1,0 +1,147 @@
+"""Specs that the API server takes and the models refuse: each is told in a sentence, and nothing else is raised.
+
+The API server knows the form of a date and not the calendar, and takes values that nest 10,000 deep.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.fields import TIME_PATTERN
+from perdure.controller import definitions
+from perdure.controller.beginning import Idle, first_event, scope_of
+from perdure.controller.definitions import check_options, read_spec
+from perdure.controller.status import RunFacts, compose
+from perdure.engine.step import start
+from perdure.handlers.main import _DEEPEST
+from perdure.language.interpreter import Interpreter
+from perdure.language.program import InvalidWorkflowError, Program
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import read_annotation
+from perdure.runtime.requests import StartSignal
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+IMPOSSIBLE = [
+    "2027-06-31T00:00:00Z",
+    "2027-02-30T00:00:00Z",
+    "2027-01-01T00:00:60Z",
+    "2027-01-01T24:00:00Z",
+    "0000-01-01T00:00:00Z",
+    "2027-01-01T00:00:00+24:00",
+    "9999-12-31T23:00:00-14:00",
+    "0001-01-01T00:00:00+14:00",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_in_the_operator() -> Iterator[None]:
+    """The operator's own recursion limit."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(_DEEPEST)
+    yield
+    sys.setrecursionlimit(before)
+
+
+def nested(levels: int, shape: str) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value} if shape == "map" else [value]
+    return value
+
+
+def compiled(inline: dict[str, Any]) -> Program:
+    """As a run that starts does it."""
+    orjson.dumps(inline)
+    found = definitions._compile(inline)
+    if found.program is None:
+        raise InvalidWorkflowError(list(found.broken))
+    return found.program
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Read a spec, begin with it, and write the status; whatever is wrong is one kind of error."""
+    run = {"metadata": {"name": "r", "namespace": "shop", "uid": "u"}, "spec": spec}
+    read = read_spec(spec)
+    check_options(read)
+    try:
+        program = compiled(spec["inline"])
+    except orjson.JSONEncodeError as error:
+        raise InvalidWorkflowError([]) from error
+    decider = Interpreter(program, scope_of(run), input=read.input, start_time=T0)
+    ref = RunRef(namespace="shop", name="r", uid="u", workflow_id="r")
+    first = first_event(ref, read, "r", read.input, T0, policy=None, parent=None, continues=None)
+    for by in (decider, Idle()):
+        transition = start(first, by)
+        facts = RunFacts(name="r", uid="u", first_uid="u", generation=1, progress="", definition=None)
+        orjson.dumps(compose({}, facts, transition.state, transition.events, T0))
+
+
+@pytest.mark.parametrize("time", IMPOSSIBLE)
+def test_a_date_that_does_not_exist_is_told_with_its_place(time: str) -> None:
+    spec = {"inline": {"steps": [{"name": "nap", "sleep": {"until": time}}]}}
+    with pytest.raises(InvalidWorkflowError, match=r"spec.steps\[0\].sleep.until: must be a time as RFC 3339"):
+        begin(spec)
+
+
+@given(st.from_regex(TIME_PATTERN, fullmatch=True) | st.from_regex(r"[-0-9]{10}T[:.0-9]{8,18}Z", fullmatch=True))
+@example("2027-06-31T00:00:00Z")
+def test_whatever_looks_like_a_time_is_read_or_refused(time: str) -> None:
+    with suppress(InvalidWorkflowError):
+        begin({"inline": {"steps": [{"name": "nap", "sleep": {"until": time}}]}})
+
+
+PLACES = {
+    "set": lambda value: {"inline": {"steps": [{"name": "s", "set": {"v": value}}]}},
+    "input": lambda value: {"inline": {"steps": [{"name": "s", "set": {"v": "${input}"}}]}, "input": value},
+    "search attribute": lambda value: {
+        "inline": {"steps": [{"name": "s", "set": {"v": 1}}]},
+        "searchAttributes": {"v": value},
+    },
+    "output": lambda value: {"inline": {"steps": [{"name": "s", "set": {"v": 1}}], "output": value}},
+    "default": lambda value: {"inline": {"input": {"default": value}, "steps": [{"name": "s", "set": {"v": 1}}]}},
+    "schema": lambda value: {
+        "inline": {"input": {"schema": {"const": value}}, "steps": [{"name": "s", "set": {"v": 1}}]}
+    },
+    "continued input": lambda value: {"inline": {"steps": [{"name": "s", "continueAsNew": {"input": value}}]}},
+    "container": lambda value: {
+        "inline": {
+            "activities": [{"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i", "odd": value}}],
+            "steps": [{"name": "s", "activity": {"name": "a"}}],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("shape", ["map", "list"])
+@pytest.mark.parametrize(
+    "levels", [10, 99, 101, 150, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 253, 254, 255, 990, 9_990]
+)
+def test_a_value_that_nests_deep_is_carried_or_refused(place: str, shape: str, levels: int) -> None:
+    try:
+        begin(PLACES[place](nested(levels, shape)))
+    except InvalidWorkflowError:
+        assert levels > 90
+    else:
+        assert levels <= MAX_DEPTH
+
+
+@pytest.mark.parametrize("shape", ["map", "list"])
+def test_how_deep_a_value_nests_is_found_without_a_stack(shape: str) -> None:
+    assert not nests_deeper(nested(100, shape), 100)
+    assert nests_deeper(nested(101, shape), 100)
+    assert nests_deeper(nested(100_000, shape), 100)
+
+
+def test_an_annotation_that_nests_deep_is_none_of_ours() -> None:
+    text = "[" * 100_000 + "]" * 100_000
+    run = {"metadata": {"annotations": {"perdure.dev/start-signal": text}}}
+    assert read_annotation(run, "perdure.dev/start-signal", StartSignal) is None

@@ -43,6 +43,24 @@ def test_a_container_without_any_helper_writes_its_result_to_the_termination_mes
     assert namespace.closed("plain")["output"] == {"twice": 42, "env": 21}
 
 
+def test_expressions_in_a_container_reach_it_as_they_are(namespace: Cluster) -> None:
+    code = "import json, os, sys; json.dump([sys.argv[1:], os.environ['A'], os.environ['B']], open('/dev/termination-log', 'w'))"
+    work = {
+        "name": "work",
+        "startToCloseTimeout": "2m",
+        "container": {
+            "image": "${input.image}",
+            "command": ["python", "-c", code],
+            "args": ["${input.text}", "$(PERDURE_RUN)", "n=${input.list}", "$${HOME}", "${attempt}"],
+            "env": [{"name": "A", "value": "${input.text}"}, {"name": "B", "value": "$(A) of ${run.name}"}],
+        },
+    }
+    hostile = "$(PERDURE_RUN) $$(B) `id` '; exit 1; \" $x \n ä"
+    namespace.start("args", one_step(work, input={"image": IMAGE, "text": hostile, "list": [1, None]}))
+    want = [[hostile, "args", "n=[1,null]", "${HOME}", "1"], hostile, f"{hostile} of args"]
+    assert namespace.closed("args")["output"] == want
+
+
 def test_a_failure_is_retried_with_backoff_and_each_attempt_is_one_pod(namespace: Cluster) -> None:
     code = (
         "def work(_):\n"

@@ -43,7 +43,8 @@ class Container(SpecModel):
 
     image: Annotated[str, Field(min_length=1, max_length=1024)]
     """Container image. All other fields of a Kubernetes container are allowed too: `command`, `args`, `env`,
-    `resources`, `volumeMounts` and so on."""
+    `resources`, `volumeMounts` and so on. `image`, `args` and the values of `env` may hold expressions over `input`
+    (the input of the activity), `run` and `attempt`."""
 
 
 class PodSpec(SpecModel):
@@ -52,8 +53,8 @@ class PodSpec(SpecModel):
     model_config = ConfigDict(extra="allow")
 
     containers: Annotated[list[JsonObject], atomic_list(32, min_items=1)]
-    """The containers; the first one is the activity. All other fields of a Kubernetes pod spec are allowed too:
-    `volumes`, `nodeSelector`, `serviceAccountName` and so on."""
+    """The containers; the first one is the activity. They may hold expressions as in `container`. All other fields of a
+    Kubernetes pod spec are allowed too: `volumes`, `nodeSelector`, `serviceAccountName` and so on."""
 
 
 class PodTemplateMetadata(SpecModel):

@@ -12,6 +12,8 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
+from perdure.language import containers
+from perdure.language.failures import StepError
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
@@ -30,6 +32,8 @@ class PodKey:
 _REFUSED = frozenset({400, 403, 422})
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
 """What the API server says where it refuses a trial for now, or cannot try at all."""
+_DENIED = "denied request"
+"""What an admission policy says."""
 _LOOKS = 3
 """How often a pod is looked at again when its finalizers have moved."""
 
@@ -107,6 +111,11 @@ def attempt_of(activity: PendingActivity, definition: Activity) -> Attempt:
     )
 
 
+def _scope_of(run: RunRef) -> dict[str, str]:
+    """What expressions in a container know as `run`."""
+    return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
+
+
 class Pods:
     """What the operator does with the pods of activities."""
 
@@ -124,7 +133,11 @@ class Pods:
             AttemptBlockedError: something that may pass is in the way.
             ApiError, OSError: the API server cannot be asked.
         """
-        pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, definition, self._settings))
+        try:
+            resolved = containers.resolve(definition, input=attempt.input, run=_scope_of(run), attempt=attempt.attempt)
+        except StepError as error:
+            raise AttemptImpossibleError(error.failure) from error
+        pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, resolved, self._settings))
         if attempt.needs_lease:
             await self.ensure_lease(run, attempt, pod)
         return pod
@@ -150,7 +163,7 @@ class Pods:
                 raise AttemptBlockedError(conflict.message) from None
             return pod
         except api.InvalidError as error:
-            if "denied request" in error.message:  # an admission policy, which may be changed, or a quota of one
+            if _DENIED in error.message:  # an admission policy, which may be changed, or a quota of one
                 raise AttemptBlockedError(error.message) from error
             message = f"activity `{attempt.activity_type}`: the API server refuses its pod: {error.message}"
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
@@ -172,7 +185,7 @@ class Pods:
         if definition.worker is not None:
             return None
         try:
-            body = build_trial(namespace, definition, self._settings)
+            body = build_trial(namespace, containers.with_placeholders(definition), self._settings)
         except AttemptRefusedError as error:
             return error.failure.message
         url = api.path(api.CORE, namespace, "pods")
@@ -183,7 +196,10 @@ class Pods:
         except api.ApiError as error:
             if error.status not in _REFUSED:
                 raise
-            if any(words in error.message for words in _NO_REFUSAL):
+            # A policy may be about an image that is known only when an attempt begins.
+            by_policy = error.status == 403 or _DENIED in error.message  # noqa: PLR2004
+            guess = by_policy and containers.has_computed_image(definition)
+            if guess or any(words in error.message for words in _NO_REFUSAL):
                 return None
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None

@@ -12,7 +12,7 @@ machine, and never more than `cel.limits.BUDGET` units of work for the template 
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -139,12 +139,25 @@ class Template:
     def __repr__(self) -> str:
         return f"Template(sources={self.sources!r})"
 
-    def evaluate(self, scope: Mapping[str, Any], meter: Meter | None = None) -> Any:
+    @property
+    def pieces(self) -> tuple[str | None, ...]:
+        """The pieces of a text: what stands for itself, and None for each expression."""
+        parts = self._part.parts if isinstance(self._part, _Text) else (self._part,)
+        known = (part.value if isinstance(part, _Literal) else part for part in parts)
+        return tuple(piece if isinstance(piece, str) else None for piece in known)
+
+    def evaluate(
+        self, scope: Mapping[str, Any], meter: Meter | None = None, write: Callable[[Any], str] | None = None
+    ) -> Any:
         """The value, in JSON, with every expression replaced by what it gives; raises ExpressionError.
 
-        `meter` is charged for the work; without one, the template has the whole `cel.limits.BUDGET`.
+        Args:
+            scope: The values of the names.
+            meter: Is charged for the work; without one, the template has the whole `cel.limits.BUDGET`.
+            write: Writes out the value of an expression as text, also of one that is the whole string. Without it, such
+                a value keeps its type.
         """
-        made = _Maker(scope, meter or Meter())
+        made = _Maker(scope, meter or Meter(), write)
         try:
             value = made.part(self._part)
             made.finish(value)
@@ -338,9 +351,10 @@ class _TooLargeError(Exception):
 class _Maker:
     """One evaluation: the scope, the budget of work, and how large the result has become."""
 
-    def __init__(self, scope: Mapping[str, Any], meter: Meter) -> None:
+    def __init__(self, scope: Mapping[str, Any], meter: Meter, write: Callable[[Any], str] | None) -> None:
         self._scope = scope
         self._meter = meter
+        self._write = write
         self._size = 0
 
     def part(self, part: _Part) -> Any:
@@ -349,7 +363,7 @@ class _Maker:
                 self._grow(len(value) if isinstance(value, str) else 4)
                 return value
             case _Expression():
-                return self._value(part)
+                return self._value(part) if self._write is None else self._text(part)
             case _Text(parts, _):
                 self._grow(sum(len(piece) for piece in parts if isinstance(piece, str)) + 2)
                 return "".join(piece if isinstance(piece, str) else self._text(piece) for piece in parts)
@@ -378,7 +392,7 @@ class _Maker:
     def _text(self, expression: _Expression) -> str:
         before = self._size
         value = self._value(expression)
-        text = value if isinstance(value, str) else _json(value)
+        text = (self._write or written)(value)
         self._size = before
         try:
             self._grow(len(text))
@@ -480,6 +494,11 @@ _REMEDIES: Final = {
     "optional": "the result is an optional; say what to use when it is empty: input.?name.orValue('nobody')",
 }
 _SHOWN: Final = 120
+
+
+def written(value: Any) -> str:
+    """A value within longer text: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: Any) -> str:

@@ -17,6 +17,8 @@ from perdure.engine.inputs import ChildOutcome, RunInput
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentReference
 from perdure.engine.state import PendingActivity, RunStatus, State
+from perdure.language import containers
+from perdure.language.failures import StepError
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import Program, with_defaults
 from perdure.simulation.scenario import Attempt, Child
@@ -266,3 +268,14 @@ def outcome_of(failure: Failure) -> str:
 def definition_of(run: Run, activity: str) -> Activity:
     """The definition of an activity of a run."""
     return run.chain.role.program.activities[activity]
+
+
+def no_pod(run: Run, activity: str, given: Any, attempt: int) -> Failure | None:
+    """Why an attempt can have no pod: an expression in its container has no value. None where it can."""
+    role = run.chain.role
+    scope = {"name": run.name, "namespace": role.namespace, "workflowId": role.workflow_id, "runId": run.run_id}
+    try:
+        containers.resolve(definition_of(run, activity), input=given, run=scope, attempt=attempt)
+    except StepError as error:
+        return error.failure
+    return None

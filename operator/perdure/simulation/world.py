@@ -37,6 +37,7 @@ from perdure.simulation.players import (
     definition_of,
     first_run,
     next_run,
+    no_pod,
     outcome_of,
 )
 from perdure.simulation.scenario import Attempt, Child, Scenario, Signal
@@ -233,12 +234,17 @@ class World:
         self.tries.append(tried)
         self._busiest[tried.activity] += 1
         self._spend(1)
+        impossible = no_pod(run, tried.activity, activity.input, tried.number)
+        if impossible is not None:
+            ends = inp.AttemptFailed(**tried.names, failure=impossible, started_time=None)
+            self._at(self.now, lambda: self._tell(run, ends))
+            return tried
         number = f", attempt {tried.number}" if tried.number > 1 else ""
         self._note(run, tried.path, "Running", f"activity {tried.activity}{number}")
         self._at(begins, lambda: self._tell(run, inp.AttemptStarted(**tried.names, time=begins)))
         if not entry.hang:
-            ends = self._end_of(tried)
-            self._at(begins + entry.after, lambda: self._tell(run, ends))
+            end = self._end_of(tried)
+            self._at(begins + entry.after, lambda: self._tell(run, end))
         falls_silent = tried.beats.silence(silent) if tried.beats and silent else None
         if falls_silent is not None:
             self._at(falls_silent, lambda: self._touch(run))

@@ -149,3 +149,15 @@ def test_entries_can_be_chosen_by_input() -> None:
         f"{{input: [{{id: 1}}, {{id: 2, x: 0}}, {{id: 3}}, {{id: 3, big: true}}], activities: {{clean: {clean}}}}}"
     )
     assert play(EACH, scenario).json["output"] == ["other", "two", "other", "three"]
+
+
+def test_expressions_in_a_container_have_a_value_or_fail_the_activity() -> None:
+    given = one("retryPolicy: {exponential: {}}").replace(
+        "image: i", 'image: i, args: ["${input.amount}", "${attempt}"]'
+    )
+    assert play(given, "input: {amount: 3}").phase == "Completed"
+    played = play(given, "input: {amout: 3}")
+    assert played.attempts("work") == [(0, 0, "Failed")]
+    cause = played.json["failure"]["cause"]
+    assert cause["type"] == "ExpressionError"
+    assert cause["message"].startswith("activity `work`: container.args[0]: ${input.amount}: ")

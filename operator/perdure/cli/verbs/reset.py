@@ -19,7 +19,7 @@ instance), 2 trouble, 124 there was no answer in time.
 Examples:
   {program} reset order-42 --event-id 12 --reason "charge was mended"
   {program} reset order-42 --type FirstWorkflowTask
-  {program} reset order-42 --type LastWorkflowTask   # do again what failed
+  {program} reset order-42 --type LastWorkflowTask
 """
 
 

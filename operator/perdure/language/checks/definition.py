@@ -10,9 +10,10 @@ from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import json_name
 from perdure.api.searching import text_of
-from perdure.api.workflow import WorkflowSpec
+from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
+from perdure.language.checks import texts
 from perdure.language.checks.options import search_attributes
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
@@ -23,6 +24,7 @@ from perdure.language.checks.shapes import (
     NUMBER,
     RUN,
     SCHEDULE,
+    TEXT,
     Shape,
     input_shape,
     kind_given,
@@ -41,6 +43,11 @@ from perdure.language.values import as_length, as_moment, as_text, shown
 Scope = Mapping[str, Shape]
 
 _EVERYWHERE: Final[Scope] = {"run": RUN, "schedule": SCHEDULE, "now": MOMENT, "vars": ANY, "signals": ANY}
+_IN_CONTAINERS: Final[Scope] = {
+    "input": ANY,
+    "run": known_object(dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT)),
+    "attempt": NUMBER,
+}
 _TIMEOUTS: Final = {
     "executionTimeout": "childWorkflow.executionTimeout",
     "runTimeout": "childWorkflow.runTimeout",
@@ -152,8 +159,9 @@ class _Checks:
     def run(self) -> None:
         spec, program = self.spec, self.program
         self.findings += flows.of_definition(spec, program)
+        self.findings += texts.of_argo(spec)
         for i, activity in enumerate(spec.activities):
-            self.findings += of_activity(f"spec.activities[{i}]", activity)
+            self.activity(f"spec.activities[{i}]", activity)
         given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
         self.default("spec.input", "")
         places = {"": "spec", **{block.name: f"spec.blocks[{i}]" for i, block in enumerate(spec.blocks)}}
@@ -177,6 +185,14 @@ class _Checks:
             template = program.handlers[name].input
             self.template(f"spec.{name}.input", template, scope, _guards([template]))
             self.block_input(f"spec.{name}", handler.block, handler.input, scope)
+
+    def activity(self, path: str, activity: Activity) -> None:
+        self.findings += of_activity(path, activity)
+        self.findings += texts.in_containers(path, activity)
+        templates, broken = texts.container_templates(path, activity)
+        self.findings += broken
+        for place, template in templates:
+            self.template(place, template, _IN_CONTAINERS, _guards([template]))
 
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input

@@ -1,0 +1,149 @@
+"""Texts that look like expressions where there are none, or where an expression is dangerous."""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.language import containers
+from perdure.language.cel import CompileError, compile_source
+from perdure.language.compiler import ROOTS
+from perdure.language.expressions import ExpressionError, Template, compile_template
+from perdure.language.program import Finding, Severity
+
+_ARGO: Final = re.compile(
+    r"\{\{=?-?\s*(?:inputs|outputs|steps|tasks|workflow|item|pod|node|retries|lastRetry|loop|cronworkflow|io)\b[^{}]*\}\}"
+)
+"""A tag of Argo Workflows; other programs write `{{…}}` too."""
+_INTERPRETERS: Final = (
+    (re.compile(r"(?:ba|da|a|k|z)?sh|busybox|python[0-9.]*"), re.compile("-[a-zA-Z]*c")),
+    (re.compile("perl|ruby|node|php"), re.compile("-[a-zA-Z]*[er]")),
+)
+"""Programs that take a program on their command line, and the option after which it stands, such as `-c` or `-ec`."""
+_BRACES: Final = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
+_KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
+_SCOPE: Final = (
+    "expressions in a container know `input` (the input of the activity), `run` and `attempt`; pass what you need in the "
+    "`input` of the step"
+)
+
+
+def container_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Template]], list[Finding]]:
+    """The expressions in the containers of an activity, and what keeps them from being compiled.
+
+    Args:
+        path: Where the activity stands.
+        activity: Its definition.
+    """
+    templates, findings = [], []
+    for where, text in containers.places(activity):
+        place = f"{path}.{where}"
+        try:
+            templates.append((place, compile_template(text, path=place, names=containers.NAMES)))
+        except ExpressionError as error:
+            findings.append(Finding(place, f"`{error.expression}`: {error.message}; {_remedy(error)}"))
+    return templates, findings
+
+
+def _remedy(error: ExpressionError) -> str:
+    name = re.match("unknown name `([^`]*)`", error.message)
+    if name and name[1] in _KNOWN:
+        return _SCOPE
+    if name and error.expression == name[1]:
+        return f"for a variable of a shell write `${name[1]}` or `$${{{name[1]}}}`"
+    return "for a literal `${`, such as a shell's, write `$${`"
+
+
+def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
+    """Warnings about the containers of an activity: what is not evaluated, and what becomes a part of a program.
+
+    Args:
+        path: Where the activity stands.
+        activity: Its definition.
+    """
+    evaluated = {where for where, _ in containers.places(activity)}
+    for key, given in (("container", activity.container), ("podTemplate", activity.pod_template)):
+        for where, text in _texts(key, given.dump() if given else None):
+            if where not in evaluated and _looks_like_an_expression(text):
+                message = (
+                    "`${…}` is not evaluated here, only in `args`, `image` and the `value` of `env`; move it there"
+                )
+                yield Finding(f"{path}.{where}", message, Severity.WARNING)
+    for where, container in _containers(activity):
+        yield from _programs(f"{path}.{where}", container)
+
+
+def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
+    """Tags of Argo Workflows, anywhere in a definition."""
+    for where, text in _texts("spec", spec.dump()):
+        tag = _ARGO.search(text)
+        if tag is not None:
+            message = (
+                f"`{tag[0]}` looks like a tag of Argo Workflows, which is not evaluated here; write an expression in "
+                "`${…}`, such as `${input.x}` or `${steps.a.output}`"
+            )
+            yield Finding(where, message, Severity.WARNING)
+
+
+def _looks_like_an_expression(text: str) -> bool:
+    """Whether a text has an expression that reads names which are known somewhere; a shell's variables are not."""
+    for source in _BRACES.findall(text):
+        try:
+            if compile_source(source, _KNOWN).names:
+                return True
+        except CompileError:
+            pass
+    return False
+
+
+def _programs(path: str, container: dict[str, Any]) -> Iterator[Finding]:
+    """Expressions in a program that a shell or another interpreter is given on its command line."""
+    command, args = _list(container.get("command")), _list(container.get("args"))
+    line = [*command, *args]
+    if not line:
+        return
+    name = PurePosixPath(line[0]).name
+    option = next((option for program, option in _INTERPRETERS if program.fullmatch(name)), None)
+    code = next((i + 1 for i, word in enumerate(line) if i and option and option.fullmatch(word)), len(line))
+    number = code - len(command)
+    if code >= len(line) or number < 0 or not _has_expression(args[number]):
+        return
+    message = (
+        f"the value becomes a part of the program that `{name}` runs: who chooses it can run anything. Pass it in `env`, or as "
+        "an argument after the program"
+    )
+    yield Finding(f"{path}.args[{number}]", message, Severity.WARNING)
+
+
+def _has_expression(text: str) -> bool:
+    try:
+        return "${" in text and bool(compile_template(text).sources)
+    except ExpressionError:
+        return False
+
+
+def _containers(activity: Activity) -> Iterator[tuple[str, dict[str, Any]]]:
+    if activity.container is not None:
+        yield "container", activity.container.dump()
+    elif activity.pod_template is not None:
+        spec = activity.pod_template.spec.dump()
+        for key in ("containers", "initContainers"):
+            for i, one in enumerate(_list(spec.get(key), dict)):
+                yield f"podTemplate.spec.{key}[{i}]", one
+
+
+def _list(value: Any, kind: type = str) -> list[Any]:
+    return value if isinstance(value, list) and all(isinstance(one, kind) for one in value) else []
+
+
+def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """All strings in a value, and where they stand."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _texts(f"{path}.{key}", entry)
+    elif isinstance(value, list):
+        for i, entry in enumerate(value):
+            yield from _texts(f"{path}[{i}]", entry)

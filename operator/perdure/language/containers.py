@@ -1,0 +1,121 @@
+"""Expressions in the containers of an activity: `image`, `args` and the `value` of `env`.
+
+They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
+pod, also after a restart of the operator. Everything else of a container is taken as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from perdure.api.workflow import Activity
+from perdure.language.cel import Meter
+from perdure.language.expressions import ExpressionError, compile_template, written
+from perdure.language.failures import EXPRESSION_ERROR, StepError, application
+
+NAMES: Final = frozenset({"input", "run", "attempt"})
+"""The names that expressions in a container may start from: the input of the activity, the run, the number of the attempt."""
+
+_PLACEHOLDER: Final = "x"
+_Change = Callable[[str, str], str]
+"""Gives what stands at a place instead of a text. The place is relative to the activity."""
+
+
+def places(definition: Activity) -> Iterator[tuple[str, str]]:
+    """The texts of an activity that may hold expressions, and where each stands, relative to the activity."""
+    found: list[tuple[str, str]] = []
+
+    def note(path: str, text: str) -> str:
+        found.append((path, text))
+        return text
+
+    _changed(definition, note)
+    yield from found
+
+
+def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt: int) -> Activity:  # noqa: A002
+    """The definition for one attempt: every expression in its containers is replaced by its value.
+
+    Args:
+        definition: Of the activity; not changed.
+        input: Input of the activity.
+        run: What expressions know as `run`.
+        attempt: Number of the attempt, from 1.
+
+    Raises:
+        StepError: An expression has no value.
+    """
+    scope, meter = {"input": input, "run": run, "attempt": attempt}, Meter()
+
+    def evaluate(path: str, text: str) -> str:
+        try:
+            template = compile_template(text, names=NAMES)
+        except ExpressionError:
+            return text  # a run that an older version started, which took it as it is: new ones are checked
+        try:
+            value = template.evaluate(scope, meter, written if path.endswith(".image") else _literal)
+        except ExpressionError as error:
+            message = f"activity `{definition.name}`: {path}: {error}"
+            raise StepError(application(EXPRESSION_ERROR, message)) from error
+        return str(value)
+
+    return _changed(definition, evaluate)
+
+
+def with_placeholders(definition: Activity) -> Activity:
+    """The definition for a trial, when there is no input yet: each expression is replaced by a letter."""
+
+    def replace(path: str, text: str) -> str:  # noqa: ARG001 (each place is treated alike)
+        try:
+            return "".join(piece or _PLACEHOLDER for piece in compile_template(text).pieces)
+        except ExpressionError:
+            return text
+
+    return _changed(definition, replace)
+
+
+def has_computed_image(definition: Activity) -> bool:
+    """Whether an image of the activity's pod is known only when an attempt begins."""
+    return any(path.endswith(".image") for path, _ in places(definition))
+
+
+def _literal(value: Any) -> str:
+    """Text that Kubernetes does not change: `$(NAME)` in `args` and `env` is replaced by a variable, `$$` is a dollar sign."""
+    return written(value).replace("$", "$$")
+
+
+def _changed(definition: Activity, change: _Change) -> Activity:
+    """The definition with other texts where expressions may stand; only texts with a `${` are looked at."""
+    if definition.container is not None:
+        fields = _of_container(definition.container.dump(), "container", change)
+        return definition.model_copy(update={"container": definition.container.model_copy(update=fields)})
+    if definition.pod_template is None:
+        return definition
+    spec = definition.pod_template.spec
+    given, fields = spec.dump(), {}
+    for key in ("containers", "initContainers"):
+        if isinstance(given.get(key), list):
+            fields[key] = [
+                {**one, **_of_container(one, f"podTemplate.spec.{key}[{i}]", change)} if isinstance(one, dict) else one
+                for i, one in enumerate(given[key])
+            ]
+    template = definition.pod_template.model_copy(update={"spec": spec.model_copy(update=fields)})
+    return definition.model_copy(update={"pod_template": template})
+
+
+def _of_container(container: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:
+    """The fields of a container that may hold expressions, changed."""
+
+    def text(where: str, value: Any) -> Any:
+        return change(f"{path}.{where}", value) if isinstance(value, str) and "${" in value else value
+
+    fields: dict[str, Any] = {}
+    if "image" in container:
+        fields["image"] = text("image", container["image"])
+    if isinstance(container.get("args"), list):
+        fields["args"] = [text(f"args[{i}]", value) for i, value in enumerate(container["args"])]
+    if isinstance(container.get("env"), list):
+        fields["env"] = [
+            {**one, "value": text(f"env[{i}].value", one["value"])} if isinstance(one, dict) and "value" in one else one
+            for i, one in enumerate(container["env"])
+        ]
+    return fields

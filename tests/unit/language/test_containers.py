@@ -1,0 +1,202 @@
+"""Expressions in the containers of activities: what they give, what is warned of, what is refused."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.language import containers
+from perdure.language.checks import check
+from perdure.language.compiler import compile_program
+from perdure.language.failures import StepError
+from perdure.language.program import InvalidWorkflowError
+
+RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "uid"}
+
+
+def activity(**container: Any) -> Activity:
+    return Activity.parse({"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i", **container}})
+
+
+def resolved(given: Any, **container: Any) -> dict[str, Any]:
+    found = containers.resolve(activity(**container), input=given, run=RUN, attempt=2).container
+    assert found is not None
+    return found.dump()
+
+
+def told(text: str) -> list[str]:
+    spec = yaml.safe_load("startToCloseTimeout: 1m\nname: work\n" + text)
+    steps = [{"name": "do", "activity": {"name": "work"}}]
+    found = check(WorkflowSpec.parse({"activities": [spec], "steps": steps})).findings
+    return [f"{finding.severity.value} {finding}" for finding in found]
+
+
+def test_args_env_and_image_are_evaluated() -> None:
+    given = {"amount": 3, "tag": "1.2", "list": [1, {"b": None, "a": "ä"}], "text": "x y"}
+    found = resolved(
+        given,
+        image="shop/charge:${input.tag}",
+        command=["run", "${input.amount}"],
+        args=["--amount=${input.amount}", "${input.list}", "${input.text}", "${run.workflowId}/${attempt}", "$${HOME}"],
+        env=[
+            {"name": "A", "value": "${input.list}"},
+            {"name": "B", "value": "$(A) and ${input.amount > 2}"},
+            {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+        workingDir="/${input.tag}",
+    )
+    assert found["image"] == "shop/charge:1.2"
+    assert found["args"] == ["--amount=3", '[1,{"a":"ä","b":null}]', "x y", "order/2", "${HOME}"]
+    assert [variable.get("value") for variable in found["env"]] == ['[1,{"a":"ä","b":null}]', "$(A) and true", None]
+    assert found["command"] == ["run", "${input.amount}"]
+    assert found["workingDir"] == "/${input.tag}"
+
+
+def test_values_are_not_expanded_by_kubernetes() -> None:
+    given = "$(PASSWORD) $ $$ a$"
+    found = resolved(
+        given, image="${input}", args=["${input}(HOME)", "$$(x)"], env=[{"name": "A", "value": "${input}"}]
+    )
+    assert found["args"] == ["$$(PASSWORD) $$ $$$$ a$$(HOME)", "$$(x)"]
+    assert found["env"][0]["value"] == "$$(PASSWORD) $$ $$$$ a$$"
+    assert found["image"] == given  # nothing in it is expanded
+
+
+def test_a_definition_without_expressions_stays_what_it_is() -> None:
+    definition = activity(args=["a $b"], env=[{"name": "A", "value": "1"}], resources={"limits": {"cpu": 1}})
+    assert containers.resolve(definition, input=1, run=RUN, attempt=1).dump() == definition.dump()
+
+
+def test_all_containers_of_a_pod_template_are_evaluated() -> None:
+    spec = {
+        "containers": [{"name": "m", "image": "i", "args": ["${input}"]}, {"name": "s", "image": "s:${input}"}],
+        "initContainers": [{"name": "p", "image": "i", "env": [{"name": "A", "value": "${attempt}"}]}],
+        "volumes": [{"name": "${input}"}],
+    }
+    definition = Activity.parse({"name": "a", "startToCloseTimeout": "1m", "podTemplate": {"spec": spec}})
+    found = containers.resolve(definition, input="v", run=RUN, attempt=1).pod_template
+    assert found is not None
+    made = found.spec.dump()
+    assert made["containers"][0]["args"] == ["v"]
+    assert made["containers"][1]["image"] == "s:v"
+    assert made["initContainers"][0]["env"][0]["value"] == "1"
+    assert made["volumes"] == [{"name": "${input}"}]
+    assert definition.dump()["podTemplate"]["spec"]["containers"] == spec["containers"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("${input.x}", "container.args[0]: "), ("${'a' + input}", "container.args[0]: ")],
+)
+def test_an_expression_without_a_value_fails_the_activity(text: str, message: str) -> None:
+    with pytest.raises(StepError) as caught:
+        resolved({"y": 1}, args=[text])
+    assert caught.value.failure.type == "ExpressionError"
+    assert caught.value.failure.non_retryable
+    assert caught.value.failure.message.startswith(f"activity `a`: {message}${{")
+
+
+def test_a_run_of_an_older_version_keeps_its_literal_texts() -> None:
+    text = "echo ${HOME} ${1:-x} ${"
+    assert resolved(1, args=[text])["args"] == [text]
+    spec = {"activities": [activity(args=[text]).dump()], "steps": [{"name": "s", "activity": {"name": "a"}}]}
+    assert compile_program(WorkflowSpec.parse(spec)).activities["a"].container is not None
+
+
+def test_a_trial_has_letters_in_the_place_of_expressions() -> None:
+    definition = activity(image="host/app:${input.tag}", args=["${input}", "a ${run.name} $${b}"])
+    found = containers.with_placeholders(definition).container
+    assert found is not None
+    assert (found.image, found.dump()["args"]) == ("host/app:x", ["x", "a x ${b}"])
+    assert containers.has_computed_image(definition)
+    assert not containers.has_computed_image(activity(args=["${input}"]))
+
+
+@pytest.mark.parametrize(
+    ("container", "place", "message"),
+    [
+        ('args: ["${inptu.x}"]', "args[0]", "unknown name `inptu`, did you mean `input`"),
+        (
+            'args: ["${steps.a.output}"]',
+            "args[0]",
+            "`input` (the input of the activity), `run` and `attempt`; pass what",
+        ),
+        ('args: ["echo ${HOME}"]', "args[0]", "for a variable of a shell write `$HOME` or `$${HOME}`"),
+        ('args: ["echo ${1:-x}"]', "args[0]", "for a literal `${`, such as a shell's, write `$${`"),
+        ('env: [{name: A, value: "${run.nme}"}]', "env[0].value", "there is no field `nme` in `run`"),
+        ('env: [{name: A, value: "${1 / 0}"}]', "env[0].value", "can only fail"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_an_error_before_the_run(container: str, place: str, message: str) -> None:
+    (finding,) = told(f"container: {{image: i, {container}}}")
+    assert finding.startswith(f"Error spec.activities[0].container.{place}: ")
+    assert message in finding
+
+
+def test_each_of_several_errors_is_reported() -> None:
+    assert len(told('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
+
+
+def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
+    (finding,) = told('container: {image: i, command: [echo, "${input.name}"]}')
+    assert finding.startswith("Warning spec.activities[0].container.command[1]: `${…}` is not evaluated here")
+    assert told('container: {image: i, workingDir: "/${run.name}"}')
+    template = '{spec: {nodeSelector: {zone: "${input.zone}"}, containers: [{name: m, image: i}]}}'
+    (finding,) = told(f"podTemplate: {template}")
+    assert finding.startswith("Warning spec.activities[0].podTemplate.spec.nodeSelector.zone: ")
+    # A shell's own variables are none of ours.
+    assert told('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        'command: [sh, -c], args: ["echo ${input}"]',
+        'command: [/bin/bash, -euc], args: ["echo ${input}", a]',
+        'command: [python3.12, -c], args: ["print(${input})"]',
+        'command: [perl, -e], args: ["print ${input}"]',
+        'args: [sh, -c, "echo ${input}"]',
+        'command: [sh], args: [-c, "echo ${input}"]',
+    ],
+)
+def test_an_expression_in_a_program_is_warned_of(container: str) -> None:
+    (finding,) = told(f"container: {{image: i, {container}}}")
+    assert finding.startswith("Warning spec.activities[0].container.args[")
+    assert "who chooses it can run anything" in finding
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        'command: [sh, -c, "echo $1"], args: [name, "${input}"]',
+        'command: [sh, -c], args: ["echo $$1", name, "${input}"]',
+        'command: [sh, -c], args: ["echo $${input}"]',
+        'command: [python, main.py], args: ["${input}"]',
+        'args: ["${input}"]',
+    ],
+)
+def test_an_expression_beside_a_program_is_safe(container: str) -> None:
+    assert told(f"container: {{image: i, {container}}}") == []
+
+
+def test_tags_of_argo_are_warned_of_wherever_they_stand() -> None:
+    (finding,) = told('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
+    assert finding.startswith(
+        "Warning spec.activities[0].container.command[1]: `{{inputs.parameters.name}}` looks like"
+    )
+    steps = [{"name": "s", "set": {"a": {"b": ["x {{=steps.a.outputs.result}}"]}}}]
+    (found,) = check(WorkflowSpec.parse({"steps": steps})).findings
+    assert found.path == "spec.steps[0].set.a.b[0]"
+    # Programs have braces of their own.
+    assert (
+        told("""container: {image: i, command: [python, -c, 'print(f"{{{x}}}") # {{"done": 1}} {{ .Values.x }}']}""")
+        == []
+    )
+
+
+def test_new_runs_are_refused_with_what_is_wrong_in_a_container() -> None:
+    spec = {"activities": [activity(args=["${nope}"]).dump()], "steps": [{"name": "s", "activity": {"name": "a"}}]}
+    checked = check(WorkflowSpec.parse(spec))
+    with pytest.raises(InvalidWorkflowError, match="nope"):
+        raise InvalidWorkflowError(checked.errors)

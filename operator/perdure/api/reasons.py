@@ -314,6 +314,9 @@ class EventReason(StrEnum):
     ATTEMPT_FAILED = "AttemptFailed"
     """An attempt of an activity has ended without success; another one follows."""
 
+    DOUBTFUL_RESULT = "DoubtfulResult"
+    """An activity succeeded and returned nothing although an expression reads its output, or what looks like JSON and is not."""
+
     ATTEMPT_LOST = "AttemptLost"
     """The pod of an attempt was lost to the infrastructure; another one follows, and it does not count as a failure."""
 

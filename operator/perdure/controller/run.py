@@ -705,7 +705,7 @@ class Run:
             self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
         self._tell_of_workers(before)
         self._peers.noted(self._record.latest())
-        self._teller.committed(self._state, transition, self._record.status["progress"])
+        self._teller.committed(self._state, transition, self._record.status["progress"], self._definition)
         return transition
 
     async def _done_by_pods(self, state: State) -> State:

@@ -2,6 +2,7 @@
 
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
+from perdure.controller.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
 from perdure.engine.ledger import Retired
@@ -9,6 +10,7 @@ from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
 from perdure.engine.step import Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
+from perdure.language.results import doubt, no_output
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -30,6 +32,7 @@ class Teller:
     def __init__(self, recorder: Recorder, run: RunRef) -> None:
         self._recorder = recorder
         self._run = run
+        self._doubted: set[tuple[str, str]] = set()
         self._about = {
             "apiVersion": API_VERSION,
             "kind": "WorkflowRun",
@@ -50,21 +53,26 @@ class Teller:
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
         self._record("Warning", EventReason.ATTEMPT_NOT_STARTING, note, "StartPod", related)
 
-    def committed(self, before: State | None, transition: Transition, progress: str) -> None:
+    def committed(
+        self, before: State | None, transition: Transition, progress: str, definition: Definition | None = None
+    ) -> None:
         """Say what a commit has changed.
 
         Args:
             before: where the run stood; None before it started.
             transition: what was committed.
             progress: how many steps are done, for the end.
+            definition: what the run runs, where that are steps.
         """
         after = transition.state
         if before is None:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
+            if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
+                self._doubt(definition, event)
         if after.closed and transition.events:
-            self._closed(transition, progress)
+            self._closed(transition, progress, definition)
         for attempt in transition.retired:
             self._retired(attempt, after)
         if after.successor_refused and before is not None and not before.successor_refused:
@@ -95,12 +103,24 @@ class Teller:
             case _:
                 pass
 
-    def _closed(self, transition: Transition, progress: str) -> None:
+    def _doubt(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
+        """Say what is doubtful about a result; once for all items of a loop."""
+        step, _, rest = event.activity_id.partition("[")
+        doubtful = doubt(definition.program, event.activity_id, event.result)
+        if doubtful and (step, rest.partition("/")[2]) not in self._doubted:
+            self._doubted.add((step, rest.partition("/")[2]))
+            self.warn(EventReason.DOUBTFUL_RESULT, f"Step {event.activity_id}: {doubtful}", "Complete")
+
+    def _closed(self, transition: Transition, progress: str, definition: Definition | None) -> None:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = closing_failure(transition.state, transition.events[-1])
         done = outcome.value if transition.state.code is not None else f"{outcome.value} after {progress} steps"
         note = failure.full_message if failure else done
+        closing = transition.events[-1]
+        if definition is not None and isinstance(closing, ev.WorkflowExecutionCompleted):
+            without = no_output(definition.program, closing.result)
+            note += f"; {without}" if without else ""
         following = getattr(transition.events[-1], "new_workflow_run", "")
         if following:
             note = f"{note}; goes on as {following}"

@@ -41,15 +41,9 @@ def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]
 
 def known_signals(program: Program) -> frozenset[str] | None:
     """Find the signals that any step waits for or any expression reads; None where an expression may read all of them."""
-    names: set[str] = set()
-    templates = [handler.input for handler in program.handlers.values()]
-    for flow in program.flows.values():
-        templates += [flow.output] if flow.output is not None else []
-        for step in flow.steps:
-            templates += step.templates.values()
-            if step.step.wait_for_signal is not None:
-                names.add(step.step.wait_for_signal.name)
-    for template in templates:
+    steps = [each.step for flow in program.flows.values() for each in flow.steps]
+    names = {step.wait_for_signal.name for step in steps if step.wait_for_signal is not None}
+    for template in program.templates():
         reads = template.references
         if reads.every_signal:
             return None

@@ -5,6 +5,7 @@ What is found here cannot be interpreted at all. What can, and would only fail o
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from perdure.engine.state import PODS_QUEUE
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.inputs import InputCheck, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
+from perdure.language.results import outputs_read
 from perdure.language.schemas import SchemaError
 from perdure.language.timeouts import OF_ACTIVITY
 
@@ -78,7 +80,8 @@ class _Compiler:
                 handlers[name] = CompiledHandler(handler, template)
         self.check_continuing()
         self.keep_for_handlers(flows, handlers)
-        return Program(self.spec, flows, self.activities, handlers, checked, frozenset(self.policies))
+        program = Program(self.spec, flows, self.activities, handlers, checked, frozenset(self.policies))
+        return replace(program, outputs_read=outputs_read(program.templates()))
 
     def keep_for_handlers(self, flows: dict[str, Flow], handlers: Mapping[str, CompiledHandler]) -> None:
         main = flows[""]

@@ -194,6 +194,8 @@ class Traced:
     """The block that it runs; empty for none."""
     failure: Failure | None = None
     """Why its body has failed; also where a `catch` has handled that."""
+    remark: str = ""
+    """What is doubtful about its result."""
 
 
 def load_memory(memory: Any) -> Memory:

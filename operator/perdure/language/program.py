@@ -1,6 +1,6 @@
 """Programs: a Workflow's definition, checked and compiled once, ready to be interpreted by any number of runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -99,11 +99,23 @@ class Program:
     input: InputCheck
     retry_policies: frozenset[str] = frozenset()
     """The RetryPolicies that are meant by name."""
+    outputs_read: frozenset[str] = frozenset()
+    """The steps whose outputs expressions read, by name."""
 
     @property
     def main(self) -> Flow:
         """The main steps."""
         return self.flows[""]
+
+    def templates(self) -> Iterator[Template]:
+        """All its templates."""
+        for handler in self.handlers.values():
+            yield handler.input
+        for flow in self.flows.values():
+            if flow.output is not None:
+                yield flow.output
+            for step in flow.steps:
+                yield from step.templates.values()
 
     def check_input(self, given: Any) -> list[Finding]:
         """What is wrong with the input of a run, defaults included."""

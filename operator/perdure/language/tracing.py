@@ -8,6 +8,7 @@ from perdure.engine.failures import Failure
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Ending, Frame, Memory, Status, Task, Traced, failed
 from perdure.language.program import Program
+from perdure.language.results import doubt
 from perdure.language.walk import At, Walk
 
 
@@ -55,6 +56,11 @@ class _Walk(Walk):
     def begin_task(self, path: str) -> None:
         self._begun(path)
         super().begin_task(path)
+
+    def end_body(self, path: str, ending: Ending) -> None:
+        if ending.status is Status.SUCCEEDED and path in self.memory.tasks and self.at(path).compiled.step.activity:
+            self._trace[path] = replace(self._trace[path], remark=doubt(self.program, path, ending.output))
+        super().end_body(path, ending)
 
     def end_step(self, path: str, ending: Ending) -> None:
         self._forget_unopened(self.at(path))

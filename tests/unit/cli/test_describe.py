@@ -61,7 +61,7 @@ def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
 
 
 def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
-    flow = Flow().started(1).completed(10)
+    flow = Flow().started(1).completed(10, "R-1")
     flow.failed(12, declined(details={"code": 51}, non_retryable=True, stack_trace="Traceback\n  line 1\nno funds"))
     seen = Seen(pods=frozenset({"order-42-5-1"}))
     shown = plain(describe(flow.run(seen=seen), flow.page(20)))

@@ -10,6 +10,7 @@ from perdure.api.lenient import Json, mapping
 from perdure.cli.view.facts import Run
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
+from perdure.cli.view.steps import Step
 from perdure.cli.view.tasks import WorkflowTask
 
 Hint: TypeAlias = tuple[str, str]
@@ -135,6 +136,11 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
 
 
 def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
+    for step in [step for step in run.every_step() if _printed_only(step, run)][:_MAX_ACTIVITIES]:
+        yield (
+            f"`{step.path}` returned nothing; a container returns what it writes to /dev/termination-log; see what it printed",
+            page.kubectl(run.namespace, "logs", step.pods[-1]),
+        )
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     if run.output is not None:
         yield (
@@ -173,6 +179,12 @@ def _removal(run: Run, page: Page) -> Hint:
 
 def _delete(run: Run, page: Page) -> str:
     return page.kubectl(run.namespace, "delete", "workflowrun", run.name)
+
+
+def _printed_only(step: Step, run: Run) -> bool:
+    """Whether a step, whose pod exists, has a doubtful result, or is the last one and left the run without output."""
+    last = run.output is None and bool(run.steps) and step is run.steps[-1] and step.state == "Succeeded"
+    return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.seen is not None
 
 
 def _failed_init_container(failure: Json | None) -> str:

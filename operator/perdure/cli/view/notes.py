@@ -21,7 +21,7 @@ def note(step: Step, run: Run, page: Page) -> str:
     """
     match step.state:
         case "Succeeded" | "Compensated":
-            told = _before(step)
+            told = text.join((_before(step), step.remark))
         case "Failed" | "TimedOut" | "Terminated":
             told = _failed(step, run)
         case "Skipped":

@@ -57,6 +57,8 @@ class Step:
     """When its last attempt started."""
     failure: Json | None = None
     """Why it failed for good; also where a `catch` has handled that."""
+    remark: str = ""
+    """What is doubtful about its result."""
     retry_state: str | None = None
     last_failure: Json | None = None
     """How the attempt before the last one ended."""
@@ -310,6 +312,7 @@ class _Reader:
             end=None if state in OPEN else end,
             last_start=activity.started if activity else told.last_start if told else None,
             failure=self.failure(path, state, record, told, below),
+            remark=traced.remark if traced else "",
             retry_state=told.retry_state if told else None,
             last_failure=activity.last_failure if activity else told.last_failure if told else None,
             count=count,

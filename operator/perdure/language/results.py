@@ -1,0 +1,70 @@
+"""What is doubtful about the result of an activity: nothing where an expression reads it, or JSON that cannot be read."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from perdure.language.expressions import Template
+from perdure.language.memory import parse_path
+from perdure.language.program import CompiledStep, Program
+
+_READS_OUTPUT = re.compile(r"""\bsteps(?:\.(\w+)|\[\s*(["'])([^"']+)\2\s*\])\.output\b""")
+"""An expression that takes the output of a step for granted; `.?output` does not."""
+_RETURNS = "a container returns what it writes to /dev/termination-log; what it prints is only logged"
+
+
+def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
+    """Find the steps whose outputs expressions read, by name."""
+    sources = (source for template in templates for source in template.sources)
+    return frozenset(found[1] or found[3] for source in sources for found in _READS_OUTPUT.finditer(source))
+
+
+def doubt(program: Program, path: str, result: Any) -> str:
+    """Say what is doubtful about the result of an activity that a pod does.
+
+    Args:
+        program: What the run runs.
+        path: The path of its step.
+        result: The result.
+
+    Returns:
+        A clause for people; empty where nothing is doubtful.
+    """
+    name = parse_path(path)[1]
+    steps = [flow.by_name[name] for flow in program.flows.values() if name in flow.by_name]
+    if not steps or not all(_by_pod(program, step) for step in steps):
+        return ""
+    if isinstance(result, str):
+        return _unreadable(result)
+    if result is None and name in program.outputs_read:
+        return f"it returned nothing, so `steps.{name}.output` is null where it is read; {_RETURNS}"
+    return ""
+
+
+def no_output(program: Program, output: Any) -> str:
+    """Say why a completed run has no output, where an activity should have given it; empty otherwise."""
+    if output is not None or program.main.output is not None or not program.main.steps:
+        return ""
+    last = program.main.steps[-1]
+    if not _by_pod(program, last):
+        return ""
+    return f"it has no output, as its last step `{last.step.name}` returned nothing; {_RETURNS}"
+
+
+def _by_pod(program: Program, step: CompiledStep) -> bool:
+    call = step.step.activity
+    definition = program.activities.get(call.name) if call is not None else None
+    return definition is not None and definition.worker is None
+
+
+def _unreadable(result: str) -> str:
+    """What is wrong with a text that looks like a JSON object or list."""
+    if not result.lstrip().startswith(("{", "[")):
+        return ""
+    try:
+        orjson.loads(result)
+    except orjson.JSONDecodeError as error:
+        return f"its result looks like JSON, and cannot be read as JSON ({error}); it counts as text"
+    return ""

@@ -1,0 +1,66 @@
+"""What is doubtful about the results of activities, and what is not. And where a person reads it."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from perdure.api.workflow import WorkflowSpec
+from perdure.cli.view.hints import hints
+from perdure.cli.view.openings import Seen
+from perdure.cli.view.tree import tree
+from perdure.language.compiler import compile_program
+from perdure.language.results import doubt, no_output
+from unit.cli.flow import Flow, plain
+
+ACTIVITIES = """
+activities:
+- {name: count, startToCloseTimeout: 5m, container: {image: shop}}
+- {name: code, startToCloseTimeout: 5m, worker: {taskQueue: q}}
+"""
+
+
+def program(steps: str) -> Any:
+    return compile_program(WorkflowSpec.parse(yaml.safe_load(ACTIVITIES + "steps:\n" + steps)))
+
+
+@pytest.mark.parametrize(
+    ("call", "reads", "result", "want"),
+    [
+        ("count", "${steps.a.output}", None, "`steps.a.output` is null"),
+        ("count", "found ${steps['a'].output.files} files", None, "`steps.a.output` is null"),
+        ("count", "${steps.a.?output.orValue(0)}", None, ""),
+        ("count", "${steps.a.status}", None, ""),
+        ("count", "${steps.a.output}", 7, ""),
+        ("count", "${steps.a.output}", "7 files", ""),
+        ("count", "", "{'files': 7}", "looks like JSON, and cannot be read as JSON"),
+        ("count", "", " [1, 2", "looks like JSON, and cannot be read as JSON"),
+        ("count", "", '{"files": 7}', ""),
+        ("code", "${steps.a.output}", None, ""),
+        ("code", "", "{'files': 7}", ""),
+    ],
+)  # fmt: skip
+def test_a_result_is_doubtful_where_it_is_missed_or_cannot_be_read(
+    call: str, reads: str, result: Any, want: str
+) -> None:
+    steps = f"- {{name: a, activity: {{name: {call}}}}}\n" + f'- {{name: b, set: {{x: "{reads}"}}}}\n'
+    found = doubt(program(steps), "a", result)
+    assert want in found
+    assert bool(found) == bool(want)
+
+
+def test_a_run_without_output_says_so_where_its_last_step_should_have_given_it() -> None:
+    last = "- {name: a, activity: {name: count}}\n"
+    assert "its last step `a` returned nothing" in no_output(program(last), None)
+    assert no_output(program(last), 7) == ""
+    assert no_output(program("- {name: a, activity: {name: code}}\n"), None) == ""
+    assert no_output(program(last + "- {name: b, set: {x: 1}}\n"), None) == ""
+
+
+def test_describe_shows_what_is_doubtful_and_where_the_log_is() -> None:
+    steps = '- {name: a, activity: {name: count}}\n- {name: b, set: {x: "${steps.a.output}"}}\n'
+    flow = Flow(ACTIVITIES + "steps:\n" + steps).started(1).completed(2)
+    run, page = flow.run(seen=Seen(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
+    assert "it returned nothing, so `steps.a.output` is null where it is read" in plain(tree(run, page))
+    assert hints(run, page)[0][1] == "kubectl -n shop logs order-42-2-1"
+    assert not any(" logs " in command for _, command in hints(flow.run(seen=Seen()), page))

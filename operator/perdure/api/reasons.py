@@ -388,3 +388,8 @@ class EventReason(StrEnum):
 
     REDRIVEN = "Redriven"
     """An activity that was set aside runs again."""
+
+    # Any kind.
+
+    UNREADABLE = "Unreadable"
+    """The operator cannot decode an object, and skips it."""

@@ -9,10 +9,12 @@ run that the other would start, or loses the swap. "Made first" cannot be told b
 seconds: within a second the resourceVersion decides that a run had when it was first seen.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from perdure.api.lenient import mapping, text
 from perdure.api.reasons import ConditionReason
@@ -34,8 +36,7 @@ class Standing(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What is known of a run."""
 
     namespace: str
@@ -93,96 +94,145 @@ class Taken:
 Verdict = Go | Wait | Taken
 
 
+class _Index:
+    """Ids of runs by a namespace and a key in it. Most keys have one run; a set for each would cost more than all the rest."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, str | set[str]]] = {}
+
+    def add(self, namespace: str, key: str, uid: str) -> None:
+        keys = self._found.setdefault(namespace, {})
+        known = keys.get(key)
+        if known is None:
+            keys[key] = uid
+        elif isinstance(known, set):
+            known.add(uid)
+        elif known != uid:
+            keys[key] = {known, uid}
+
+    def discard(self, namespace: str, key: str, uid: str) -> None:
+        keys = self._found.get(namespace, {})
+        known = keys.get(key)
+        if isinstance(known, set):
+            known.discard(uid)
+        if known == uid or not known:
+            keys.pop(key, None)
+            if not keys:
+                self._found.pop(namespace, None)
+
+    def get(self, namespace: str, key: str) -> Collection[str]:
+        known = self._found.get(namespace, {}).get(key, ())
+        return (known,) if isinstance(known, str) else known
+
+
 class Directory:
     """The runs that this operator knows of."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, Entry] = {}
-        self._by_id: dict[tuple[str, str], set[str]] = {}
-        self._by_parent: dict[tuple[str, str], set[str]] = {}
+        self._by_uid: dict[str, Entry | bytes] = {}
+        """Finished runs are packed."""
+        self._by_id = _Index()
+        self._by_parent = _Index()
         """By namespace and UID, here and of schedules: what an object of another namespace says does not count."""
-        self._by_name: dict[tuple[str, str], str] = {}
-        self._by_schedule: dict[tuple[str, str], set[str]] = {}
+        self._by_schedule = _Index()
+        self._by_name: dict[str, dict[str, str]] = {}
         self._going: dict[tuple[str, str], str] = {}
         """By workflow id, the run that was told to go and is not known to have started."""
 
     def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
         entry = entry_of(obj)
-        before = self._by_uid.get(entry.uid)
+        before = self.get(entry.uid)
         if before is not None and api.older(entry.version, before.version):
             return before, before  # a watch lags behind what was read
         if before is not None:
             entry = replace(entry, came=before.came)
         if entry.standing is not Standing.WAITING:
             self._arrived(entry)
+        namespace, uid = entry.namespace, entry.uid
         if before is not None and before.parent_uid != entry.parent_uid:
-            _discard(self._by_parent, (before.namespace, before.parent_uid), entry.uid)
-        self._by_uid[entry.uid] = entry
-        self._by_name[entry.namespace, entry.name] = entry.uid
-        self._by_id.setdefault((entry.namespace, entry.workflow_id), set()).add(entry.uid)
-        if entry.parent_uid:
-            self._by_parent.setdefault((entry.namespace, entry.parent_uid), set()).add(entry.uid)
+            self._by_parent.discard(namespace, before.parent_uid, uid)
         if before is not None and before.schedule_uid != entry.schedule_uid:
-            _discard(self._by_schedule, (before.namespace, before.schedule_uid), entry.uid)
+            self._by_schedule.discard(namespace, before.schedule_uid, uid)
+        self._by_uid[uid] = _packed(entry) if _is_settled(entry) else entry
+        names = self._by_name.setdefault(namespace, {})
+        if names.get(entry.name) != uid:  # else the same text would be kept twice
+            names[entry.name] = uid
+        self._by_id.add(namespace, entry.workflow_id, uid)
+        if entry.parent_uid:
+            self._by_parent.add(namespace, entry.parent_uid, uid)
         if entry.schedule_uid:
-            self._by_schedule.setdefault((entry.namespace, entry.schedule_uid), set()).add(entry.uid)
+            self._by_schedule.add(namespace, entry.schedule_uid, uid)
         return before, entry
 
     def is_newer(self, obj: api.Object) -> bool:
         """Whether something newer is known of a run than what is shown of it."""
-        known = self._by_uid.get(obj["metadata"]["uid"])
+        known = self.get(obj["metadata"]["uid"])
         return known is not None and api.older(obj["metadata"].get("resourceVersion", ""), known.version)
 
     def drop(self, uid: str) -> Entry | None:
         """A run is gone: what was known of it."""
-        entry = self._by_uid.pop(uid, None)
+        entry = self.get(uid)
         if entry is not None:
-            if self._by_name.get((entry.namespace, entry.name)) == uid:
-                del self._by_name[entry.namespace, entry.name]
-            _discard(self._by_id, (entry.namespace, entry.workflow_id), uid)
-            _discard(self._by_parent, (entry.namespace, entry.parent_uid), uid)
-            _discard(self._by_schedule, (entry.namespace, entry.schedule_uid), uid)
+            del self._by_uid[uid]
+            names = self._by_name.get(entry.namespace, {})
+            if names.get(entry.name) == uid:
+                del names[entry.name]
+                if not names:
+                    del self._by_name[entry.namespace]
+            self._by_id.discard(entry.namespace, entry.workflow_id, uid)
+            self._by_parent.discard(entry.namespace, entry.parent_uid, uid)
+            self._by_schedule.discard(entry.namespace, entry.schedule_uid, uid)
             self._arrived(entry)
         return entry
 
     def get(self, uid: str) -> Entry | None:
         """A run by its uid."""
-        return self._by_uid.get(uid)
+        known = self._by_uid.get(uid)
+        return _unpacked(uid, known) if isinstance(known, bytes) else known
+
+    def closed_version(self, uid: str) -> str | None:
+        """The resourceVersion of a run that is closed; None for any other."""
+        entry = self.get(uid)
+        return entry.version if entry is not None and entry.standing is Standing.CLOSED else None
+
+    def uids(self) -> Collection[str]:
+        """The ids of all runs."""
+        return self._by_uid.keys()
 
     def named(self, namespace: str, name: str) -> Entry | None:
         """A run by its name."""
-        return self._by_uid.get(self._by_name.get((namespace, name), ""))
+        return self.get(self._by_name.get(namespace, {}).get(name, ""))
 
     def newest(self, namespace: str, workflow_id: str) -> Entry | None:
         """The run of a workflow id that is open or, where none is, that was open last."""
         found = self.open_run(namespace, workflow_id)
         if found is not None:
             return found
-        closed = [self._by_uid[uid] for uid in self._by_id.get((namespace, workflow_id), ())]
-        return max((e for e in closed if not e.refused), key=lambda e: (e.closed, e.created, e.uid), default=None)
+        return max(
+            (e for e in self.runs_of(namespace, workflow_id) if not e.refused),
+            key=lambda e: (e.closed, e.created, e.uid),
+            default=None,
+        )
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """The other runs of the same workflow id."""
-        for uid in self._by_id.get((entry.namespace, entry.workflow_id), ()):
-            if uid != entry.uid:
-                yield self._by_uid[uid]
+        return (other for other in self.runs_of(entry.namespace, entry.workflow_id) if other.uid != entry.uid)
 
     def children_of(self, namespace: str, uid: str) -> list[Entry]:
         """The runs of a namespace whose parent that is."""
-        return [self._by_uid[child] for child in self._by_parent.get((namespace, uid), ())]
+        return self._entries(self._by_parent.get(namespace, uid))
 
     def of_schedule(self, namespace: str, uid: str) -> list[Entry]:
         """The runs of a namespace that belong to a Schedule."""
-        return [self._by_uid[run] for run in self._by_schedule.get((namespace, uid), ())]
-
-    def all(self) -> list[Entry]:
-        """All runs."""
-        return list(self._by_uid.values())
+        return self._entries(self._by_schedule.get(namespace, uid))
 
     def runs_of(self, namespace: str, workflow_id: str) -> list[Entry]:
         """The runs of a workflow id, in no order."""
-        return [self._by_uid[uid] for uid in self._by_id.get((namespace, workflow_id), ())]
+        return self._entries(self._by_id.get(namespace, workflow_id))
+
+    def _entries(self, uids: Collection[str]) -> list[Entry]:
+        return [entry for entry in map(self.get, uids) if entry is not None]
 
     def open_run(self, namespace: str, workflow_id: str) -> Entry | None:
         """The run of a workflow id that is open, or the one that will be next."""
@@ -258,6 +308,11 @@ def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
             return Taken(other, f"`{other.name}` is open with workflow id `{other.workflow_id}`")
 
 
+def _same(one: str, other: str) -> str:
+    """One text for two that are equal."""
+    return other if one == other else one
+
+
 def entry_of(obj: api.Object) -> Entry:
     """What matters of a run."""
     meta, status = obj["metadata"], obj.get("status") or {}
@@ -269,7 +324,7 @@ def entry_of(obj: api.Object) -> Entry:
         name=meta["name"],
         uid=meta["uid"],
         version=meta.get("resourceVersion", ""),
-        workflow_id=obj["spec"].get("workflowId") or meta["name"],
+        workflow_id=_same(obj["spec"].get("workflowId") or meta["name"], meta["name"]),
         created=meta.get("creationTimestamp", ""),
         came=meta.get("resourceVersion", ""),
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
@@ -286,11 +341,22 @@ def entry_of(obj: api.Object) -> Entry:
     )
 
 
-_Key = TypeVar("_Key")
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Entry)
 
 
-def _discard(index: dict[_Key, set[str]], key: _Key, uid: str) -> None:
-    uids = index.get(key, set())
-    uids.discard(uid)
-    if not uids:
-        index.pop(key, None)
+def _is_settled(entry: Entry) -> bool:
+    """Whether nothing more is expected of a run."""
+    return entry.standing is Standing.CLOSED and not entry.successor
+
+
+def _packed(entry: Entry) -> bytes:
+    """What is known of a run, without what is said twice."""
+    first = "" if entry.first_uid == entry.uid else entry.first_uid
+    workflow_id = "" if entry.workflow_id == entry.name else entry.workflow_id
+    return _ENCODER.encode(replace(entry, uid="", first_uid=first, workflow_id=workflow_id))
+
+
+def _unpacked(uid: str, packed: bytes) -> Entry:
+    entry = _DECODER.decode(packed)
+    return replace(entry, uid=uid, first_uid=entry.first_uid or uid, workflow_id=entry.workflow_id or entry.name)

@@ -5,7 +5,7 @@ what there is, once in a while, and hands on what no event has told of. That is 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 import structlog
@@ -14,7 +14,7 @@ from perdure.api import labels
 from perdure.controller import pods as attempts
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
-from perdure.controller.expiry import remove_expired
+from perdure.controller.expiry import Expiries, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
@@ -25,6 +25,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
 from perdure.kube.clock import now
+from perdure.kube.decoding import Stored
 from perdure.observe import metrics
 from perdure.runtime.deadletters import letter_of, runs_again
 from perdure.schedule.inputs import Answer as ScheduleAnswer
@@ -41,6 +42,8 @@ _DEAD_AFTER_SWEEPS = 3
 _ASK_AGAIN_SECONDS = 1.0
 _CLOCK_JUMP_SECONDS = 1.0
 _OPEN = "Running"
+_LEARNED = ("workflowruns", "retrypolicies", "schedules")
+"""Kinds that are known as a whole before the work begins."""
 _DEFAULT_TTL = 86_400
 """Seconds; the API server fills it in, so only an object from before that knows it not."""
 
@@ -67,6 +70,10 @@ class Manager:
             waited=metrics.QUEUE_WAIT.observe,
         )
         self._versions: dict[str, str] = {}
+        """By uid, the version that was seen last; the Directory knows that of closed runs."""
+        self._listed: dict[tuple[str, str | None], str] = {}
+        """By kind and namespace, the version of the first list; a watch continues there."""
+        self._expiries = Expiries(SWEEP_SECONDS)
         self._checked: dict[str, int | None] = {}
         self._lagging: set[tuple[str, str]] = set()
         self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
@@ -166,15 +173,22 @@ class Manager:
                 self._queue.wake(("run", uid))
             return
         if expiry is not None:
-            self._queue.wake_at(_expiry_key(obj), expiry)
+            self._remove_at(uid, expiry)
         if run is None:
             if self.directory.is_newer(obj):
                 return  # the watch lags behind what was written here: the run has closed since, and is done
             if expiry is not None and not _has_chores(obj):
+                self._versions.pop(uid, None)
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
             self._add(obj)
         elif run.observe(obj):
             self._queue.wake(("run", uid))
+
+    def _remove_at(self, uid: str, expiry: datetime) -> None:
+        """Remove a closed run when its time is over. Only those that are due soon have a timer."""
+        entry = self.directory.get(uid)
+        if entry is not None and not self._expiries.add(uid, expiry, now()):
+            self._queue.wake_at(("expiry", entry.namespace, entry.name, uid), expiry)
 
     def _add(self, obj: api.Object) -> Run:
         uid = obj["metadata"]["uid"]
@@ -390,29 +404,50 @@ class Manager:
         """Wait until every run that there was at the beginning is known."""
         await self._learned.wait()
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether every run that there was at the beginning is known."""
+        return self._learned.is_set()
+
+    async def listed(self, plural: str, namespace: str | None) -> str:
+        """The version of the first list of a kind, once; afterwards, and for other kinds, empty: a watch lists it itself."""
+        if plural in _LEARNED:
+            await self.learned()
+        return self._listed.pop((plural, namespace), "")
+
+    def takes(self, plural: str, obj: api.Object) -> bool:
+        """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
+        if plural != "workflowruns" or obj["metadata"]["uid"] in self._runs or _expiry(obj) is None or _has_chores(obj):
+            return False
+        self._take_in(obj, self._take_run)
+        return True
+
     async def _learn(self) -> None:
-        """Know every run that there is before anything is decided about one of them."""
+        """Know every run that there is before anything is decided about one of them.
+
+        Each kind is listed once, page by page; watches continue where the lists end.
+        """
+        # The closed runs of Schedules are theirs to remove.
+        takers: dict[str, Callable[..., None]] = {
+            "workflowruns": self._take_run,
+            "retrypolicies": self.on_policy,
+            "schedules": self._take_schedule,
+        }
         while True:
             try:
                 for namespace in self._namespaces:
-                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "workflowruns")):
-                        self._take_in(obj, self._note)
-                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
-                        self._take_in(obj, self.on_policy)
-                    # Their closed runs are theirs to remove.
-                    for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "schedules")):
-                        self._take_in(obj, self._take_schedule)
+                    for plural in _LEARNED:
+                        async for page in self._tools.client.pages(api.path(api.PERDURE, namespace, plural)):
+                            self._listed[plural, namespace] = page.version
+                            for _, obj in self._tools.client.objects(page):
+                                self._take_in(obj, takers[plural])
+                            await asyncio.sleep(0)
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:
                 self._learned.set()
                 return
-
-    def _note(self, obj: api.Object, *, deleted: bool) -> None:
-        """Note a run. The directory comes first: by it a workflow id has one open run, whatever clients can list of it."""
-        self.directory.put(obj)
-        self._tools.workers.seen(obj, deleted=deleted)
 
     def _take_in(self, obj: api.Object, take: Callable[..., None]) -> None:
         """Take in one of many: whatever is wrong with it, it does not keep the others from being taken in."""
@@ -482,7 +517,9 @@ class Manager:
         if entry is not None and entry.schedule_uid in self._schedules:
             return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
-        self._queue.wake_at(key, await remove_expired(self._tools.client, url, uid, _over))
+        again = await remove_expired(self._tools.client, url, uid, _over)
+        if again is not None:
+            self._remove_at(uid, again)
 
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
@@ -532,6 +569,8 @@ class Manager:
                 self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
                 for uid in self._schedules:
                     self._queue.wake(("schedule", uid))
+            for uid, when in self._expiries.due(now()):
+                self._remove_at(uid, when)
             try:
                 await self.sweep()
             except (api.ApiError, *api.TRANSIENT) as error:
@@ -545,70 +584,95 @@ class Manager:
         """
         client = self._tools.client
         before, self._lagging = self._lagging, set()
-        there: set[str] = set()
+        absent = {*self._runs, *self._schedules, *self.directory.uids()}
         for namespace in self._namespaces:
-            runs = await client.list_all(api.path(api.PERDURE, namespace, "workflowruns"))
-            selector = labels.RUN_ID_LABEL
-            pods = await client.list_all(api.path(api.CORE, namespace, "pods"), labelSelector=selector)
-            for obj in await client.list_all(api.path(api.PERDURE, namespace, "retrypolicies")):
+            runs, pods = api.path(api.PERDURE, namespace, "workflowruns"), api.path(api.CORE, namespace, "pods")
+            schedules = api.path(api.PERDURE, namespace, "schedules")
+            await self._compare("workflowruns", client.versions(runs), before, absent, self._take_run)
+            await self._compare(
+                "pods", client.versions(pods, labelSelector=labels.RUN_ID_LABEL), before, absent, self._take_pod
+            )
+            async for obj in client.each(api.path(api.PERDURE, namespace, "retrypolicies")):
                 self._take_in(obj, self.on_policy)
-            schedules = await client.list_all(api.path(api.PERDURE, namespace, "schedules"))
-            there.update(obj["metadata"]["uid"] for obj in (*runs, *pods, *schedules))
-            self._compare("workflowruns", runs, before, self._take_run)
-            self._compare("pods", pods, before, self._take_pod)
-            self._compare("schedules", schedules, before, self._take_schedule)
-        if not self._swept or await self._drop_what_is_gone(there):
+            await self._compare("schedules", client.versions(schedules), before, absent, self._take_schedule)
+        if not self._swept or await self._drop_what_is_gone(absent):
             await self._look_after_letters()
         self._swept = True
 
-    def _compare(
-        self, kind: str, found: list[api.Object], before: set[tuple[str, str]], take: Callable[..., None]
+    async def _compare(
+        self,
+        kind: str,
+        pages: AsyncIterator[list[Stored]],
+        before: set[tuple[str, str]],
+        absent: set[str],
+        take: Callable[..., None],
     ) -> None:
-        """Hand on what no watch has told of for two sweeps."""
-        late = [obj for obj in found if self._versions.get(obj["metadata"]["uid"]) != _mark(obj)[1]]
-        self._lagging.update(map(_mark, late))
-        missed = [obj for obj in late if _mark(obj) in before]
-        for obj in missed:
-            self._take_in(obj, take)
+        """Read and hand on what no watch has told of for two sweeps.
+
+        Args:
+            kind: Plural of the kind.
+            pages: What there is of it.
+            before: What the sweep before has found.
+            absent: Ids that have not been found yet; those of what there is are removed.
+            take: Takes an object.
+        """
+        group = api.CORE if kind == "pods" else api.PERDURE
+        missed = 0
+        async for page in pages:
+            absent.difference_update(stored.uid for stored in page)
+            late = [(each.uid, each.version) for each in page if self._version_of(each.uid) != each.version]
+            self._lagging.update(late)
+            for each in page:
+                if (each.uid, each.version) not in before or self._version_of(each.uid) == each.version:
+                    continue
+                try:
+                    obj = await self._tools.client.get(api.path(group, each.namespace, kind, each.name))
+                except (api.NotFoundError, api.UnreadableError):
+                    continue
+                if obj["metadata"]["uid"] == each.uid:
+                    self._take_in(obj, take)
+                    missed += 1
         if missed:
             self._missed[kind] += 1
-            metrics.WATCH_LAG.inc(len(missed))
-            self._log.warning("The watch had not told of changes", kind=kind, objects=len(missed))
+            metrics.WATCH_LAG.inc(missed)
+            self._log.warning("The watch had not told of changes", kind=kind, objects=missed)
 
-    async def _drop_what_is_gone(self, there: set[str]) -> bool:
+    def _version_of(self, uid: str) -> str | None:
+        """The version of an object that was seen last."""
+        seen = self._versions.get(uid)
+        return seen if seen is not None else self.directory.closed_version(uid)
+
+    async def _drop_what_is_gone(self, absent: set[str]) -> bool:
         """What was deleted unseen must not stay known for ever; whether that was a run."""
         dropped = False
-        for uid, run in list(self._runs.items()):
-            unseen = uid not in there and uid in self._versions
-            if unseen and await self._is_gone(run.ref.namespace, "workflowruns", run.ref.name, uid):
-                run.observe_gone()
-                self._queue.wake(("run", uid))
-                dropped = True
-        for uid, schedule in list(self._schedules.items()):
-            unseen = uid not in there and uid in self._versions
-            if unseen and await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
-                schedule.observe_gone()
-                self._queue.wake(("schedule", uid))
-        for entry in self.directory.all():  # a schedule waits for its runs
-            unseen = entry.uid not in there and entry.schedule_uid in self._schedules
-            if unseen and await self._is_gone(entry.namespace, "workflowruns", entry.name, entry.uid):
-                self.directory.drop(entry.uid)
-                self._queue.wake(("schedule", entry.schedule_uid))
+        for uid in absent:
+            run, schedule, entry = self._runs.get(uid), self._schedules.get(uid), self.directory.get(uid)
+            if run is not None:
+                if uid in self._versions and await self._is_gone(run.ref.namespace, "workflowruns", run.ref.name, uid):
+                    run.observe_gone()
+                    self._queue.wake(("run", uid))
+                    dropped = True
+            elif schedule is not None:
+                if uid in self._versions and await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
+                    schedule.observe_gone()
+                    self._queue.wake(("schedule", uid))
+            elif entry is not None and await self._is_gone(entry.namespace, "workflowruns", entry.name, uid):
+                meta = {"namespace": entry.namespace, "name": entry.name, "uid": uid}
+                self._take_run({"metadata": meta, "spec": {}}, deleted=True)
         return dropped
 
     async def _look_after_letters(self) -> None:
         """The run of a re-drive may have been deleted unseen: they are asked what has become of it."""
         for namespace in self._namespaces:
-            for obj in await self._tools.client.list_all(api.path(api.PERDURE, namespace, "deadletters")):
+            async for obj in self._tools.client.each(api.path(api.PERDURE, namespace, "deadletters")):
                 if runs_again(obj):
                     self._queue.wake(("letter", obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:
-            found = await self._tools.client.get(api.path(api.PERDURE, namespace, plural, name))
+            return (await self._tools.client.stored(api.path(api.PERDURE, namespace, plural, name))).uid != uid
         except api.NotFoundError:
             return True
-        return bool(found["metadata"]["uid"] != uid)
 
     # Health
 
@@ -658,8 +722,3 @@ def _expiry(run: api.Object) -> datetime | None:
 def _expiry_key(run: api.Object) -> Key:
     meta = run["metadata"]
     return "expiry", meta["namespace"], meta["name"], meta["uid"]
-
-
-def _mark(obj: api.Object) -> tuple[str, str]:
-    """Which object, and which state of it."""
-    return obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]

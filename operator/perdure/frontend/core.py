@@ -178,7 +178,7 @@ class Core:
         self._offer_query(entry, query, code.sticky_queue if code is not None else "")
 
     def _offer_query(self, entry: Entry, query: Query, sticky_queue: str) -> None:
-        record = self.visibility.get(entry.uid)
+        record = self.visibility.get(entry.namespace, entry.uid)
         sticky = QueueName(entry.namespace, Kind.WORKFLOW, sticky_queue)
         normal = QueueName(entry.namespace, Kind.WORKFLOW, record.task_queue if record is not None else "")
         name = sticky if sticky_queue and self.queues.alive(sticky) else normal

@@ -1,10 +1,16 @@
-"""Which runs there are, as clients list them: an index in memory, filled by what the controller sees and writes."""
+"""Which runs there are, as clients list them: an index in memory, filled by what the controller sees and writes.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+A namespace may have tens of thousands of finished runs. Each is kept as a few packed bytes. Search attributes and a memo that are
+large are not kept: they are read from the API server when a client lists the run, or filters by them.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -32,8 +38,21 @@ _PREDEFINED = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+_KEPT = 256
+"""Bytes of the search attributes and of the memo of a finished run that are kept in memory."""
+_UNPACKABLE = 2_048
+"""Bytes that are assumed of what cannot be packed, such as a number of more than 64 bits."""
+_MOST_NAMES = 1_000
+"""Names of search attributes that are remembered for a namespace."""
+_BREATH = 1_000
+"""So many records are looked at before others have their turn."""
+
+
+class NotKeptError(Exception):
+    """A filter names a search attribute of a run whose search attributes are not kept in memory."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What clients see of a run in a list."""
 
     namespace: str
@@ -53,6 +72,10 @@ class Record:
     search_attributes: dict[str, Any]
     memo: dict[str, Any]
     version: str
+    left_out: int = 0
+    """Bytes of search attributes and memo that are not kept."""
+    finds: bool = True
+    """Whether the search attributes are kept."""
 
     @property
     def has_begun(self) -> bool:
@@ -96,6 +119,8 @@ class Record:
                 return self.root[1]
             case "FirstRunId":
                 return self.first_run_id
+            case _ if not self.finds:
+                raise NotKeptError(name)
             case _:
                 return attribute_field(self.search_attributes, name)
 
@@ -184,40 +209,112 @@ class Visibility:
     """All runs that clients can list."""
 
     def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, dict[str, Record | bytes]] = {}
+        """By namespace and run id. Finished runs are packed."""
+        self._types: dict[str, dict[str, str]] = {}
+        """By namespace, the search attributes that its runs have, and the type of each."""
 
     def seen(self, obj: api.Object, *, deleted: bool) -> None:
         """A run is there, has changed, or is gone."""
-        uid = obj["metadata"]["uid"]
+        namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
         if deleted:
-            self._records.pop(uid, None)
+            self._drop(namespace, uid)
             return
-        known = self._records.get(uid)
+        known = self.get(namespace, uid)
         if known is not None and older(obj["metadata"].get("resourceVersion", ""), known.version):
             return
-        self._records[uid] = record_of(obj)
+        record = record_of(obj)
+        types = self._types.setdefault(namespace, {})
+        for name, value in record.search_attributes.items():
+            if len(types) < _MOST_NAMES:
+                types.setdefault(name, data.attribute_type(value))
+        self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
-    def get(self, run_id: str) -> Record | None:
+    def _drop(self, namespace: str, uid: str) -> None:
+        records = self._records.get(namespace, {})
+        records.pop(uid, None)
+        if not records:
+            self._records.pop(namespace, None)
+            self._types.pop(namespace, None)
+
+    def get(self, namespace: str, run_id: str) -> Record | None:
         """One run."""
-        return self._records.get(run_id)
+        known = self._records.get(namespace, {}).get(run_id)
+        return _unpacked(namespace, run_id, known) if isinstance(known, bytes) else known
 
-    def find(self, namespace: str, query: Query) -> list[Record]:
-        """The runs that a filter takes, the newest first. What has not begun, as its id is taken, is none yet."""
-        own = (r for r in self._records.values() if r.namespace == namespace and r.has_begun)
-        found = [r for r in own if query.test(r.field)]
-        return sorted(found, key=lambda r: (r.start_time, r.run_id), reverse=True)
+    async def find(self, namespace: str, query: Query) -> tuple[list[str], list[str]]:
+        """Find the runs that a filter takes.
+
+        A run whose workflow id is taken has not begun, and is left out.
+
+        Returns:
+            The ids of those that it takes, the newest first; and of those whose search attributes must be read to tell.
+        """
+        found: list[tuple[datetime, str]] = []
+        untold: list[str] = []
+        for number, run_id in enumerate(list(self._records.get(namespace, ()))):
+            if number % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
+            record = self.get(namespace, run_id)
+            if record is None or not record.has_begun:
+                continue
+            try:
+                if query.test(record.field):
+                    found.append((record.start_time, run_id))
+            except NotKeptError:
+                untold.append(run_id)
+        return self.sorted(found), untold
+
+    @staticmethod
+    def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:
+        """The ids of runs, by start times and ids, the newest first."""
+        return [run_id for _, run_id in sorted(found, reverse=True)]
 
     def attribute_types(self, namespace: str) -> dict[str, str]:
         """The search attributes that runs of a namespace have, and the type of each."""
-        found: dict[str, str] = {}
-        for record in self._records.values():
-            if record.namespace == namespace:
-                for name, value in record.search_attributes.items():
-                    found.setdefault(name, data.attribute_type(value))
-        return found
+        return dict(self._types.get(namespace, {}))
 
-    def __iter__(self) -> Iterator[Record]:
-        return iter(list(self._records.values()))
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Record)
+
+
+def _packed(record: Record) -> bytes:
+    """What is listed of a finished run, without what is large or said twice."""
+    own = record.run_id
+    finding, memo = _size(record.search_attributes), _size(record.memo)
+    return _ENCODER.encode(
+        replace(
+            record,
+            namespace="",
+            run_id="",
+            first_run_id="" if record.first_run_id == own else record.first_run_id,
+            root=("", "") if record.root == (record.workflow_id, own) else record.root,
+            search_attributes=record.search_attributes if finding <= _KEPT else {},
+            memo=record.memo if memo <= _KEPT else {},
+            left_out=(finding if finding > _KEPT else 0) + (memo if memo > _KEPT else 0),
+            finds=finding <= _KEPT,
+        )
+    )
+
+
+def _size(value: dict[str, Any]) -> int:
+    """Bytes of a value when it is packed; many for one that cannot be."""
+    try:
+        return len(_ENCODER.encode(value))
+    except (OverflowError, RecursionError, TypeError, ValueError):
+        return _UNPACKABLE
+
+
+def _unpacked(namespace: str, run_id: str, packed: bytes) -> Record:
+    record = _DECODER.decode(packed)
+    return replace(
+        record,
+        namespace=namespace,
+        run_id=run_id,
+        first_run_id=record.first_run_id or run_id,
+        root=record.root if record.root[1] else (record.workflow_id, run_id),
+    )
 
 
 def is_known(name: str, custom: dict[str, str]) -> bool:

@@ -21,9 +21,11 @@ from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
+from perdure.controller.undecoded import Undecoded
 from perdure.controller.workers import Workers
 from perdure.handlers import login, watch
-from perdure.handlers.settings import settings
+from perdure.handlers.feed import Feed
+from perdure.handlers.settings import NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
@@ -90,6 +92,7 @@ def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manage
         The runs and schedules, and the Operations; neither works yet.
     """
     recorder = Recorder(client, instance=options.instance)
+    client.skipped = Undecoded(recorder).report
     settings = PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image)
     tools = Tools(
         client=client,
@@ -114,11 +117,18 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
         Exception: the watches have given up, or the work has; the process is to be started anew.
     """
     log = structlog.get_logger("perdure")
-    async with Client.open(access, user_agent=f"perdure-operator/{__version__}") as client:
+    agent = f"perdure-operator/{__version__}"
+    async with (
+        Client.open(access, user_agent=agent) as client,
+        # A watch holds its connection: watches must not wait for each other, or for anything else.
+        Client.open(access, user_agent=agent, connections=0) as watching,
+    ):
         temporal = Temporal(options.temporal_address, os.environ)
         manager, operations = assemble(client, options, temporal.workers())
+        watching.skipped = client.skipped
+        feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
-        login.register(registry, access)
+        login.register(registry, access.server, feed)
         watch.register(registry, manager, operations)
         ready = asyncio.Event()
 
@@ -130,7 +140,9 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             return manager.trouble() or operations.trouble()
 
         def not_ready() -> str | None:
-            return None if ready.is_set() else "the watches have not begun"
+            if not (ready.is_set() and manager.has_learned):
+                return "the watches have not begun"
+            return feed.trouble()
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
             # The work begins before kopf does, with the tasks it is made of: at its end, kopf waits for, and cancels, every
@@ -140,6 +152,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
                 kopf.operator(
                     registry=registry,
                     settings=settings(),
+                    memories=NoMemories(),
                     clusterwide=not options.namespaces,
                     namespaces=options.namespaces,
                     standalone=True,

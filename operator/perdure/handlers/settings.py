@@ -4,7 +4,25 @@ from typing import Any
 
 import kopf
 
+# kopf takes such an object, and does not export its class.
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
+
 from perdure.api.labels import RUN_ID_LABEL
+
+
+class NoMemories(ResourceMemories):
+    """Remembers nothing of an object between two events: that would take kilobytes for each finished run, until it is deleted."""
+
+    async def recall(
+        self,
+        raw_body: kopf.RawBody,
+        *,
+        memobase: Any = None,
+        noticed_by_listing: bool = False,
+        ephemeral: bool = False,  # noqa: ARG002
+    ) -> ResourceMemory:
+        """Remember for this event only."""
+        return await super().recall(raw_body, memobase=memobase, noticed_by_listing=noticed_by_listing, ephemeral=True)
 
 
 class NoDiffBase(kopf.DiffBaseStorage):
@@ -56,13 +74,15 @@ def settings() -> kopf.OperatorSettings:
     chosen.queueing.worker_limit = None
     # Only pods of runs cross the wire; a filter on the handler alone would be applied on our side.
     chosen.watching.label_selectors["pods"] = RUN_ID_LABEL
+    # The feed lists page by page in place of a list by kopf (perdure.handlers.feed).
+    chosen.watching.initial_streaming = True
     # A connection that is silent for longer than bookmarks come is dead.
     chosen.watching.inactivity_timeout = 70.0
     chosen.watching.server_timeout = 240
     chosen.watching.connect_timeout = 5
     chosen.networking.request_timeout = 30
     chosen.networking.connect_timeout = 5
-    # After these, kopf gives up and the process ends; the kubelet starts a new one.
+    # For what the feed passes through. After these, kopf gives up and the process ends; the kubelet starts a new one.
     chosen.networking.error_backoffs = [0.2, 0.5, 1, 2, 5, 10, 20]
     # The process stops by itself when its work is cancelled; no timer shall kill it later.
     chosen.process.ultimate_exiting_timeout = None

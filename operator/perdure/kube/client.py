@@ -7,22 +7,34 @@ Errors of this module::
     ├── AlreadyExistsError  409 AlreadyExists
     ├── ConflictError     409 Conflict: someone else wrote first
     ├── InvalidError      400, 422: it will never be accepted as it is
-    └── TooLargeError     413, and what etcd says instead: it will never fit
+    ├── TooLargeError     413, and what etcd says instead: it will never fit
+    └── UnreadableError   the API server answered with an object that cannot be decoded; `status` is 200
 
 Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
-import json
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 import aiohttp
+import msgspec
 import orjson
 
 from perdure.kube.access import Access
+from perdure.kube.decoding import (
+    Page,
+    Stored,
+    TooDeepError,
+    Undecodable,
+    UndecodableError,
+    decode,
+    metadata_of,
+    page_of,
+    undecodable,
+)
 from perdure.kube.patch import Operation
 
 Object = dict[str, Any]
@@ -41,6 +53,15 @@ _TOO_LARGE_FOR_ETCD: Final = ("etcdserver: request is too large", "trying to sen
 """etcd's refusals have no code of their own: the API server passes them on as its own failure, with 500."""
 
 _ONLY_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_ONLY_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""A page that is larger is requested again with fewer objects: memory must not depend on how large objects are."""
+_SILENT_SECONDS: Final = 70
+"""Bookmarks come every minute; a watch that is silent for longer is dead."""
+_FIRST_PAGE: Final = 100
+_LARGEST_PAGE: Final = 500
+"""Objects of a page."""
 
 
 class ApiError(Exception):
@@ -73,6 +94,10 @@ class TooLargeError(ApiError):
     """The object, or the request, is larger than the API server or etcd takes."""
 
 
+class UnreadableError(ApiError):
+    """The object cannot be decoded."""
+
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
 
 
@@ -101,8 +126,10 @@ class Client:
 
     def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
         self.access = access
-        self._session = session
+        self.session = session
         self._server = access.server.rstrip("/")  # it may have a path: some clusters share an address
+        self.skipped: Callable[[Undecodable], None] = lambda _: None
+        """Called with each object of a list that cannot be decoded, and is left out."""
 
     @classmethod
     @asynccontextmanager
@@ -125,17 +152,93 @@ class Client:
         """Read one object."""
         return await self._request("GET", url)
 
+    async def stored(self, url: str) -> Stored:
+        """Read the identity and the version of one object."""
+        raw = await self._read("GET", url, headers={"Accept": _ONLY_METADATA})
+        try:
+            return metadata_of(raw or b"")
+        except UndecodableError as error:
+            raise aiohttp.ClientPayloadError(f"GET {url}: the answer is not JSON of an object: {error}") from error
+
     async def list_all(self, url: str, **selectors: str) -> list[Object]:
-        """Read all objects of a collection, page by page. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``."""
-        items: list[Object] = []
-        query = {"limit": "500", **selectors}
+        """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``.
+
+        Only for what is few and small, and needed at the same time; `each` holds one object at a time.
+        """
+        return [obj async for obj in self.each(url, **selectors)]
+
+    async def each(self, url: str, **selectors: str) -> AsyncIterator[Object]:
+        """Read the objects of a collection one after the other. What cannot be decoded is reported to `skipped`."""
+        async for page in self.pages(url, **selectors):
+            for _, obj in self.objects(page):
+                yield obj
+
+    def objects(self, page: Page) -> Iterator[tuple[msgspec.Raw, Object]]:
+        """The objects of a page, encoded and decoded. What cannot be decoded is reported to `skipped`."""
+        for raw in page.items:
+            try:
+                obj: Object = decode(memoryview(raw))
+            except UndecodableError as error:
+                self.skipped(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+            else:
+                yield raw, obj
+
+    async def versions(self, url: str, **selectors: str) -> AsyncIterator[list[Stored]]:
+        """Read which objects a collection has, and their versions, page by page; nothing else crosses the wire."""
+        async for page in self.pages(url, accept=_ONLY_METADATA_LIST, **selectors):
+            found = []
+            for raw in page.items:
+                try:
+                    found.append(metadata_of(memoryview(raw)))
+                except UndecodableError as error:
+                    self.skipped(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+            yield found
+
+    async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[Page]:
+        """Read a collection page by page, the objects still encoded.
+
+        A page has at most 16 MiB, or one object. The pages belong to one state of the collection.
+        """
+        limit, following = _FIRST_PAGE, ""
         while True:
-            page = await self._request("GET", url, query=query)
-            items += page["items"]
-            following = page["metadata"].get("continue")
+            query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
+            raw = await self._read("GET", url, query=query, headers={"Accept": accept}, most=_PAGE_BYTES * (limit > 1))
+            if raw is None:
+                limit = max(limit // 4, 1)
+                continue
+            try:
+                page = page_of(raw)
+            except (ValueError, msgspec.MsgspecError) as error:
+                raise aiohttp.ClientPayloadError(f"GET {url}: the answer is not JSON of a list: {error}") from error
+            if len(raw) < _PAGE_BYTES // 2:
+                limit = min(limit * 2, _LARGEST_PAGE)
+            del raw
+            yield page
+            following = page.following
             if not following:
-                return items
-            query["continue"] = following
+                return
+
+    async def watch(self, url: str, **query: str) -> AsyncIterator[bytes]:
+        """Read the events of a watch, each one JSON object, until the API server ends it.
+
+        Raises:
+            ApiError: it was refused.
+            OSError, aiohttp.ClientError, TimeoutError: the connection broke, or was silent for longer than bookmarks come.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
+        async with self.session.get(
+            f"{self._server}{url}", params={**query, "watch": "true"}, headers=self.authorization(), timeout=timeout
+        ) as response:
+            if response.status >= 400:  # noqa: PLR2004
+                raise _error(response.status, await response.read())
+            rest = bytearray()
+            async for part in response.content.iter_any():
+                rest += part
+                *lines, last = rest.split(b"\n") if b"\n" in part else (rest,)
+                for line in lines:
+                    if line:
+                        yield bytes(line)
+                rest = last
 
     async def create(self, url: str, body: Object) -> Object:
         """Create an object; the answer is the object as stored."""
@@ -197,13 +300,14 @@ class Client:
 
     async def text(self, url: str, **query: str) -> str:
         """Read plain text, such as a pod's log."""
-        async with self._session.get(f"{self._server}{url}", params=query, headers=self._authorization()) as response:
+        async with self.session.get(f"{self._server}{url}", params=query, headers=self.authorization()) as response:
             raw = await response.read()
             if response.status >= 400:  # noqa: PLR2004
                 raise _error(response.status, raw)
             return raw.decode(errors="replace")
 
-    def _authorization(self) -> dict[str, str]:
+    def authorization(self) -> dict[str, str]:
+        """The header that lets a request in; read for each request, as the kubelet renews tokens."""
         bearer = self.access.bearer()
         return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
@@ -216,33 +320,50 @@ class Client:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Object:
+        raw = await self._read(method, url, query=query, body=body, headers=headers)
+        try:
+            answer: Object = decode(raw or b"")
+        except TooDeepError as error:
+            raise UnreadableError(
+                200, "Unreadable", f"{method} {url}: the object cannot be decoded: {error}"
+            ) from error
+        except UndecodableError as error:
+            # A proxy in between, or half an answer: the API server was not reached.
+            raise aiohttp.ClientPayloadError(f"{method} {url}: the answer is not JSON: {error}") from error
+        return answer
+
+    async def _read(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        most: int = 0,
+    ) -> bytes | None:
+        """The answer to a request, or None if it has more than `most` bytes; 0: it may have any number."""
         data = None if body is None else orjson.dumps(body)
         sent = {
             "Content-Type": "application/json",
             "Accept": "application/json",
-            **self._authorization(),
+            **self.authorization(),
             **(headers or {}),
         }
-        async with self._session.request(
+        async with self.session.request(
             method, f"{self._server}{url}", params=query, data=data, headers=sent
         ) as response:
-            raw = await response.read()
             if response.status >= 400:  # noqa: PLR2004
-                raise _error(response.status, raw)
-            try:
-                answer: Object = _decode(raw)
-            except json.JSONDecodeError as error:
-                # A proxy in between, or half an answer: the API server was not reached.
-                raise aiohttp.ClientPayloadError(f"{method} {url}: the answer is not JSON: {error}") from error
-            return answer
-
-
-def _decode(raw: bytes) -> Any:
-    """JSON from the API server; orjson gives up at a depth of 1,024, which one user's value must not make others' trouble."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return json.loads(raw)
+                raise _error(response.status, await response.read())
+            if not most:
+                return await response.read()
+            found = bytearray()
+            async for part in response.content.iter_any():
+                found += part
+                if len(found) > most:
+                    response.close()
+                    return None
+            return bytes(found)
 
 
 def _error(status: int, raw: bytes) -> ApiError:

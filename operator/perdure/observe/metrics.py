@@ -44,6 +44,9 @@ RUNS_KNOWN = Gauge("perdure_runs_known", "Runs this operator holds in memory.", 
 WATCH_LAG = Counter(
     "perdure_watch_missed", "Objects that a sweep found changed though no watch event had told.", registry=REGISTRY
 )
+UNDECODABLE = Counter(
+    "perdure_undecodable_objects", "Objects that could not be decoded, and were skipped.", ["kind"], registry=REGISTRY
+)
 
 RPCS = Counter(
     "perdure_temporal_rpcs", "RPCs of Temporal clients and workers, by outcome.", ["rpc", "code"], registry=REGISTRY

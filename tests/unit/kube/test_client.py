@@ -29,8 +29,10 @@ from perdure.kube.client import (
     InvalidError,
     NotFoundError,
     TooLargeError,
+    UnreadableError,
     path,
 )
+from perdure.kube.decoding import Stored, Undecodable
 
 PODS = path(CORE, "default", "pods")
 WEB = path(CORE, "default", "pods", "web")
@@ -308,9 +310,9 @@ async def test_a_list_is_read_page_by_page_with_its_selectors(server: Server, cl
     server.answer = page
     assert await client.list_all(PODS, labelSelector="a=b,c") == [one, two, three]
     assert [dict(request.query) for request in server.asked] == [
-        {"limit": "500", "labelSelector": "a=b,c"},
-        {"limit": "500", "labelSelector": "a=b,c", "continue": "a+/="},
-        {"limit": "500", "labelSelector": "a=b,c", "continue": "b"},
+        {"limit": "100", "labelSelector": "a=b,c"},
+        {"limit": "200", "labelSelector": "a=b,c", "continue": "a+/="},
+        {"limit": "400", "labelSelector": "a=b,c", "continue": "b"},
     ]
 
 
@@ -323,6 +325,59 @@ async def test_a_list_that_breaks_off_is_an_error_not_half_a_list(server: Server
     server.answer = page
     with pytest.raises(ApiError, match="too old"):
         await client.list_all(PODS)
+
+
+async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.kube.client._PAGE_BYTES", 100_000)
+    objects = [{"metadata": {"name": str(number)}, "blob": "x" * 30_000} for number in range(10)]
+    objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it comes by itself
+
+    def page(request: web.BaseRequest) -> web.Response:
+        begin = int(request.query.get("continue", "0"))
+        end = begin + int(request.query["limit"])
+        meta = {"continue": str(end)} if end < len(objects) else {}
+        return web.json_response({"metadata": meta, "items": objects[begin:end]})
+
+    server.answer = page
+    assert await client.list_all(PODS) == objects
+    assert {request.query["limit"] for request in server.asked} == {"100", "25", "6", "1", "2"}
+
+
+async def test_an_object_of_a_list_that_cannot_be_decoded_is_skipped_and_reported(
+    server: Server, client: Client
+) -> None:
+    deep = '{"metadata": {"namespace": "shop", "name": "deep", "uid": "u", "resourceVersion": "1"}, "spec": $}'
+    deep = deep.replace("$", '{"items": [' * 5_000 + "]}" * 5_000)
+    body = (
+        f'{{"kind": "PodList", "metadata": {{"resourceVersion": "9"}}, "items": [{{"a": "]}}"}}, {deep}, {{"b": []}}]}}'
+    )
+    server.answer = lambda _: web.Response(body=body)
+    skipped: list[Undecodable] = []
+    client.skipped = skipped.append
+    pages = [page async for page in client.pages(PODS)]
+    assert [(page.version, page.kind, len(page.items)) for page in pages] == [("9", "Pod", 3)]
+    assert await client.list_all(PODS) == [{"a": "]}"}, {"b": []}]
+    stored = Stored(namespace="shop", name="deep", uid="u", version="1")
+    assert [(found.kind, found.stored) for found in skipped] == [("Pod", stored)]
+    assert [stored] == [each async for page in client.versions(PODS) for each in page]
+
+
+async def test_an_object_that_cannot_be_decoded_is_an_error_of_its_own(server: Server, client: Client) -> None:
+    server.answer = lambda _: web.Response(body=b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    with pytest.raises(UnreadableError, match="nests too deep"):
+        await client.get(WEB)
+
+
+async def test_versions_are_read_without_the_objects(server: Server, client: Client) -> None:
+    meta = {"namespace": "default", "name": "web", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
+    server.answer = lambda _: web.json_response({"metadata": {}, "items": [{"metadata": meta}]})
+    stored = Stored(namespace="default", name="web", uid="u", version="7")
+    assert [page async for page in client.versions(PODS)] == [[stored]]
+    assert "as=PartialObjectMetadataList" in server.asked[0].headers["Accept"]
+    server.answer = lambda _: web.json_response({"metadata": meta})
+    assert await client.stored(WEB) == stored
 
 
 # Trouble on the way
@@ -402,8 +457,8 @@ def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection
 
 async def test_no_request_waits_without_end(server: Server) -> None:
     async with Client.open(Access(server=server.address), user_agent="u") as opened:
-        assert opened._session.timeout.total
-        assert opened._session.timeout.sock_connect
+        assert opened.session.timeout.total
+        assert opened.session.timeout.sock_connect
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../secrets/x", "a%2fb", "a?b"])

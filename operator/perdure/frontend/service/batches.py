@@ -79,7 +79,7 @@ class Batches:
         if kind not in _TYPES:
             raise invalid(f"operation: `{kind}` is not offered in a batch; it must be one of {', '.join(_TYPES)}")
         asked = _request(request, kind)
-        entries = self._entries(request)
+        entries = await self._entries(request)
         if len(entries) > MAX_RUNS:
             raise invalid(f"a batch can be of {MAX_RUNS:,} workflows, and this is of {len(entries):,}: narrow it")
         batch = Batch(
@@ -95,7 +95,7 @@ class Batches:
         await asyncio.gather(*(self._make(entry, batch, asked, at_once) for entry in entries))
         return StartBatchOperationResponse()
 
-    def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
+    async def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
         runs, directory = self._core.runs, self._core.runs.manager.directory
         named = [
             *request.executions,
@@ -110,10 +110,10 @@ class Batches:
             return [runs.entry(request.namespace, each) for each in named]
         if not request.visibility_query:
             raise invalid("visibility_query: must be set, or executions")
-        found, query = find(self._core, request.namespace, request.visibility_query)
+        found, query = await find(self._core, request.namespace, request.visibility_query)
         if query.group_by:
             raise invalid("visibility_query: 'group by' clause is only supported for counting")
-        entries = (directory.get(record.run_id) for record in found)
+        entries = (directory.get(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
     async def _make(self, entry: Entry, batch: Batch, asked: dict[str, Any], at_once: asyncio.Semaphore) -> None:

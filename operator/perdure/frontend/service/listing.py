@@ -1,8 +1,10 @@
 """RPCs that list and count workflows."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
+from grpc import StatusCode
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
@@ -14,14 +16,16 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.errors import invalid
+from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, Query, parse
 from perdure.frontend.service.call import Call
-from perdure.frontend.visibility import Record, is_known
+from perdure.frontend.visibility import Record, is_known, record_of
 
 PAGE = 1_000
 _LIGHT = 2_048
+_AT_ONCE = 8
+"""Runs that are read at the same time."""
 
 
 class Listing:
@@ -30,18 +34,26 @@ class Listing:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def _page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[Sequence[Record], bytes]:
-        found, query = find(self._core, namespace, text)
+    async def _page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[Sequence[Record], bytes]:
+        found, query = await find(self._core, namespace, text)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
-        return page_of(found, token, size, PAGE, _weight)
+        page, token = page_of(found, token, size, PAGE, lambda run_id: self._weight(namespace, run_id))
+        return await _records(self._core, namespace, page), token
+
+    def _weight(self, namespace: str, run_id: str) -> int:
+        """Bytes of a run in a list: its search attributes and its memo are what can be large."""
+        record = self._core.visibility.get(namespace, run_id)
+        if record is None:
+            return 0
+        return record.left_out + (record.info().ByteSize() if record.memo else _LIGHT)
 
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: Call
     ) -> ListWorkflowExecutionsResponse:
         """The workflows that a filter takes, the newest first."""
         del call
-        page, token = self._page(request.namespace, request.query, request.next_page_token, request.page_size)
+        page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
         return ListWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
     async def scan_workflow_executions(
@@ -49,7 +61,7 @@ class Listing:
     ) -> ScanWorkflowExecutionsResponse:
         """The same."""
         del call
-        page, token = self._page(request.namespace, request.query, request.next_page_token, request.page_size)
+        page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
         return ScanWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
     async def count_workflow_executions(
@@ -57,33 +69,56 @@ class Listing:
     ) -> CountWorkflowExecutionsResponse:
         """How many workflows a filter takes."""
         del call
-        found, query = find(self._core, request.namespace, request.query)
+        found, query = await find(self._core, request.namespace, request.query)
         response = CountWorkflowExecutionsResponse(count=len(found))
         if query.group_by:
-            for status, count in sorted(Counter(record.status for record in found).items()):
+            records = (self._core.visibility.get(request.namespace, run_id) for run_id in found)
+            for status, count in sorted(Counter(record.status for record in records if record is not None).items()):
                 group = response.groups.add(count=count)
                 group.group_values.append(data.attribute(status))
         return response
 
 
-def find(core: Core, namespace: str, text: str) -> tuple[list[Record], Query]:
-    """The runs that a filter takes, and the filter as it was understood.
+async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]:
+    """The ids of the runs that a filter takes, the newest first, and the filter as it was understood.
 
     Raises:
-        RpcError: it was not.
+        RpcError: it was not, or the API server could not be asked for search attributes that are not kept in memory.
     """
     types = core.attribute_types(namespace)
     try:
         query = parse(text)
         query.test(lambda name: _check(name, types))
-        return core.visibility.find(namespace, query), query
+        found, untold = await core.visibility.find(namespace, query)
+        if untold:
+            known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]
+            for at in range(0, len(untold), _AT_ONCE):
+                read = await _records(core, namespace, untold[at : at + _AT_ONCE])
+                known += [(record.start_time, record.run_id) for record in read if query.test(record.field)]
+            found = core.visibility.sorted(known)
     except InvalidQueryError as error:
         raise invalid(f"invalid query: {error}") from error
+    return found, query
 
 
-def _weight(record: Record) -> int:
-    """Bytes of a run in a list: its memo is what can be large."""
-    return record.info().ByteSize() if record.memo else _LIGHT
+async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[Record]:
+    """Runs by their ids, in that order, with all that clients see of them; without those that are gone."""
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def whole(run_id: str) -> Record | None:
+        record = core.visibility.get(namespace, run_id)
+        if record is None or not record.left_out:
+            return record
+        async with at_once:
+            entry = core.runs.manager.directory.get(run_id)
+            try:
+                return record_of((await core.runs.view(entry)).object) if entry is not None else None
+            except RpcError as error:
+                if error.code is StatusCode.NOT_FOUND:
+                    return None
+                raise
+
+    return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
 
 
 def _check(name: str, types: dict[str, str]) -> None:

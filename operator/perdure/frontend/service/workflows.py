@@ -159,7 +159,7 @@ class Workflows:
         except QueryFailedError as error:
             raise query_failed(error.failure) from error
         except TimeoutError:
-            record = self._core.visibility.get(entry.uid)
+            record = self._core.visibility.get(entry.namespace, entry.uid)
             queue = record.task_queue if record is not None else ""
             raise too_late(f"query timed out: no worker of task queue {queue!r} has answered") from None
         finally:

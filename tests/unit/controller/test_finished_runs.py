@@ -1,0 +1,76 @@
+"""What the operator keeps of finished runs: little of each, whatever its size."""
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from perdure.controller.manager import Manager
+from perdure.frontend.core import Settings
+from perdure.frontend.server import Frontend
+from perdure.handlers.main import Options, assemble
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.clock import now
+
+Json = dict[str, Any]
+RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+
+
+def finished(number: int, size: int) -> Json:
+    """A run as it was decoded from a list: no two share a text."""
+    run = {**RUN, "metadata": {**RUN["metadata"]}, "spec": {**RUN["spec"]}, "status": {**RUN["status"]}}
+    run["metadata"] |= {
+        "name": f"order-{number:08}",
+        "uid": f"8dcba364-1e4b-43c6-9c3b-{number:012x}",
+        "resourceVersion": str(10_000_000 + number),
+    }
+    run["status"]["completionTime"] = now().isoformat()
+    run["spec"]["input"] = {"blob": "x" * size}
+    run["spec"]["searchAttributes"] = {"customer": f"customer-{number:08}"}
+    decoded: Json = orjson.loads(orjson.dumps(run))
+    return decoded
+
+
+@pytest.fixture
+def manager() -> Manager:
+    client = Client(Access(server="http://nowhere"), cast("Any", None))
+    frontend = Frontend(Settings(authentication=False))
+    made, _ = assemble(client, Options(), frontend)
+    return made
+
+
+@pytest.fixture
+def memory() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("size", [0, 20_000], ids=["tiny", "large"])
+def test_a_finished_run_takes_less_than_a_kibibyte(manager: Manager, size: int) -> None:
+    count = 1_000
+    manager.on_run(finished(0, size), deleted=False)  # what is made once
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(1, count + 1):
+        manager.on_run(finished(number, size), deleted=False)
+    after, _ = tracemalloc.get_traced_memory()
+    assert (after - before) / count <= 1_024
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_finished_run_that_is_deleted_leaves_nothing(manager: Manager) -> None:
+    runs = [finished(number, 0) for number in range(300)]
+    before, _ = tracemalloc.get_traced_memory()
+    for run in runs:
+        manager.on_run(run, deleted=False)
+        manager.on_run(run, deleted=True)
+    after, _ = tracemalloc.get_traced_memory()
+    assert manager.directory.get(runs[0]["metadata"]["uid"]) is None
+    # When it would have been removed is forgotten only then: a text and 16 bytes.
+    assert (after - before) / len(runs) <= 200

@@ -1,0 +1,220 @@
+"""What kopf is told of lists and watches, by an API server on loopback."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from perdure.handlers.feed import Feed
+from perdure.kube.access import Access
+from perdure.kube.client import Client, Object
+from perdure.kube.decoding import Undecodable
+
+Json = dict[str, Any]
+RUNS = "/apis/perdure.dev/v1alpha1/workflowruns"
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def run(name: str, version: int, value: str = "1") -> str:
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    head = f'{{"apiVersion":"perdure.dev/v1alpha1","kind":"WorkflowRun","metadata":{json.dumps(meta)}'
+    return head + f',"spec":{{"input":{value}}}}}'
+
+
+def page(version: int, *runs: str, following: str = "") -> web.Response:
+    meta = json.dumps({"resourceVersion": str(version), "continue": following})
+    head = '{"apiVersion":"perdure.dev/v1alpha1","items":['
+    return web.Response(body=f'{head}{",".join(runs)}],"kind":"WorkflowRunList","metadata":{meta}}}\n')
+
+
+def event(type_: str, obj: str) -> str:
+    return f'{{"type":"{type_}","object":{obj}}}\n'
+
+
+@dataclass
+class Server:
+    """Answers with pages to lists, and with streams to watches, one after the other."""
+
+    pages: list[Callable[[], web.Response]] = field(default_factory=list)
+    streams: list[list[str]] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(dict(request.query))
+        if "watch" not in request.query:
+            return self.pages.pop(0)()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in self.streams.pop(0):
+            await response.write(line.encode())
+        return response
+
+
+@dataclass
+class Finished:
+    """Takes runs of these names out of lists."""
+
+    names: set[str] = field(default_factory=set)
+    taken: list[str] = field(default_factory=list)
+    version: str = ""
+
+    async def listed(self, plural: str, namespace: str | None) -> str:
+        assert (plural, namespace) == ("workflowruns", None)
+        version, self.version = self.version, ""
+        return version
+
+    def takes(self, plural: str, obj: Object) -> bool:
+        assert plural == "workflowruns"
+        name = obj["metadata"]["name"]
+        if name in self.names:
+            self.taken.append(name)
+        return name in self.names
+
+
+class Kopf:
+    """Reads a feed as kopf does."""
+
+    def __init__(self, feed: Feed, server: str) -> None:
+        self._feed = feed
+        self._server = server
+
+    async def watch(self, *, initial: bool = True, until: int = 1_000) -> list[tuple[str, str]]:
+        """Types and names of what is told, until the stream ends or has told so many."""
+        query = "watch=true&timeoutSeconds=240" + ("&sendInitialEvents=true" if initial else "&resourceVersion=0")
+        response = await self._feed.request("get", f"{self._server}{RUNS}?{query}")
+        told: list[tuple[str, str]] = []
+        async with response, aclosing(response.content.iter_chunked(1024)) as chunks:
+            async for chunk in chunks:
+                assert chunk.endswith(b"\n")
+                seen = json.loads(chunk)
+                obj = seen["object"]
+                told.append((seen["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
+                if len(told) == until:
+                    break
+        return told
+
+
+@dataclass
+class Stage:
+    server: Server
+    taken: Finished
+    feed: Feed
+    kopf: Kopf
+    skipped: list[Undecodable]
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    server, taken = Server(), Finished()
+    runner = web.ServerRunner(web.Server(server.handle))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    address = "http://{}:{}".format(*runner.addresses[0][:2])
+    async with Client.open(Access(server=address), user_agent="test", connections=0) as client:
+        feed = Feed(client, taken)
+        skipped: list[Undecodable] = []
+        client.skipped = skipped.append
+        yield Stage(server, taken, feed, Kopf(feed, address), skipped)
+    await runner.cleanup()
+
+
+async def test_a_kind_is_listed_page_by_page_and_watched_from_there(stage: Stage) -> None:
+    stage.server.pages = [lambda: page(7, run("a", 1), run("b", 2), following="x"), lambda: page(7, run("c", 3))]
+    stage.server.streams = [[event("MODIFIED", run("a", 8)), event("DELETED", run("b", 9))]]
+    told = await stage.kopf.watch()
+    assert told == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("ADDED", "c"),
+        ("BOOKMARK", ""),
+        ("MODIFIED", "a"),
+        ("DELETED", "b"),
+    ]
+    first, second, watch = stage.server.asked
+    assert (first.get("continue"), second["continue"]) == (None, "x")
+    assert watch == {"watch": "true", "timeoutSeconds": "240", "resourceVersion": "7"}
+
+
+async def test_a_watch_that_ended_continues_after_the_last_event_without_a_list(stage: Stage) -> None:
+    stage.server.pages = [lambda: page(7)]
+    stage.server.streams = [[event("ADDED", run("a", 8))], [event("ADDED", run("b", 9))]]
+    await stage.kopf.watch()
+    assert await stage.kopf.watch(initial=False) == [("ADDED", "b")]
+    assert stage.server.asked[-1]["resourceVersion"] == "8"
+
+
+async def test_an_event_that_was_not_taken_comes_again(stage: Stage) -> None:
+    stage.server.pages = [lambda: page(7)]
+    stage.server.streams = [[event("ADDED", run("a", 8))], [event("ADDED", run("a", 8))]]
+    assert await stage.kopf.watch(until=2) == [("BOOKMARK", ""), ("ADDED", "a")]
+    assert await stage.kopf.watch(initial=False) == [("ADDED", "a")]
+    assert stage.server.asked[-1]["resourceVersion"] == "7"
+
+
+async def test_a_list_that_broke_off_is_made_again_from_its_beginning(stage: Stage) -> None:
+    stage.server.pages = [lambda: page(7, run("a", 1), following="x"), lambda: page(8, run("a", 1), run("b", 2))]
+    stage.server.streams = [[]]
+    assert await stage.kopf.watch(until=1) == [("ADDED", "a")]
+    assert await stage.kopf.watch(initial=False) == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", "")]
+
+
+async def test_finished_runs_do_not_reach_kopf(stage: Stage) -> None:
+    stage.taken.names = {"old"}
+    stage.server.pages = [lambda: page(7, run("old", 1), run("new", 2))]
+    stage.server.streams = [[]]
+    assert await stage.kopf.watch() == [("ADDED", "new"), ("BOOKMARK", "")]
+    assert stage.taken.taken == ["old"]
+
+
+async def test_what_was_listed_before_is_not_listed_again_until_that_is_too_old(stage: Stage) -> None:
+    stage.taken.version = "5"
+    stage.server.streams = [[event("ERROR", '{"code":410,"reason":"Expired","message":"too old"}')], []]
+    assert await stage.kopf.watch() == [("BOOKMARK", ""), ("ERROR", "410")]
+    assert [asked.get("resourceVersion") for asked in stage.server.asked] == ["5"]
+    stage.server.pages = [lambda: page(9, run("a", 6))]
+    assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", "")]
+
+
+async def test_what_cannot_be_decoded_is_skipped_and_reported_and_nothing_else_is(stage: Stage) -> None:
+    stage.server.pages = [
+        lambda: page(7, run("a", 1), run("deep", 2, DEEP), run("b", 3), following="x"),
+        lambda: page(7),
+    ]
+    stage.server.streams = [
+        [
+            event("ADDED", run("deeper", 8, DEEP)),
+            "nonsense\n",
+            event("ADDED", run("c", 9, '"[[["')),
+            event("ADDED", DEEP),
+        ]
+    ]
+    assert await stage.kopf.watch() == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", ""), ("ADDED", "c")]
+    names = [found.stored.name if found.stored else None for found in stage.skipped]
+    assert names == ["deep", "deeper", None, None]
+    assert {(found.kind, found.api_version) for found in stage.skipped[:2]} == {("WorkflowRun", "perdure.dev/v1alpha1")}
+    assert "too deep" in stage.skipped[0].problem
+
+
+async def test_a_server_that_refuses_is_asked_again_and_shown_by_the_probe(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles: list[str | None] = []
+    pause = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            troubles.append(stage.feed.trouble())
+        await pause(0)
+
+    monkeypatch.setattr("perdure.handlers.feed.asyncio.sleep", sleep)
+    refusal = {"kind": "Status", "reason": "Forbidden", "message": "no right to list", "code": 403}
+    stage.server.pages = [lambda: web.json_response(refusal, status=403), lambda: page(7, run("a", 1))]
+    stage.server.streams = [[]]
+    assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", "")]
+    assert troubles == [f"cannot watch {RUNS}: 403 no right to list"]
+    assert stage.feed.trouble() is None

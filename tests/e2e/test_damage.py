@@ -1,4 +1,4 @@
-"""A status that somebody has edited into something impossible: it is told once, and the run goes on when it is restored."""
+"""Edits of a status: the API server refuses them, or the operator reports them once, and the run continues when it is restored."""
 
 import json
 from typing import Any
@@ -13,16 +13,16 @@ Json = dict[str, Any]
 
 
 DAMAGE: dict[str, tuple[Json, str]] = {
-    "without a state": ({"state": None}, "`status.state` cannot be read"),
     "a state that is none": ({"state": {"startTime": "yesterday"}}, "`status.state` cannot be read"),
     "a time without a zone": ({"state": {"runDeadline": "2030-01-01T00:00:00"}}, "`status.state` cannot be read"),
     "a memory that is none": ({"state": {"memory": {"frames": "done"}}}, "`status.state` cannot be read"),
     "of another event": ({"state": {"nextEventId": 9}}, "`status.state` is of event 9"),
-    "without its definition": ({"definition": None}, "status.definition: is missing"),
-    "with a definition that cannot be run": (
-        {"definition": {"steps": [{"name": "nap", "sleep": {"duration": "${nobody}"}}]}},
-        "nobody",
+    "without its definition": ({"definition": None}, "edited after commit"),
+    "with another definition": (
+        {"definition": {"steps": [{"name": "other", "return": {"output": "forged"}}]}},
+        "edited after commit",
     ),
+    "with a completion time": ({"completionTime": "2020-01-01T00:00:00Z"}, "edited after commit"),
 }
 
 
@@ -31,6 +31,29 @@ def test_damage_is_told_once_and_hurts_no_more_than_it_has_to(namespace: Cluster
     good = begun(namespace, "resting", "5s")
     edit(namespace, "resting", {"status": change})
     check_told_once_and_restored(namespace, "resting", change, message, good)
+
+
+def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Cluster) -> None:
+    old = begun(namespace, "resting", "1s")
+    good = namespace.closed("resting")
+    for removed in ({"status": None}, {"status": {"state": None}}):
+        assert "`status.state` must not be removed" in refused(namespace, "resting", removed)
+    put_back = {"status": {**dict.fromkeys(good), **old}}
+    told = refused(namespace, "resting", put_back)
+    assert "`status.commit` must not be that of an older status" in told
+    assert "`status.history.nextEventId` must not decrease" in told
+    run = namespace.get("workflowrun", "resting")
+    assert run is not None
+    assert run["status"] == good
+
+
+def test_a_finished_run_whose_completion_time_was_forged_stays(namespace: Cluster) -> None:
+    begun(namespace, "resting", "1s")
+    good = namespace.closed("resting")
+    edit(namespace, "resting", {"status": {"completionTime": "2020-01-01T00:00:00Z"}})
+    namespace.condition("workflowrun", "resting", "StateDamaged")
+    edit(namespace, "resting", {"status": {"completionTime": good["completionTime"]}})
+    namespace.condition("workflowrun", "resting", "Completed")
 
 
 @pytest.mark.alone
@@ -62,7 +85,7 @@ def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, me
     condition = namespace.condition("workflowrun", name, "StateDamaged")
     assert condition["status"] == "Unknown"
     assert message in condition["message"]
-    edit(namespace, name, {"status": {key: good[key] for key in change}})
+    edit(namespace, name, {"status": {key: good.get(key) for key in change}})
     assert namespace.closed(name)["output"] == "rested"
     run = namespace.get("workflowrun", name)
     assert run is not None
@@ -78,3 +101,10 @@ def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, me
 
 def edit(namespace: Cluster, name: str, change: Json) -> None:
     namespace("patch", "wfr", name, "--subresource=status", "--type=merge", "-p", json.dumps(change))
+
+
+def refused(namespace: Cluster, name: str, change: Json) -> str:
+    """What the API server says of a change that it does not take."""
+    done = namespace.run("patch", "wfr", name, "--subresource=status", "--type=merge", "-p", json.dumps(change))
+    assert done.returncode != 0
+    return done.stderr

@@ -1,5 +1,6 @@
 """Schedules on a real cluster: runs with real pods, overlap, pauses, results that are handed on, what is kept."""
 
+import json
 import os
 import time
 from datetime import UTC, datetime
@@ -265,18 +266,16 @@ def test_a_run_that_goes_on_and_on_as_new_is_stopped_by_policy(namespace: Cluste
     assert status(namespace, "anew")["counts"]["actions"] >= 6
 
 
-def test_a_status_that_was_removed_fires_nothing_again(namespace: Cluster) -> None:
+def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Cluster) -> None:
     namespace.apply(schedule("begun", QUICK, intervals=[{"every": "2s"}], catchupWindow="1h", overlapPolicy="AllowAll"))
-    before = counted(namespace, "begun", "actions", 8)
-    remove = '[{"op": "remove", "path": "/status"}]'
-    namespace("patch", "schedule", "begun", "--subresource=status", "--type=json", "-p", remove)
-
-    def anew() -> Json | None:
-        found = status(namespace, "begun")
-        return found if 0 < (found.get("counts") or {}).get("actions", 0) < before["counts"]["actions"] else None
-
-    found: Json = namespace.wait("it to begin anew", anew)
-    assert found["recentActions"][0]["scheduledTime"] > before["lastScheduledTime"]
+    old = counted(namespace, "begun", "actions", 1)
+    before = counted(namespace, "begun", "actions", 4)
+    patch = ("patch", "schedule", "begun", "--subresource=status", "--type=merge", "-p")
+    removed = namespace.run(*patch, '{"status": null}')
+    assert "`status.state` must not be removed" in removed.stderr
+    put_back = namespace.run(*patch, json.dumps({"status": old}))
+    assert "`status.commit` must not be that of an older status" in put_back.stderr
+    counted(namespace, "begun", "actions", before["counts"]["actions"] + 2)
 
 
 def test_a_backfill_from_the_beginning_of_time_is_refused_and_stops_nothing(namespace: Cluster) -> None:

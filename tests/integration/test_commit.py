@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from kube import Cluster
 from perdure.controller.commit import Record
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, ConflictError, path
+from perdure.runtime.commits import OF_RUNS, committed, edited
 
 pytestmark = pytest.mark.cluster
 
@@ -45,6 +47,20 @@ async def test_of_two_writers_one_wins_and_the_other_reads_again(waiting: Cluste
 async def test_a_patch_that_fits_nowhere_any_more_is_a_conflict_too(waiting: Cluster) -> None:
     async with record_of(waiting) as (record, client, status):
         await record.write({**record.status, "state": {"memory": {"steps": {}}}})
-        await client.merge(status, {"status": {"state": None}})
+        await client.merge(status, {"status": {"state": {"memory": None}}})
         with pytest.raises(ConflictError):
             await record.write({**record.status, "state": {"memory": {"steps": {"a": 1}}}})
+
+
+NUMBERS: list[Any] = [1.0, -0.0, 0.1, 1e16, 1e21, 1e300, 5e-324, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), True, None]
+
+
+async def test_the_digest_of_a_commit_is_the_same_when_it_is_read_again(waiting: Cluster) -> None:
+    async with record_of(waiting) as (record, _, _):
+        memory = {"numbers": NUMBERS, "text": "ü \u2028 <&> \x00 😀", "": {"/~": [[], {}, ""]}}
+        events = [{"eventId": 1, "result": NUMBERS}]
+        status = {**record.status, "state": {"memory": memory}, "history": {"events": events, "nextEventId": 2}}
+        await record.write(committed(status, OF_RUNS, record.object["metadata"]["uid"], 0))
+        await record.read_again()
+        assert record.status["commit"]["number"] == 1
+        assert edited(record.status, OF_RUNS) == ""

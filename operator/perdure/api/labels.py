@@ -48,6 +48,9 @@ START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
 RESET_ANNOTATION: Final = "perdure.dev/reset"
 """Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
 
+ACCEPT_STATE_ANNOTATION: Final = "perdure.dev/accept-state"
+"""Annotation on runs and Schedules, written by an administrator: the fingerprint of a damaged status to continue from."""
+
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (cut with a hash where it exceeds 63 characters)."""
 

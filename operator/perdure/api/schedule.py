@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.api.calendars import Calendar, CronLine, DaylightSaving, Exclusion, Interval
+from perdure.api.commits import COMMITS_GROW, STATE_STAYS, Commit
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, DurationShape
@@ -326,6 +327,9 @@ class ScheduleStatus(StatusModel):
     state: JsonObject | None = None
     """What the schedule remembers between two times: compact, and for the operator only."""
 
+    commit: Commit | None = None
+    """The commit that has written this status. The operator reports a status that does not match it as `StateDamaged`."""
+
 
 class Schedule(Resource):
     """When to start runs of a workflow, and what to do when they overlap, fail or were missed."""
@@ -336,6 +340,8 @@ class Schedule(Resource):
             f"self.metadata.name.size() <= {MAX_SCHEDULE_NAME}",
             lambda schedule: len(schedule.metadata.name) <= MAX_SCHEDULE_NAME,
         ),
+        STATE_STAYS,
+        COMMITS_GROW,
     )
 
     info = KindInfo(

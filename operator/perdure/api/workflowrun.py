@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from perdure.api.commits import COMMITS_GROW, HISTORY_GROWS, STATE_STAYS, Commit
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration
@@ -341,6 +342,9 @@ class WorkflowRunStatus(StatusModel):
     state: JsonObject | None = None
     """What the engine remembers between two events: compact, and for the operator only."""
 
+    commit: Commit | None = None
+    """The commit that has written this status. The operator reports a status that does not match it as `StateDamaged`."""
+
 
 def _unchanged_cel(spec: type[SpecModel], but: tuple[str, ...]) -> str:
     # The type checker of CEL does not know fields of free-form JSON, such as `input`; at run time they are there. It also
@@ -362,6 +366,9 @@ class WorkflowRun(Resource):
             reason="FieldValueForbidden",
             field_path=".spec",
         ),
+        STATE_STAYS,
+        COMMITS_GROW,
+        HISTORY_GROWS,
     )
 
     info = KindInfo(

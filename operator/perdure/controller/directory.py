@@ -25,6 +25,8 @@ from perdure.kube import client as api
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.schedule.runs import owner_of
 
+_OPEN = "Running"
+"""`status.state.status` of an open run."""
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
 
@@ -318,7 +320,8 @@ def entry_of(obj: api.Object) -> Entry:
     meta, status = obj["metadata"], obj.get("status") or {}
     state = mapping(status.get("state"))
     parent, before = parent_of(obj), continuation_of(obj)
-    closed = status.get("completionTime") or ""
+    # Both, or the run is open: a `completionTime` alone was not written by a commit.
+    closed = (status.get("completionTime") or "") if state.get("status", _OPEN) != _OPEN else ""
     return Entry(
         namespace=meta["namespace"],
         name=meta["name"],

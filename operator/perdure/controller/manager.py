@@ -27,6 +27,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.decoding import Stored
 from perdure.observe import metrics
+from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import letter_of, runs_again
 from perdure.schedule.inputs import Answer as ScheduleAnswer
 from perdure.schedule.inputs import Request as ScheduleRequest
@@ -60,6 +61,8 @@ class Manager:
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
         self._schedules: dict[str, Schedule] = {}
+        self._suspects: set[str] = set()
+        """Uids of closed runs whose status was edited."""
         self._orphans: dict[Key, api.Object] = {}
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
@@ -237,6 +240,26 @@ class Manager:
     def noted(self, obj: api.Object) -> None:
         """A run was written, and is now like this."""
         self._enter(obj, deleted=False)
+
+    def suspect(self, obj: api.Object) -> None:
+        """The status of a closed run was edited: have it reported; those who wait for its result hear when it is restored."""
+        uid = obj["metadata"]["uid"]
+        self._suspects.add(uid)
+        if uid not in self._runs:
+            self._add(obj)
+
+    def _cleared(self, uid: str) -> None:
+        """A run is as it was recorded: those who wait for its result look again."""
+        entry = self.directory.get(uid)
+        if uid not in self._suspects or entry is None:
+            return
+        self._suspects.discard(uid)
+        parent = self._runs.get(entry.parent_uid)
+        if parent is not None:
+            parent.observe_child(uid)
+            self._queue.wake(("run", entry.parent_uid))
+        if entry.schedule_uid in self._schedules:
+            self._queue.wake(("schedule", entry.schedule_uid))
 
     def made(self, obj: api.Object) -> None:
         """A run was made by this process: it is worked on before a watch tells of it."""
@@ -490,6 +513,7 @@ class Manager:
         if run.done:
             self._runs.pop(uid, None)
             self._queue.forget(key)
+            self._cleared(uid)
         else:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
@@ -517,9 +541,16 @@ class Manager:
         if entry is not None and entry.schedule_uid in self._schedules:
             return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
-        again = await remove_expired(self._tools.client, url, uid, _over)
+        again = await remove_expired(self._tools.client, url, uid, self._over)
         if again is not None:
             self._remove_at(uid, again)
+
+    def _over(self, run: api.Object) -> datetime | None:
+        """When the time of a run is over; None for one whose status was edited, its times perhaps: it is reported and stays."""
+        if edited(run.get("status") or {}, OF_RUNS):
+            self.suspect(run)
+            return None
+        return _over(run)
 
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
@@ -545,7 +576,11 @@ class Manager:
             run = None
         if run is not None and run["metadata"]["uid"] != uid:
             run = None
-        if run is not None and not (run.get("status") or {}).get("completionTime"):
+        if run is not None and edited(run.get("status") or {}, OF_RUNS):
+            self.suspect(run)
+            self._take_pod(pod, deleted=False)
+            return
+        if run is not None and _expiry(run) is None:
             self._take_run(run, deleted=False)
             self._take_pod(pod, deleted=False)
             return

@@ -37,6 +37,7 @@ from perdure.runtime.chains import (
     parent_of,
     successor_run,
 )
+from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import dead_letter, is_same_letter
 
 _OUTCOMES = {
@@ -71,6 +72,10 @@ class Peers(Protocol):
 
     def noted(self, obj: api.Object) -> None:
         """A run was written, and is now like this: nobody has to wait for a watch to tell."""
+        ...
+
+    def suspect(self, obj: api.Object) -> None:
+        """The status of a closed run was edited: have it reported; those who wait for its result hear when it is restored."""
         ...
 
     def answered(self, entry: Entry, request_id: str) -> None:
@@ -160,6 +165,9 @@ class Relations:
         except api.NotFoundError:
             return []
         status = obj.get("status") or {}
+        if edited(status, OF_RUNS):
+            self._peers.suspect(obj)
+            return []
         failure = failure_in(status)
         if has_successor(status):
             return []

@@ -62,6 +62,7 @@ from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
 from perdure.runtime.circuits import holder
+from perdure.runtime.commits import OF_RUNS, Witness
 from perdure.runtime.requests import payload_of, start_signal_of
 from perdure.runtime.searching import search_marks
 from perdure.schedule.runs import scheduled_by
@@ -127,6 +128,7 @@ class Run:
         self._definitions = tools.definitions
         self._workers = tools.workers
         self._record = Record(tools.client, obj)
+        self._witness = Witness(OF_RUNS, self.ref.uid, starts_work=True)
         self._teller = Teller(tools.recorder, self.ref)
         self._policies = tools.policies
         self._attempts = Attempts(
@@ -266,9 +268,9 @@ class Run:
     async def _say_recovered(self) -> None:
         """The run continues: it no longer says that it cannot be processed."""
         state, status = self._state, self._record.status
-        if state is not None and not state.closed and run_status.is_stuck(status):
+        if state is not None and (self._witness.accepted or run_status.is_stuck(status)):
             now = wall_clock()
-            await self._record.write(run_status.compose(status, self._facts(now, state), state, (), now))
+            await self._write(run_status.repaired(status, self._facts(now, state), state, now))
 
     async def _tell_of_error(self, error: Exception) -> None:
         """The operator cannot process the run, whatever is wrong with it: it says so, and what is asked of it gets an answer."""
@@ -355,7 +357,7 @@ class Run:
             status = run_status.compose(before, self._facts(now, state), state, (), now)
             if _lacks_worker(status) != _lacks_worker(before) and run_status.too_large(status) is None:
                 with suppress(api.TooLargeError):  # nothing is lost if there is no room for that alone
-                    await self._record.write(status)
+                    await self._write(status)
                     self._peers.noted(self._record.latest())
                     self._tell_of_workers(before)
         return looks
@@ -433,7 +435,7 @@ class Run:
     async def _load(self, now: datetime) -> bool:
         """Go on where the stored status stands, or begin; whether the run can go on."""
         try:
-            state = run_status.stored_state(self._record.status)
+            state = self._stored_state()
             if state is None:
                 return await self._begin(now)
             if state.activities or state.children or state.externals:
@@ -441,14 +443,14 @@ class Run:
                 await self._read_again()
                 if self._record.gone:
                     return False
-                state = run_status.stored_state(self._record.status)
-                assert state is not None
+                state = self._stored_state()
+                if state is None:
+                    return await self._begin(now)
             if not state.closed and state.code is None:
                 self._resume(state)
         except DamagedStateError as error:
-            message = f"{error}; the run goes on when that is restored, or delete the run"
-            await self._wait(ConditionReason.STATE_DAMAGED, message, now)
-            self._refuse_all(ConditionReason.STATE_DAMAGED, message)
+            await self._wait(ConditionReason.STATE_DAMAGED, str(error), now)
+            self._refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
         state = reclaim(state, self._workers.epoch)
         if _of_pods(state).activities:
@@ -456,6 +458,27 @@ class Run:
         self._relations.look_again()
         self._state = state
         return True
+
+    def _stored_state(self) -> State | None:
+        """The state in the stored status, which has to be the one that was committed last; None for a run that has not begun.
+
+        Raises:
+            DamagedStateError: it is not.
+        """
+        state = run_status.stored_state(self._record.status)
+        damage = self._witness.damage(self._record.latest())
+        if damage:
+            raise DamagedStateError(damage)
+        return state
+
+    async def _write(self, status: run_status.Status) -> None:
+        """Commit a status.
+
+        Raises:
+            ConflictError, TooLargeError: as `Record.write`.
+        """
+        await self._record.write(self._witness.commit(status, self._record.status))
+        self._witness.recorded(self._record.status)
 
     def _resume(self, state: State) -> None:
         """Take up a run that has begun earlier.
@@ -474,10 +497,13 @@ class Run:
             if any(isinstance(each.request, inputs.TerminateRequested) for each in self._inbox):
                 self._decider = Idle()  # to end it, nothing has to be decided
                 return
-            raise DamagedStateError(f"the definition that the run has begun with cannot be run: {error}") from error
+            message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
+            raise DamagedStateError(message) from error
         unknown = {a.activity_type for a in _of_pods(state).activities.values()} - definition.program.activities.keys()
         if unknown:
-            raise DamagedStateError(f"the definition lacks activities that are open: {', '.join(sorted(unknown))}")
+            names = ", ".join(sorted(unknown))
+            message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
+            raise DamagedStateError(message)
         self._decide_by(definition, spec, state.start_time)
 
     async def _begin(self, now: datetime) -> bool:  # noqa: C901 (one case for each sort of run)
@@ -654,6 +680,8 @@ class Run:
             self._peers.noted(self._record.latest())
         if status["conditions"] != before.get("conditions"):
             self._teller.warn(EventReason(reason.value), message, "Start")
+            if reason is ConditionReason.STATE_DAMAGED:
+                metrics.DAMAGED.labels(self.ref.namespace, "WorkflowRun").inc()
 
     def _decide_by(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> None:
         self._definition = definition
@@ -691,7 +719,7 @@ class Run:
         reason = run_status.too_large(status)
         if reason is None:
             try:
-                await self._record.write(status)
+                await self._write(status)
             except api.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is not None and self._refuse_last(asked):
@@ -746,9 +774,9 @@ class Run:
         ended = replace(ended, events=(*first, *ended.events))
         status = self._composed(before, ended, now)
         try:
-            await self._record.write(status)
+            await self._write(status)
         except api.TooLargeError:
-            await self._record.write(run_status.bare(status))
+            await self._write(run_status.bare(status))
         return ended
 
     def _composed(self, before: run_status.Status, transition: Transition, now: datetime) -> run_status.Status:

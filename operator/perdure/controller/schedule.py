@@ -38,6 +38,7 @@ from perdure.kube.events import Recorder
 from perdure.language.checks import options
 from perdure.language.program import Severity, retry_policy
 from perdure.observe import metrics
+from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, Witness, edited
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import Answer, Outcome
@@ -97,6 +98,7 @@ class Schedule:
         self.waits_for_policy = False
         """Whether the RetryPolicy that it names is missing."""
         self._record = Record(client, obj, "schedules")
+        self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: State | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
         self._log = structlog.get_logger("perdure.schedule")
@@ -173,11 +175,9 @@ class Schedule:
         if self._state is not None:
             await self._make_runs(self._state, now)
         rules, problem = self._rules_now()
-        if (
-            self._state is None
-            and next(iter(self._peers.directory.of_schedule(self.namespace, self.uid)), None) is not None
-        ):
-            # It has started runs before, so its status was removed: what was due since it was created was dealt with.
+        has_started = next(iter(self._peers.directory.of_schedule(self.namespace, self.uid)), None) is not None
+        if self._state is None and (has_started or self._witness.is_accepted(self._record.latest())):
+            # Its status was removed, or replaced on purpose: the times since its creation were processed before.
             rules = replace(rules, created=now)
         rules, missing = await self._with_policy(rules)
         self.waits_for_policy = missing is not None
@@ -216,15 +216,16 @@ class Schedule:
 
     async def _load(self, now: datetime) -> bool:
         """Go on where the stored status stands; whether the schedule can go on."""
-        status = self._record.status
+        status, self._state = self._record.status, None
+        damage = self._witness.damage(self._record.latest())
         try:
-            self._state = load_state(status)
+            self._state = None if damage else load_state(status)
         except (msgspec.ValidationError, AttributeError) as error:
-            message = (
-                f"`status.state` cannot be read: {error}; restore it, or remove `status` to begin anew: from now on, or, "
-                "where no run of the schedule is kept any more, with the times that catchupWindow reaches back to"
-            )
-            await self._stand_still(Problem(ConditionReason.STATE_DAMAGED, message), EventReason.STATE_DAMAGED, now)
+            if not self._witness.is_accepted(self._record.latest()):  # else it starts over, from now on
+                damage = f"`status.state` cannot be read: {error}; {self._witness.remedy(status)}"
+        if damage:
+            problem = Problem(ConditionReason.STATE_DAMAGED, damage)
+            await self._stand_still(problem, EventReason.STATE_DAMAGED, now)
             return False
         try:
             spec = ScheduleSpec.parse(self._record.object["spec"])
@@ -258,6 +259,8 @@ class Schedule:
         if status != self._record.status:
             await self._record.write(status)
             self._warn(reason, problem.message, "Load")
+            if problem.reason is ConditionReason.STATE_DAMAGED:
+                metrics.DAMAGED.labels(self.namespace, "Schedule").inc()
         self._refuse_all(problem.reason, problem.message)
 
     async def _commit(self, rules: Rules, transition: Transition, problem: Problem | None, now: datetime) -> None:
@@ -267,7 +270,8 @@ class Schedule:
         if not transition.durable and all(status.get(key) == before.get(key) for key in _SHOWN):
             return
         ready = _ready(before)
-        await self._record.write(status)
+        await self._record.write(self._witness.commit(status, before))
+        self._witness.recorded(self._record.status)
         if problem is not None and _ready(status) != ready:
             self._warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")
 
@@ -357,16 +361,17 @@ class Schedule:
         gone = inp.RunClosed(name=run.name, outcome=Outcome.TERMINATED, time=wall_clock())
         if not chain:
             return gone  # somebody has deleted it
-        if any(entry.standing is not Standing.CLOSED for entry in chain):
-            return None
         last = max(chain, key=lambda entry: (entry.closed, entry.uid))
-        if last.successor:
-            return None  # it is about to be made
+        if last.successor or any(entry.standing is not Standing.CLOSED for entry in chain):
+            return None  # one is open, or about to be made
         try:
             obj = await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", last.name))
         except api.NotFoundError:
             return gone
         status = obj.get("status") or {}
+        if edited(status, OF_RUNS):
+            self._peers.suspect(obj)
+            return None
         if has_successor(status) and not await self._successor_is_gone(status):
             return None
         phase = status.get("phase", "")

@@ -173,7 +173,11 @@ def truncated(status: Status, damage: Damage, now: datetime) -> Status:
 
 
 class DamagedStateError(Exception):
-    """What a status keeps of its run cannot be gone on with: it was edited by hand, or restored in part."""
+    """A run cannot continue from its status: it was edited, removed, or restored in part. The message says what to do."""
+
+
+_RESTORE = "restore the status, or delete the run"
+"""What to do about a status that cannot be read."""
 
 
 def stored_state(status: Status) -> State | None:
@@ -191,9 +195,11 @@ def stored_state(status: Status) -> State | None:
             load_memory(state.memory)
         next_wake(state, state.start_time)  # compares all its times
     except (msgspec.ValidationError, TypeError) as error:
-        raise DamagedStateError(f"`status.state` cannot be read: {error}") from error
+        raise DamagedStateError(f"`status.state` cannot be read: {error}; {_RESTORE}") from error
     if state.next_event_id != events:
-        message = f"`status.state` is of event {state.next_event_id}, and `status.history` of event {events}"
+        message = (
+            f"`status.state` is of event {state.next_event_id}, and `status.history` of event {events}; {_RESTORE}"
+        )
         raise DamagedStateError(message)
     return state
 
@@ -202,6 +208,15 @@ def is_stuck(status: Status) -> bool:
     """Whether a status says that the run cannot be processed: it was found damaged, or the operator failed."""
     stuck = ConditionReason.STATE_DAMAGED, ConditionReason.INTERNAL_ERROR
     return any(c.get("reason") in stuck for c in status.get("conditions") or ())
+
+
+def repaired(old: Status, facts: RunFacts, state: State, now: datetime) -> Status:
+    """The status of a run that was found damaged and is not any more: it says again what the state says."""
+    if not state.closed:
+        return compose(old, facts, state, (), now)
+    closing = history.decode_events(old["history"]["events"][-1:])
+    failure = closing_failure(state, closing[0]) if closing else None
+    return {**old, "conditions": _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=False), now)}
 
 
 def message_of(status: Status, reason: ConditionReason) -> str:

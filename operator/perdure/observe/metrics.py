@@ -16,6 +16,12 @@ SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Passes that found the run changed and were done again.", registry=REGISTRY
 )
+DAMAGED = Counter(
+    "perdure_state_damaged",
+    "Statuses that were found edited, removed, put back or unreadable, by kind.",
+    ["namespace", "kind"],
+    registry=REGISTRY,
+)
 PASSES = Histogram(
     "perdure_pass_duration_seconds",
     "How long one pass over a run takes, writes included.",

@@ -18,14 +18,12 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import segment_name
 from perdure.api.reasons import ConditionReason
 from perdure.runtime.attempts import KubeObject, RunRef
+from perdure.runtime.canonical import canonical
 
 MAX_TAIL_EVENTS: Final = 200
 """Events; a longer tail is sealed."""
 MAX_TAIL_BYTES: Final = 48 * 1024
 """Bytes of events; a larger tail is sealed."""
-
-_LARGEST_INTEGER: Final = 2**63
-"""What the API server keeps whole: beyond, it makes a floating-point number of it."""
 
 Json = dict[str, Any]
 
@@ -101,29 +99,14 @@ def build(run: RunRef, index: int, events: Sequence[Json], previous: str | None)
 def digest(previous: str | None, events: Sequence[Json]) -> str:
     """The hash of events and of the segment before.
 
-    Of events as JSON without spaces and with sorted keys. The API server changes how a number is written, 1.0 to 1 for
-    instance: it is hashed as it will come back.
-
     Raises:
         ValueError: the events are too deep to be events.
     """
     try:
-        content = orjson.dumps(_plain(list(events)), option=orjson.OPT_SORT_KEYS)
-    except (orjson.JSONEncodeError, RecursionError) as error:
+        content = canonical(list(events))
+    except ValueError as error:
         raise ValueError("the events cannot be written as JSON") from error
     return f"sha256:{hashlib.sha256((previous or '').encode() + content).hexdigest()}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
-        return float(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_INTEGER:
-        return int(value)
-    return value
 
 
 def fault(segment: KubeObject, uid: str, index: int, previous: str | None) -> str | None:

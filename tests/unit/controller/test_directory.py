@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from perdure.api import labels
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
-from perdure.controller.directory import Directory, Go, Wait
+from perdure.controller.directory import Directory, Go, Standing, Wait
 from perdure.kube import client as api
 
 
@@ -38,7 +38,9 @@ class Server:
         return self._written({**current, "status": {"phase": "Running", "state": {"runId": "x"}}})
 
     def close(self, uid: str) -> None:
-        status = {**self.runs[uid]["status"], "phase": "Completed", "completionTime": "2026-01-01T00:01:00Z"}
+        before = self.runs[uid]["status"]
+        closed = {"phase": "Completed", "completionTime": "2026-01-01T00:01:00Z"}
+        status = {**before, **closed, "state": {**before["state"], "status": "Completed"}}
         self._written({**self.runs[uid], "status": status})
 
     def open(self) -> list[str]:
@@ -160,7 +162,7 @@ def run(uid: str, version: int, status: Any = None) -> api.Object:
 
 
 def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
-    directory, going_on = Directory(), {"successor": "run-b", "startSuccessor": True}
+    directory, going_on = Directory(), {"status": "Failed", "successor": "run-b", "startSuccessor": True}
     directory.put(run("a", 1, {"state": {"successor": "run-b"}}))
     assert directory.gap("default", "same") is None
     directory.put(run("a", 2, {"state": going_on, "completionTime": "2026-01-01T00:01:00Z"}))
@@ -204,3 +206,10 @@ def test_owners_of_another_namespace_do_not_count() -> None:
     directory.drop("shop-own")
     assert directory.of_schedule("shop", "of-schedule") == []
     assert directory.children_of("shop", "of-parent") == []
+
+
+def test_a_completion_time_alone_closes_no_run() -> None:
+    directory = Directory()
+    _, entry = directory.put(run("a", 1, {"state": {"nextEventId": 3}, "completionTime": "2020-01-01T00:00:00Z"}))
+    assert (entry.standing, entry.closed) == (Standing.OPEN, "")
+    assert directory.open_run("default", "same") == entry

@@ -1,0 +1,46 @@
+"""One spelling for JSON that survives the API server: what is hashed before a write is what is hashed after a read. Pure."""
+
+import re
+from typing import Any, Final
+
+import orjson
+
+_LARGEST_INTEGER: Final = 2**63
+"""The API server keeps integers below this whole; beyond, it makes a floating-point number of them."""
+
+_RESPELLED: Final = re.compile(rb"[:\[,]-?(?:\d+\.\d+|\d+(?:\.\d+)?[eE][-+]?\d+|\d{19,})[,\]}]")
+"""A number that the API server may spell differently. What looks like one inside a text only costs time."""
+
+
+def canonical(value: dict[str, Any] | list[Any]) -> bytes:
+    """JSON without spaces, with sorted keys, and with numbers as the API server gives them back: 1.0 becomes 1.
+
+    Raises:
+        ValueError: the value cannot be written as JSON, or is nested too deeply.
+    """
+    try:
+        return _written(value)
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise ValueError("the value cannot be written as JSON") from error
+
+
+def _written(value: dict[str, Any] | list[Any]) -> bytes:
+    try:
+        written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits, perhaps
+        written = b""
+    if written and not _RESPELLED.search(written):
+        return written
+    return orjson.dumps(_respelled(value), option=orjson.OPT_SORT_KEYS)
+
+
+def _respelled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _respelled(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_respelled(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+        return float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_INTEGER:
+        return int(value)
+    return value

@@ -1,0 +1,198 @@
+"""What makes an edit of a status visible: each commit has a number and a digest of all that the operator goes by. Pure.
+
+    status: { …, commit: { number: 12, uid: <of the object>, digest: sha256 of number, uid and the covered fields } }
+
+An edit leaves a digest that does not match. A status that was removed, or an older one that was put back, has no number or a
+lower one; the API server refuses both (a rule of the CRD), and an operator that has seen the higher number notices them too. A
+status that a backup tool has given to a new object has the UID of the old one.
+
+Conditions are not covered, nor is what only serves people: an edit of them changes nothing about what is done.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from perdure.api import labels
+from perdure.runtime.canonical import canonical
+
+Json = dict[str, Any]
+
+RESTORED_LABEL: Final = "velero.io/restore-name"
+"""Label that Velero puts on every object that it restores."""
+
+OF_RUNS: Final = (
+    *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "runId"),
+    *("startTime", "state"),
+)
+"""Fields of a run's status that the operator goes by."""
+OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state")
+"""Fields of a Schedule's status that the operator goes by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Which commit a status is of."""
+
+    number: int
+    """From 1; each commit of an object has a higher one."""
+    uid: str
+    """Of the object that it was made for."""
+    digest: str
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any]) -> Self | None:
+        """What a status says; None where it says nothing, as one that an earlier version has written."""
+        stored = status.get("commit")
+        return cls(number=stored["number"], uid=stored["uid"], digest=stored["digest"]) if stored else None
+
+
+def digest(status: Mapping[str, Any], fields: tuple[str, ...], number: int, uid: str) -> str:
+    """The digest of a status.
+
+    Raises:
+        ValueError: it cannot be written as JSON.
+    """
+    covered = {field: status[field] for field in fields if field in status}
+    return f"sha256:{hashlib.sha256(canonical([number, uid, covered])).hexdigest()}"
+
+
+def committed(status: Json, fields: tuple[str, ...], uid: str, after: int) -> Json:
+    """A status as it is written: with the commit that it is.
+
+    Args:
+        status: The status.
+        fields: Those that are covered.
+        uid: Of its object.
+        after: Number of the commit before; 0 for none.
+
+    Raises:
+        ValueError: it cannot be written as JSON.
+    """
+    number = after + 1
+    return {**status, "commit": {"number": number, "uid": uid, "digest": digest(status, fields, number, uid)}}
+
+
+def edited(status: Mapping[str, Any], fields: tuple[str, ...]) -> str:
+    """How it shows that a status was edited; empty where it does not."""
+    commit = Commit.of(status)
+    if commit is None:
+        return ""
+    try:
+        same = digest(status, fields, commit.number, commit.uid) == commit.digest
+    except ValueError as error:
+        return f"The status cannot be read: {error}"
+    return (
+        "" if same else f"The status was edited after commit {commit.number} and does not match `status.commit.digest`"
+    )
+
+
+def fingerprint(status: Mapping[str, Any], fields: tuple[str, ...], uid: str) -> str:
+    """What names a status of an object as it is, intact or not: 16 hexadecimal digits.
+
+    Raises:
+        ValueError: it cannot be written as JSON.
+    """
+    fields = fields if status.get("state") else ()  # else only conditions are there, and a phase that goes with them
+    return hashlib.sha256(canonical([status.get("commit"), digest(status, fields, 0, uid)])).hexdigest()[:16]
+
+
+class Witness:
+    """What is known of the commits of one object, to judge a status that anyone may have written."""
+
+    def __init__(self, fields: tuple[str, ...], uid: str, *, starts_work: bool) -> None:
+        """Begin to watch over an object.
+
+        Args:
+            fields: Those of its status that are covered.
+            uid: Of the object.
+            starts_work: Whether the object, without a status, starts from its beginning.
+        """
+        self._fields = fields
+        self._uid = uid
+        self._starts_work = starts_work
+        self._known: Commit | None = None
+        self._events = 0
+        """The next event id of the newest status, of a run."""
+        self.accepted = False
+        """Whether the newest status is a damaged one that an administrator has accepted."""
+
+    def commit(self, status: Json, before: Mapping[str, Any]) -> Json:
+        """The status to write after another one."""
+        numbers = (each.number for each in (self._known, Commit.of(before)) if each is not None)
+        return committed(status, self._fields, self._uid, max(numbers, default=0))
+
+    def recorded(self, status: Mapping[str, Any]) -> None:
+        """A status was written, or judged intact."""
+        self.accepted = False
+        self._known = Commit.of(status) or self._known
+        self._events = _next_event(status)
+
+    def damage(self, obj: Mapping[str, Any]) -> str:
+        """What is wrong with the status of an object as the API server has it; empty where nothing is, or it was accepted.
+
+        Args:
+            obj: The object, with its metadata.
+        """
+        status = obj.get("status") or {}
+        wrong = self._wrong(status, obj["metadata"])
+        accepted = bool(wrong) and self.is_accepted(obj)
+        if wrong and not accepted:
+            return f"{wrong}; {self.remedy(status)}"
+        self.recorded(status)
+        self.accepted = accepted
+        return ""
+
+    def is_accepted(self, obj: Mapping[str, Any]) -> bool:
+        """Whether an administrator has accepted the status of an object as it is."""
+        accepted = (obj["metadata"].get("annotations") or {}).get(labels.ACCEPT_STATE_ANNOTATION)
+        return bool(accepted) and accepted == self._fingerprint(obj.get("status") or {})
+
+    def remedy(self, status: Mapping[str, Any]) -> str:
+        """What to do about a damaged status."""
+        found = self._fingerprint(status)
+        accept = f"; to continue from the status as it is, set the annotation `{labels.ACCEPT_STATE_ANNOTATION}` to `{found}`"
+        return f"restore the status, or delete the object{accept if found else ''}"
+
+    def _wrong(self, status: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
+        commit, known = Commit.of(status), self._known
+        if not status.get("state"):
+            return self._wrong_from_scratch(meta)
+        if wrong := edited(status, self._fields):
+            return wrong
+        # An earlier version of the operator leaves out the commit.
+        uid = commit.uid if commit is not None else status.get("runId") or self._uid
+        if uid != self._uid:
+            return f"The status was recorded for another object, with UID {uid}, as after a restore from a backup"
+        if commit is None:
+            lost = _next_event(status) < self._events
+            return f"An older status was put back: it lacks event {self._events - 1}" if lost else ""
+        if known is not None and (commit.number < known.number or _differs(commit, known)):
+            return f"An older status was put back: commit {commit.number}, after commit {known.number}"
+        return ""
+
+    def _wrong_from_scratch(self, meta: Mapping[str, Any]) -> str:
+        if self._known is not None or self._events > 0:
+            number = f" {self._known.number}" if self._known else ""
+            return f"The status was removed after commit{number}"
+        restored = (meta.get("labels") or {}).get(RESTORED_LABEL)
+        if restored is not None and self._starts_work:
+            return f"Velero restored the object without its status (restore `{restored}`), so its finished work is not known"
+        return ""
+
+    def _fingerprint(self, status: Mapping[str, Any]) -> str:
+        try:
+            return fingerprint(status, self._fields, self._uid)
+        except ValueError:
+            return ""
+
+
+def _differs(commit: Commit, known: Commit) -> bool:
+    return commit.number == known.number and commit.digest != known.digest
+
+
+def _next_event(status: Mapping[str, Any]) -> int:
+    history = status.get("history")
+    number = history.get("nextEventId", 0) if isinstance(history, dict) else 0
+    return number if isinstance(number, int) else 0

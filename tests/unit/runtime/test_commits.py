@@ -1,0 +1,209 @@
+"""What an edit of a status leaves behind, and what is concluded from it."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.api.labels import ACCEPT_STATE_ANNOTATION
+from perdure.runtime.canonical import canonical
+from perdure.runtime.commits import OF_RUNS, RESTORED_LABEL, Witness, committed, edited
+
+Json = dict[str, Any]
+
+UID = "0b7d1b5e-0000-4000-8000-000000000001"
+
+
+def status(events: int = 3, **fields: Any) -> Json:
+    """The status of a run after so many events, before it is committed."""
+    history = {"events": [{"eventId": n} for n in range(1, events + 1)], "nextEventId": events + 1}
+    return {"phase": "Running", "state": {"nextEventId": events + 1}, "history": history, **fields}
+
+
+def at(number: int, uid: str = UID, **fields: Any) -> Json:
+    """The status that commit `number` has written."""
+    return committed(status(number + 2, **fields), OF_RUNS, uid, number - 1)
+
+
+def run(stored: Json | None, *, labels: Json | None = None, annotations: Json | None = None) -> Json:
+    meta = {"uid": UID, "labels": labels or {}, "annotations": annotations or {}}
+    return {"metadata": meta} if stored is None else {"metadata": meta, "status": stored}
+
+
+def witness(*seen: Json, starts_work: bool = True) -> Witness:
+    """One that has seen these statuses."""
+    found = Witness(OF_RUNS, UID, starts_work=starts_work)
+    for each in seen:
+        assert found.damage(run(each)) == ""
+    return found
+
+
+def accepting(damage: str) -> Json:
+    """The annotation that a message asks for."""
+    return {ACCEPT_STATE_ANNOTATION: damage.rpartition("to `")[2].rstrip("`")}
+
+
+def test_a_status_as_it_was_committed_is_intact() -> None:
+    assert witness().damage(run(at(1))) == ""
+    assert witness(at(1)).damage(run(at(2))) == ""
+    assert witness().damage(run(None)) == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": {"nextEventId": 6, "status": "Completed"}},
+        {"definition": {"steps": []}},
+        {"completionTime": "2020-01-01T00:00:00Z"},
+        {"phase": "Completed"},
+        {"output": "forged"},
+        {"failure": {"message": "forged"}},
+        {"runId": "another"},
+        {"history": {"events": [], "nextEventId": 6}},
+        {"startTime": "2020-01-01T00:00:00Z"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_an_edit_of_anything_that_counts_is_found(change: Json) -> None:
+    damage = witness().damage(run({**at(3), **change}))
+    assert damage.startswith("The status was edited after commit 3")
+    assert edited({**at(3), **change}, OF_RUNS)
+
+
+def test_an_edit_of_what_is_for_people_changes_nothing() -> None:
+    for change in ({"conditions": [{"type": "Odd"}]}, {"observedGeneration": 9}, {"pendingActivities": []}):
+        assert witness(at(3)).damage(run({**at(3), **change})) == ""
+
+
+def test_a_field_that_was_removed_is_found() -> None:
+    stored = at(3, definition={"steps": [1]})
+    del stored["definition"]
+    assert "edited" in witness().damage(run(stored))
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["by its digest alone", "by one that has seen it"])
+def test_a_commit_that_was_forged_halfway_is_found(*, known: bool) -> None:
+    stored = at(3)
+    forged = {**stored, "commit": {**stored["commit"], "number": 9}}
+    assert "edited after commit 9" in witness(*([stored] if known else [])).damage(run(forged))
+
+
+def test_an_older_status_is_found_by_one_that_has_seen_a_newer() -> None:
+    assert "An older status was put back: commit 2, after commit 5" in witness(at(2), at(5)).damage(run(at(2)))
+    # The same number, and another content: somebody has computed a digest.
+    assert "commit 5, after commit 5" in witness(at(5)).damage(run(at(5, output="forged")))
+
+
+def test_what_was_written_here_is_known_too() -> None:
+    seen = witness(at(2))
+    written = seen.commit(status(7), at(2))
+    assert written["commit"]["number"] == 3
+    seen.recorded(written)
+    assert "commit 2, after commit 3" in seen.damage(run(at(2)))
+
+
+@pytest.mark.parametrize("stored", [None, {}, {"phase": "Pending", "conditions": []}], ids=["none", "empty", "bare"])
+def test_a_status_that_was_removed_is_found_by_one_that_has_seen_it(stored: Json | None) -> None:
+    assert "The status was removed after commit 4" in witness(at(4)).damage(run(stored))
+
+
+def test_a_status_by_an_earlier_version_is_intact_as_long_as_nothing_of_it_is_lost() -> None:
+    legacy = status(5)
+    assert witness().damage(run(legacy)) == ""
+    assert witness(legacy).damage(run(status(6))) == ""
+    # Both versions act during a rolling update: the earlier one leaves out the commit.
+    assert witness(at(4)).damage(run(status(7))) == ""
+    assert "lacks event 6" in witness(at(4)).damage(run(status(3)))
+    assert "removed" in witness(legacy).damage(run(None))
+
+
+def test_numbers_go_on_after_a_commit_that_an_earlier_version_has_left_out() -> None:
+    seen = witness(at(4), status(7))
+    assert seen.commit(status(8), status(7))["commit"]["number"] == 5
+    assert witness().commit(status(1), {})["commit"]["number"] == 1
+
+
+def test_a_status_of_another_object_is_found() -> None:
+    other = "0b7d1b5e-0000-4000-8000-000000000002"
+    damage = witness().damage(run(at(4, uid=other)))
+    assert other in damage
+    assert "restore from a backup" in damage
+    assert edited(at(4, uid=other), OF_RUNS) == ""  # a closed run that was restored still goes when its time is over
+
+
+def test_a_run_that_velero_has_restored_without_its_status_does_not_start() -> None:
+    restored = run(None, labels={RESTORED_LABEL: "monday"})
+    assert "`monday`" in witness().damage(restored)
+    assert witness(starts_work=False).damage(restored) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "stored", "labels"),
+    [
+        ((), {**at(3), "definition": {"steps": []}}, {}),
+        ((at(5),), at(2), {}),
+        ((), at(4, uid="another"), {}),
+        ((at(5),), None, {}),
+        ((), None, {RESTORED_LABEL: "monday"}),
+    ],
+    ids=["edited", "older", "of another object", "removed", "restored"],
+)
+def test_an_administrator_may_accept_exactly_the_status_that_there_is(
+    before: tuple[Json, ...], stored: Json | None, labels: Json
+) -> None:
+    seen = witness(*before)
+    damage = seen.damage(run(stored, labels=labels))
+    annotations = accepting(damage)
+    # The condition that reports the damage is part of the status by now.
+    told = {**(stored or {"phase": "Pending"}), "conditions": [{"type": "Succeeded", "message": damage}]}
+    assert seen.damage(run(told, labels=labels)) == damage
+    changed = {**told, "state": {"nextEventId": 99}, "runId": "another"}
+    assert seen.damage(run(changed, labels=labels, annotations=annotations))
+    assert seen.damage(run(told, labels=labels, annotations=annotations)) == ""
+    assert seen.accepted
+    assert seen.commit(status(9), told)["commit"]["uid"] == UID
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def as_the_api_server(value: Any) -> Any:
+    """A value as it comes back: Go takes what fits for an integer of 64 bits, and all other numbers for floating-point ones."""
+    if isinstance(value, dict):
+        return {key: as_the_api_server(item) for key, item in reversed(value.items())}
+    if isinstance(value, list):
+        return [as_the_api_server(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return float(value)
+    return value
+
+
+@given(_VALUES)
+def test_the_digest_survives_the_api_server(value: Any) -> None:
+    try:
+        before = canonical([value])
+    except ValueError:  # a text with half a character, which no request can hold
+        return
+    assert canonical([as_the_api_server(value)]) == before
+    assert canonical([copy.deepcopy(value)]) == before
+
+
+@pytest.mark.parametrize(
+    ("ours", "its"),
+    [(1.0, 1), (-0.0, 0), (1e16, 10**16), (2**64, 18446744073709551616.0), (1e300, 1e300), (0.1, 0.1), (1e-7, 1e-07)],
+)
+def test_a_number_is_hashed_as_it_comes_back(ours: Any, its: Any) -> None:
+    assert canonical({"a": [ours, "x"]}) == canonical({"a": [its, "x"]})
+    assert canonical({"a": ours}) != canonical({"a": str(ours)})

@@ -1,4 +1,4 @@
-"""Edits of a status: the API server refuses them, or the operator reports them once, and the run continues when it is restored."""
+"""The API server refuses edits of a status, or the operator reports them once; the run continues when the status is restored."""
 
 import json
 from typing import Any

@@ -52,7 +52,22 @@ async def test_a_patch_that_fits_nowhere_any_more_is_a_conflict_too(waiting: Clu
             await record.write({**record.status, "state": {"memory": {"steps": {"a": 1}}}})
 
 
-NUMBERS: list[Any] = [1.0, -0.0, 0.1, 1e16, 1e21, 1e300, 5e-324, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), True, None]
+NUMBERS: list[Any] = [
+    1.0,
+    -0.0,
+    0.1,
+    1e16,
+    1e21,
+    1e300,
+    5e-324,
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+    True,
+    None,
+]
 
 
 async def test_the_digest_of_a_commit_is_the_same_when_it_is_read_again(waiting: Cluster) -> None:

@@ -74,7 +74,8 @@ async def test_the_digest_of_a_commit_is_the_same_when_it_is_read_again(waiting:
     async with record_of(waiting) as (record, _, _):
         memory = {"numbers": NUMBERS, "text": "ü \u2028 <&> \x00 😀", "": {"/~": [[], {}, ""]}}
         events = [{"eventId": 1, "result": NUMBERS}]
-        status = {**record.status, "state": {"memory": memory}, "history": {"events": events, "nextEventId": 2}}
+        history = {"events": events, "nextEventId": 2, "segments": 0, "sizeBytes": 9}
+        status = {**record.status, "state": {"memory": memory}, "history": history}
         await record.write(committed(status, OF_RUNS, record.object["metadata"]["uid"], 0))
         await record.read_again()
         assert record.status["commit"]["number"] == 1

@@ -26,7 +26,9 @@ OF_RUNS: Final = (
     *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "runId"),
     *("startTime", "state"),
 )
-"""Fields of a run's status that the operator goes by."""
+"""Fields of a run's status that the operator goes by.
+
+The API server fills in defaults at each read: one in these fields that commits do not write would look like an edit."""
 OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state")
 """Fields of a Schedule's status that the operator goes by."""
 

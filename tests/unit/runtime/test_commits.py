@@ -1,15 +1,20 @@
 """What an edit of a status leaves behind, and what is concluded from it."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.api.common import Resource
+from perdure.api.crdgen import custom_resource_definition
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION
+from perdure.api.schedule import Schedule
+from perdure.api.workflowrun import WorkflowRun
 from perdure.runtime.canonical import canonical
-from perdure.runtime.commits import OF_RUNS, RESTORED_LABEL, Witness, committed, edited
+from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, RESTORED_LABEL, Witness, committed, edited
 
 Json = dict[str, Any]
 
@@ -164,6 +169,25 @@ def test_an_administrator_may_accept_exactly_the_status_that_there_is(
     assert seen.damage(run(told, labels=labels, annotations=annotations)) == ""
     assert seen.accepted
     assert seen.commit(status(9), told)["commit"]["uid"] == UID
+
+
+@pytest.mark.parametrize(("kind", "fields"), [(WorkflowRun, OF_RUNS), (Schedule, OF_SCHEDULES)])
+def test_the_api_server_adds_nothing_to_what_is_covered(kind: type[Resource], fields: tuple[str, ...]) -> None:
+    """It fills in defaults whenever it reads an object: one that a commit does not write makes its digest wrong."""
+    schema = custom_resource_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    status = schema["properties"]["status"]["properties"]
+    assert set(fields) <= set(status)
+    found = {path for field in fields for path in defaults(status[field], field)}
+    assert found <= {"history.nextEventId", "history.segments", "history.sizeBytes"}  # always written
+
+
+def defaults(schema: Json, path: str) -> Iterator[str]:
+    if "default" in schema:
+        yield path
+    for name, inner in schema.get("properties", {}).items():
+        yield from defaults(inner, f"{path}.{name}")
+    if "items" in schema:
+        yield from defaults(schema["items"], f"{path}[]")
 
 
 _VALUES = st.recursive(

@@ -1,11 +1,17 @@
 # The operator's image, and the image of the Python example activities: one virtual environment, no build tools in it.
 #
 # Builds with BuildKit, with Docker's classic builder and with buildah (so: no RUN --mount, no here-documents). BASE may
-# be any glibc image with python3 >= 3.11 and its venv module; the expression library has no wheels for musl (Alpine).
-ARG BASE=python:3.12-slim
+# be any glibc image with Python 3.11 and its venv module; the expression library has no wheels for musl (Alpine).
+#
+# One version of Python everywhere: how deep JSON may nest before Python gives up depends on it, and the tests run on 3.11.
+# The digest is that of Python 3.11.16 on Debian 12 for all platforms, as docker-library/repo-info publishes it in
+# repos/python/remote/3.11-slim-bookworm.md. To update: take the new digest from there, or from
+# `docker buildx imagetools inspect python:3.11-slim-bookworm`.
+ARG BASE=python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 
 # --- Build tools, kept out of the final image ---------------------------------------------------------------------
 FROM ${BASE} AS tools
+RUN python3 -c "import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else 'BASE must have Python 3.11')"
 # How to reach the package index belongs to the place of the build, not to the project: these take effect when given as
 # --build-arg and leave nothing in the image. HTTP_PROXY and its relatives are known to the builders themselves.
 ARG PIP_CERT

@@ -12,6 +12,8 @@ NAME ?= perdure
 UV_VERSION := 0.13.8
 
 CACHE := $(or $(PERDURE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perdure)
+# The version that the image has: tests must run on what ships.
+export UV_PYTHON ?= 3.11
 UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 

@@ -36,11 +36,15 @@ async def fill(client: api.Client, given: argparse.Namespace) -> None:
     async def write() -> None:
         for number in numbers:
             name = f"{given.prefix}-{number:06}"
-            try:
-                await client.create(url, {**body, "metadata": {"name": name}})
-            except api.AlreadyExistsError:
-                continue
-            await client.merge(f"{url}/{name}/status", {"status": status})
+            while True:
+                try:
+                    with suppress(api.AlreadyExistsError):
+                        await client.create(url, {**body, "metadata": {"name": name}})
+                    await client.merge(f"{url}/{name}/status", {"status": status})
+                    break
+                except (api.ApiError, *api.TRANSIENT) as error:
+                    sys.stderr.write(f"{name}: {error!r}\n")
+                    await asyncio.sleep(1)
             if number % 1_000 == 0:
                 sys.stdout.write(f"{number} after {time.monotonic() - began:.0f} s\n")
                 sys.stdout.flush()

@@ -655,10 +655,12 @@ class Manager:
         missed = 0
         async for page in pages:
             absent.difference_update(stored.uid for stored in page)
-            late = [(each.uid, each.version) for each in page if self._version_of(each.uid) != each.version]
-            self._lagging.update(late)
             for each in page:
-                if (each.uid, each.version) not in before or self._version_of(each.uid) == each.version:
+                late = self._version_of(each.uid) != each.version
+                if late:
+                    self._lagging.add((each.uid, each.version))
+                late = late and (each.uid, each.version) in before
+                if not late and not (kind == "pods" and self._is_orphan(each)):
                     continue
                 try:
                     obj = await self._tools.client.get(api.path(group, each.namespace, kind, each.name))
@@ -666,11 +668,15 @@ class Manager:
                     continue
                 if obj["metadata"]["uid"] == each.uid:
                     self._take_in(obj, take)
-                    missed += 1
+                    missed += late
         if missed:
             self._missed[kind] += 1
             metrics.WATCH_LAG.inc(missed)
             self._log.warning("The watch had not told of changes", kind=kind, objects=missed)
+
+    def _is_orphan(self, pod: Stored) -> bool:
+        """Whether a pod is held for a run that is not worked on: a run that does not exist, or has closed, releases none."""
+        return labels.FINALIZER in pod.finalizers and pod.labels.get(labels.RUN_ID_LABEL) not in self._runs
 
     def _version_of(self, uid: str) -> str | None:
         """The version of an object that was seen last."""

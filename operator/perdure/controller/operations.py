@@ -12,9 +12,11 @@ run is asked, and everybody behind waits for that, so that nobody overtakes.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pydantic
@@ -49,6 +51,8 @@ uid)`` and ``("expiry", namespace, name, uid)`` of one Operation. ``("forget", r
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
 _SOON = timedelta(milliseconds=200)
+_HELD_BYTES = 4 * 1024 * 1024
+"""JSON of the Operations of one target that is kept in memory at a time."""
 _REMEMBERED = timedelta(minutes=1)
 """How long a run knows an Operation after that was answered: until nobody can take it for one that waits."""
 _DEFAULT_TTL = 3_600
@@ -169,7 +173,7 @@ class Operations:
         """Take up what waits for a target, in order, as far as it goes now."""
         self._held.discard(key)
         before = ""
-        for obj in await self._waiting(key):
+        async for obj in self._waiting(key):
             asked = self._asked.get(obj["metadata"]["uid"])
             if asked is not None and not asked.again:
                 before = asked.entry.uid
@@ -195,12 +199,28 @@ class Operations:
                 continue
             before = entry.uid if entry is not None else before
 
-    async def _waiting(self, key: Key) -> list[api.Object]:
-        """What waits for a target, in the order in which it was made. The list is consistent: nothing older is missing."""
+    async def _waiting(self, key: Key) -> AsyncIterator[api.Object]:
+        """What waits for a target, in the order in which it was made. The list is consistent: nothing older is missing.
+
+        What does not fit into memory is read again when its turn comes.
+        """
         _, namespace, kind, by, which = key
+        url = api.path(api.PERDURE, namespace, "operations")
         chosen = f"spec.target.kind={kind},spec.target.{by}={escaped(which)},{_WAITING}"
-        found = await self._client.list_all(api.path(api.PERDURE, namespace, "operations"), fieldSelector=chosen)
-        return sorted((obj for obj in found if not obj["metadata"].get("deletionTimestamp")), key=arrival)
+        held = 0
+        waiting: list[tuple[int, str, str, api.Object | None]] = []
+        async for page in self._client.pages(url, fieldSelector=chosen):
+            for raw, obj in self._client.objects(page):
+                held += len(raw)
+                meta = obj["metadata"]
+                waiting.append((arrival(obj), meta["uid"], meta["name"], obj if held <= _HELD_BYTES else None))
+        for _, uid, name, kept in sorted(waiting, key=itemgetter(0)):
+            try:
+                obj = await self._client.get(f"{url}/{name}") if kept is None else kept
+            except (api.NotFoundError, api.UnreadableError):
+                continue
+            if obj["metadata"]["uid"] == uid and not obj["metadata"].get("deletionTimestamp"):
+                yield obj
 
     async def _take_up(self, obj: api.Object, asked: _Asked | None, before: str) -> Entry | None:
         """Take up an Operation: the run that it asks; None if it was answered at once.
@@ -347,7 +367,7 @@ class Operations:
         missed = 0
         for namespace in self._namespaces:
             url = api.path(api.PERDURE, namespace, "operations")
-            for obj in await self._client.list_all(url, fieldSelector=_WAITING):
+            async for obj in self._client.each(url, fieldSelector=_WAITING):
                 made = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
                 untold = obj["metadata"]["uid"] not in self._told
                 missed += untold and made < now() - timedelta(seconds=SWEEP_SECONDS)

@@ -138,7 +138,7 @@ class Targets:
     async def look(self, namespace: str, workflow_id: str) -> None:
         """Read the runs of a workflow id: watches may lag. The id of a run that gives none is its name."""
         url = api.path(api.PERDURE, namespace, "workflowruns")
-        for found in await self._client.list_all(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
+        async for found in self._client.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
             self._runs.see(found)
         try:
             found = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", workflow_id))

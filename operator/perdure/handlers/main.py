@@ -34,8 +34,8 @@ from perdure.observe import health, logs, memory
 from perdure.runtime.attempts import PodSettings
 
 _DEEPEST = 60_000
-"""Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python 3.11
-decodes them, and their owner is told what is wrong; what still cannot be decoded is skipped (`perdure.kube.decoding`)."""
+"""Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
+3.11 decodes them, and their owner is told what is wrong; what still cannot be decoded is skipped (`perdure.kube.decoding`)."""
 _SWITCH_SECONDS = 0.001
 """How long a thread that compiles may keep the interpreter from the event loop. With Python's 5 ms, and two threads that
 compile, one in a hundred turns of the loop took 98 ms; with 1 ms, 5 ms."""

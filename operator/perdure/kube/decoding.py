@@ -29,13 +29,15 @@ class TooDeepError(UndecodableError):
     """JSON that nests too deep for this interpreter."""
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
-    """Which object is stored, and in which version."""
+class Stored(msgspec.Struct, frozen=True):
+    """What an object's metadata says: which object is stored, and in which version."""
 
     name: str
     uid: str
     version: str = msgspec.field(name="resourceVersion")
     namespace: str = ""
+    labels: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

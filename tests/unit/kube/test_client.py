@@ -373,7 +373,7 @@ async def test_an_object_that_cannot_be_decoded_is_an_error_of_its_own(server: S
 async def test_versions_are_read_without_the_objects(server: Server, client: Client) -> None:
     meta = {"namespace": "default", "name": "web", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
     server.answer = lambda _: web.json_response({"metadata": {}, "items": [{"metadata": meta}]})
-    stored = Stored(namespace="default", name="web", uid="u", version="7")
+    stored = Stored(namespace="default", name="web", uid="u", version="7", labels={"a": "b"})
     assert [page async for page in client.versions(PODS)] == [[stored]]
     assert "as=PartialObjectMetadataList" in server.asked[0].headers["Accept"]
     server.answer = lambda _: web.json_response({"metadata": meta})

@@ -199,7 +199,7 @@ class Batches:
         del call
         url = api.path(api.PERDURE, request.namespace, "operations")
         batches: dict[str, list[api.Object]] = {}
-        for obj in await self._core.runs.manager.client.list_all(url, labelSelector=labels.BATCH_LABEL):
+        async for obj in self._core.runs.manager.client.each(url, labelSelector=labels.BATCH_LABEL):
             batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
             if batch is not None:
                 batches.setdefault(batch.job_id, []).append(obj)

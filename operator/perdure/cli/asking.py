@@ -26,6 +26,7 @@ from perdure.cli.options import (
     seconds_of,
 )
 from perdure.cli.page import program_of
+from perdure.cli.starting import wait_for_verdict
 from perdure.cli.terminal import Screen
 
 _PAUSE = 0.25
@@ -161,7 +162,7 @@ def _parameter(
     return inspect.Parameter(name, place, annotation=kind, default=default)
 
 
-def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:
+def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> Object:
     """Make an Operation, wait for its answer and print it.
 
     Args:
@@ -169,6 +170,9 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
         verb: The field of the spec that says what is asked, such as `signal`.
         request: What stands in that field; values that are None are left out.
         asked: How it is asked, and of whom.
+
+    Returns:
+        The Operation.
 
     Raises:
         CliError: it could not be asked.
@@ -184,6 +188,30 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
     for each in found:
         _show(each, Screen(), asked.output)
     _end(context, found, asked)
+    return found[0]
+
+
+def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:
+    """Make an Operation that may start a run, and wait for its answer, then until the operator accepts the run.
+
+    Args:
+        context: What typer hands to a verb.
+        verb: The field of the spec that says what is asked, such as `trigger`.
+        request: What is in that field.
+        asked: How it is asked, and of whom.
+
+    Raises:
+        CliError: it could not be asked, or the run does not start.
+        Exit: with the status of the answer.
+    """
+    result = _status(ask(context, verb, request, asked)).get("result") or {}
+    if result.get("workflowRun") and result.get("started", True):
+        asyncio.run(_accepted(context, result["workflowRun"], asked))
+
+
+async def _accepted(context: typer.Context, run: str, how: How) -> None:
+    async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
+        await wait_for_verdict(cluster, run)
 
 
 def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose) -> int:

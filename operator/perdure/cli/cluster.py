@@ -156,16 +156,6 @@ class Cluster:
             raise _unreachable(self._client.access, error) from error
         return items
 
-    async def lacks_workflow(self, name: str) -> bool:
-        """Whether there is no such Workflow; not so where the user may not look, or nobody can."""
-        try:
-            await self.read("Workflow", "workflows", name)
-        except GoneError:
-            return True
-        except CliError:
-            return False
-        return False
-
     async def operation(self, name: str) -> Object:
         """Read an Operation.
 

@@ -162,16 +162,99 @@ def test_a_namespace_that_cannot_be_looked_at_may_be_there(server: ApiServer, st
     ("workflow", "warning"),
     [
         ({"metadata": {"name": "flow"}}, ""),
-        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; the run waits until there is\n"),
+        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; runs of it wait until there is one\n"),
         ((403, {"message": "no"}), ""),
     ],
     ids=["there", "not there", "not to be seen"],
 )
 def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow: Any, warning: str) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
-    done = call("start", "flow")
+    done = call("start", "flow", "--no-wait")
     assert (done.exit_code, done.stderr) == (0, warning)
     assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
+
+
+def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[str, Any]:
+    return {"conditions": [{"type": "Succeeded", "status": status, "reason": reason, "message": message}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "want", "said"),
+    [
+        (condition("Running"), 0, ""),
+        (condition("Failed", "Boom: it broke", "False"), 0, ""),
+        (condition("WorkflowNotFound", "there is no Workflow"), 0, ""),
+        (
+            condition("RetryPolicyNotFound", "there is no RetryPolicy"),
+            0,
+            "Warning: the run `order` waits: there is no Ret",
+        ),
+        (
+            condition("InvalidInput", "input.amount: is missing", "False"),
+            1,
+            "was not started: input.amount: is missing",
+        ),
+        (
+            condition("WorkflowExecutionAlreadyStarted", "`a` is open", "False"),
+            1,
+            "Error: the run `order` was not started: `a` is open",
+        ),
+    ],
+    ids=["accepted", "accepted and failed", "no Workflow", "no RetryPolicy", "invalid input", "id in use"],
+)
+def test_start_waits_for_what_the_operator_says(server: ApiServer, status: Any, want: int, said: str) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
+    looks = iter([{}, {}])
+    server.status = lambda _: next(looks, status)
+    done = call("start", "flow", "--name", "order")
+    assert done.exit_code == want
+    assert done.stdout == "workflowrun.perdure.dev/order created\n"
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
+def test_start_says_so_where_no_operator_looks_at_the_run(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.cli.starting.VERDICT_SECONDS", 0.1)
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
+    done = call("start", "flow", "--name", "order")
+    assert (done.exit_code, "the operator has not looked at the run `order`" in done.stderr) == (124, True)
+
+
+SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer"}}}
+FLOW = {"metadata": {"name": "flow"}, "spec": {"input": {"schema": SCHEMA}, "steps": [{"name": "a", "set": {"x": 1}}]}}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["start", "flow"],
+        ["signal", "-w", "cart-7", "--name", "add", "--start", "flow"],
+        ["schedule", "create", "nightly", "--workflow", "flow", "--cron", "30 2 * * *"],
+    ],
+    ids=["start", "signal --start", "schedule create"],
+)
+def test_nothing_is_created_whose_input_does_not_fit(server: ApiServer, arguments: list[str]) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
+    option = "--start-input" if "--start" in arguments else "--input"
+    done = call(*arguments, option, '{"amount": "ten"}')
+    assert (done.exit_code, done.stdout, server.created) == (1, "", [])
+    assert done.stderr.startswith("Error: the input does not fit Workflow `flow`: spec.input.amount: ")
+    assert done.stderr.endswith("; nothing is created\n")
+
+
+def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiServer) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = {"metadata": {"name": "flow"}, "spec": {}}
+    open_run = {
+        "metadata": {"name": "first", "uid": "f"},
+        "spec": {"workflowId": "A-1"},
+        "status": {"phase": "Running"},
+    }
+    server.answers[RUNS] = items(open_run)
+    done = call("start", "flow", "-w", "A-1")
+    assert (done.exit_code, server.created) == (1, [])
+    assert done.stderr.startswith("Error: the open run `first` has workflow id `A-1`")
+    server.status = lambda _: condition("Running")
+    assert call("start", "flow", "-w", "A-1", "--id-conflict-policy", "UseExisting").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -184,7 +267,9 @@ def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow
     ],
 )
 def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) -> None:
-    done = call("start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused")
+    done = call(
+        "start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused", "--no-wait"
+    )
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == f"workflowrun.perdure.dev/{called} created\n"
     assert server.created[0]["spec"] == {

@@ -7,11 +7,12 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, asking_schedule
+from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of, words_shown
 from perdure.cli.page import page_of, program_of
+from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen
 from perdure.kube import clock
 
@@ -356,6 +357,7 @@ def create(
         return
 
     async def make(found: Cluster) -> None:
+        await check_input(found, workflow, run.get("input"))
         try:
             await found.create("schedules", manifest)
         except ExistsError:
@@ -364,11 +366,6 @@ def create(
                 f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl edit "
                 f"schedule {where}`, or delete it with `{program_of(context)} schedule delete {where}`"
             ) from None
-        if await found.lacks_workflow(workflow):
-            told = (
-                f"there is no Workflow `{workflow}` in namespace `{found.namespace}`; runs are Pending until there is"
-            )
-            typer.echo(f"Warning: {told}", err=True)
 
     _with_cluster(context, cluster, namespace, make)
     typer.echo(f"schedule.perdure.dev/{name} created")
@@ -404,7 +401,7 @@ def trigger(
     overlap_policy: OverlapPolicy = None,
 ) -> None:
     """Start a run of a schedule now."""
-    ask(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, asked)
+    ask_to_start(context, "trigger", {"overlapPolicy": overlap_policy and overlap_policy.value}, asked)
 
 
 @asking_schedule

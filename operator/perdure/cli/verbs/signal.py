@@ -1,18 +1,24 @@
 """`signal`: send a signal to a run."""
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import Asked, ask, asking, value
+from perdure.cli.asking import Asked, ask, ask_to_start, asking, value
+from perdure.cli.cluster import connect
+from perdure.cli.page import program_of
+from perdure.cli.starting import check_input
 
 HELP = """Send a signal to a run.
 
 The run has it exactly once, in the order of the signals. With --start, a run
 of that Workflow is started first if none of the workflow id is open.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Warns if the workflow of the run never waits for a signal of that name.
+
+Exit status: 0 it was done, 1 it was refused (the run is closed, or the input
+of the run to start is invalid), 2 trouble, 124 there was no answer in time.
 
 \b
 Examples:
@@ -52,4 +58,11 @@ def command(
         raise typer.BadParameter("takes --workflow-id: there may be no run yet that has a name", param_hint="--start")
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
     run = {key: each for key, each in run.items() if each is not None}
-    ask(context, "signalWithStart", {**said, "start": run}, asked)
+    asyncio.run(_check(context, start, run.get("input"), asked))
+    ask_to_start(context, "signalWithStart", {**said, "start": run}, asked)
+
+
+async def _check(context: typer.Context, workflow: str, given: Any, asked: Asked) -> None:
+    """Check the input of the run that may be started, before anything is asked."""
+    async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
+        await check_input(cluster, workflow, given)

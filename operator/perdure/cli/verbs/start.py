@@ -14,16 +14,21 @@ from perdure.cli.asking import Output, OutputOption, value
 from perdure.cli.cluster import Object, connect
 from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
 from perdure.cli.page import program_of
+from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
 from perdure.cli.terminal import Screen
 from perdure.cli.verbs import wait as waiting
 
 HELP = """Start a run of a Workflow; or of code, by --type and --task-queue.
 
-With --wait, follows the run until it ends. A Workflow that is not there is
-warned of: the run waits for it.
+Checks the input against the schema of the Workflow before anything is
+created, then waits up to 30 seconds for the operator to accept the run. Warns
+if the Workflow does not exist: the run waits for it. With --no-wait, returns
+as soon as the run is created; with --wait, follows it until it ends.
 
-Exit status: 0 it was made (with --wait: it completed), 2 trouble; with --wait
-also 1 it ended in any other way, 124 it did not end in time.
+Exit status: 0 it was accepted (with --wait: it completed), 1 it does not
+start: its input is invalid or its workflow id is in use (with --wait: it ended
+in any other way), 2 trouble, 124 the operator did not answer in time, or with
+--wait the run did not end in time.
 
 \b
 Examples:
@@ -77,7 +82,14 @@ def command(
         ),
     ] = None,
     namespace: NamespaceOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it until it ends")] = False,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Follow it until it ends, or only create it; by default until it is accepted",
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
     ] = None,
@@ -104,12 +116,8 @@ def command(
         "metadata": {"name": name} if name is not None else {"generateName": f"{workflow or _readable(str(kind))}-"},
         "spec": {key: each for key, each in spec.items() if each is not None},
     }
-    made = asyncio.run(_create(context, body, namespace, cluster))
-    screen, called = Screen(), made["metadata"]["name"]
-    if output is Output.JSON:
-        screen.write_json(made)
-    else:
-        screen.write(f"workflowrun.perdure.dev/{called}" + (" created" if output is Output.TEXT else ""))
+    made = asyncio.run(_start(context, body, namespace, cluster, output, verdict=wait is None))
+    called = made["metadata"]["name"]
     if wait:
         waiting.command(context, called, namespace=made["metadata"]["namespace"], timeout=timeout, cluster=cluster)
 
@@ -137,11 +145,23 @@ def _readable(kind: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
 
 
-async def _create(context: typer.Context, body: Object, namespace: str | None, cluster: str | None) -> Object:
+async def _start(
+    context: typer.Context, body: Object, namespace: str | None, cluster: str | None, output: Output, *, verdict: bool
+) -> Object:
+    """Make the run, print it, and wait for the `verdict` of the operator if that is wanted; the run as it was made."""
+    spec = body["spec"]
     async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
+        if spec["workflow"].get("name") is not None:
+            await check_input(reached, spec["workflow"]["name"], spec.get("input"))
+        conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
+        if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
+            await check_workflow_id(reached, spec["workflowId"])
         made = await reached.create("workflowruns", body)
-        workflow = body["spec"]["workflow"].get("name")
-        if workflow is not None and await reached.lacks_workflow(workflow):
-            told = f"there is no Workflow `{workflow}` in namespace `{reached.namespace}` yet; the run waits until there is"
-            typer.echo(f"Warning: {told}", err=True)
+        name, screen = made["metadata"]["name"], Screen()
+        if output is Output.JSON:
+            screen.write_json(made)
+        else:
+            screen.write(f"workflowrun.perdure.dev/{name}" + (" created" if output is Output.TEXT else ""))
+        if verdict:
+            await wait_for_verdict(reached, name)
         return made

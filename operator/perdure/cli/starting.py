@@ -1,0 +1,141 @@
+"""Starting runs: what can be known before one is made, and what the operator says about it right after."""
+
+import asyncio
+import time
+from typing import Any
+
+import typer
+
+from perdure.api.reasons import ConditionReason
+from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
+from perdure.cli.errors import CliError, ExitCode
+
+VERDICT_SECONDS = 30.0
+"""How long the operator may take to say whether a run starts, as for the answer to an Operation."""
+_PAUSE = 0.25
+"""Seconds between two looks."""
+_REFUSED = frozenset(
+    {
+        ConditionReason.INVALID_INPUT,
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
+    }
+)
+
+_WAITS = frozenset(
+    {
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.RETRY_POLICY_NOT_FOUND,
+        ConditionReason.WORKFLOW_ID_IN_USE,
+        ConditionReason.NO_WORKER,
+    }
+)
+"""What a run that was made waits for; that its Workflow does not exist was said before."""
+
+
+class NotStartedError(CliError):
+    """The run does not start, and never will."""
+
+    status = ExitCode.NO
+
+
+async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
+    """Check the input of a run that is to be made; warn of a Workflow that does not exist.
+
+    Args:
+        cluster: Where the run is to be made.
+        workflow: Name of its Workflow.
+        given: The input, None for none.
+
+    Raises:
+        NotStartedError: the input does not fit the schema of the Workflow.
+    """
+    try:
+        found = await cluster.read("Workflow", "workflows", workflow)
+    except GoneError:
+        told = f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; runs of it wait until there is one"
+        typer.echo(f"Warning: {told}", err=True)
+        return
+    except CliError:
+        return  # the user may not look
+    findings = await asyncio.to_thread(_findings, found.get("spec"), given)
+    if findings:
+        told = "; ".join(findings)
+        raise NotStartedError(f"the input does not fit Workflow `{workflow}`: {told}; nothing is created")
+
+
+def _findings(definition: Any, given: Any) -> list[str]:
+    """What is wrong with an input; nothing where the definition cannot be compiled: the operator says so then."""
+    import pydantic  # noqa: PLC0415 - with the language slow to import, and not for `--help`
+
+    from perdure.api.workflow import WorkflowSpec  # noqa: PLC0415
+    from perdure.language.compiler import compile_program  # noqa: PLC0415
+    from perdure.language.program import InvalidWorkflowError, with_defaults  # noqa: PLC0415
+
+    try:
+        program = compile_program(WorkflowSpec.parse(definition))
+    except (pydantic.ValidationError, InvalidWorkflowError):
+        return []
+    return [str(finding) for finding in program.check_input(with_defaults(program, given))]
+
+
+async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
+    """Check that no open run has a workflow id.
+
+    Raises:
+        NotStartedError: one has.
+    """
+    try:
+        found = await cluster.chosen(None, workflow_id)
+    except CliError:
+        return  # there is none, or the user may not look
+    if not (found.get("status") or {}).get("completionTime"):
+        name = found["metadata"]["name"]
+        raise NotStartedError(
+            f"the open run `{name}` has workflow id `{workflow_id}`; choose another one, or what happens then with "
+            "--id-conflict-policy; nothing is created"
+        )
+
+
+async def wait_for_verdict(cluster: Cluster, name: str) -> None:
+    """Wait until the operator says whether a run starts; warn of what it waits for.
+
+    Args:
+        cluster: Where the run is.
+        name: Its name.
+
+    Raises:
+        NotStartedError: it does not.
+        Exit: the operator does not say so in time.
+    """
+    deadline = time.monotonic() + VERDICT_SECONDS
+    while True:
+        try:
+            condition = _succeeded(await cluster.run(name))
+        except GoneError:
+            raise NotStartedError(f"the run `{name}` was deleted before it started") from None
+        except UnreachableError:
+            condition = None
+        reason = str(condition["reason"]) if condition else ""
+        if condition is not None and reason != ConditionReason.WORKFLOW_ID_IN_USE:
+            break
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(_PAUSE)
+    if condition is None:
+        typer.echo(
+            f"Error: the operator has not looked at the run `{name}` within {VERDICT_SECONDS:.0f}s; the run is kept, and "
+            "starts when an operator runs",
+            err=True,
+        )
+        raise typer.Exit(ExitCode.TIMEOUT)
+    message = str(condition.get("message") or reason)
+    if condition["status"] == "False" and reason in _REFUSED:
+        raise NotStartedError(f"the run `{name}` was not started: {message}")
+    if reason in _WAITS:
+        typer.echo(f"Warning: the run `{name}` waits: {message}", err=True)
+
+
+def _succeeded(run: Object) -> Object | None:
+    conditions: list[Object] = (run.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition["type"] == "Succeeded"), None)

@@ -282,7 +282,11 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
     race.ends_like("late", "nobody-in-time", late)
     (run,) = race.chain("won")
     assert [e.activity_id for e in recorded(run) if isinstance(e, ev.ActivityTaskCanceled)] == ["fetch.far/fetch"]
-    namespace.wait("the pods to be gone", lambda: not namespace.list("pods"))
+
+    def held() -> list[str]:
+        return [pod["metadata"]["name"] for pod in namespace.list("pods") if pod["metadata"].get("finalizers")]
+
+    namespace.wait("no pod to be held", lambda: not held())
 
 
 def test_a_release_is_made_as_its_graph_says(example: Use) -> None:

@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
 ONCE = {"exponential": {"maximumAttempts": 1}}
+NOW = {"onSuccess": "Delete"}
 KINDS = ("pods", "leases", "secrets", "deadletters", "operations", "historysegments")
 
 
@@ -31,7 +32,9 @@ def ended_by_itself(status: Json) -> bool:
 
 def test_nothing_is_left_behind(namespace: Cluster) -> None:
     before = counted(namespace)
-    well = python("activity.heartbeat(1); activity.complete(1)", heartbeatTimeout="60s", retryPolicy=ONCE)
+    well = python(
+        "activity.heartbeat(1); activity.complete(1)", heartbeatTimeout="60s", retryPolicy=ONCE, podRetention=NOW
+    )
     kept = python("activity.fail('no')", retryPolicy=ONCE)
     gone = python("activity.fail('no')", retryPolicy=ONCE, podRetention={"onFailure": "Delete"})
     for number in range(RUNS):

@@ -75,8 +75,12 @@ INPUT_ANNOTATION: Final = "perdure.dev/input"
 LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the heartbeat details an earlier attempt left, JSON; absent where there are none."""
 
+EXPIRES_LABEL: Final = "perdure.dev/expires"
+"""Label on pods of attempts that have succeeded: when they are deleted, in seconds since 1970. It is set together with the
+removal of the finalizer."""
+
 POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
-"""Annotation on pods: what becomes of them after success and failure, as `Delete/Keep`; absent where that is the default."""
+"""Annotation on pods: what becomes of them after success and failure, as `Expire/Keep`; absent where that is the default."""
 
 HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/heartbeat-details"
 """Annotation on Leases, written by the pod: details of the last heartbeat, JSON."""

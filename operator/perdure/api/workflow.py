@@ -121,6 +121,9 @@ class Retention(StrEnum):
     DELETE = "Delete"
     """It is deleted as soon as its outcome is recorded."""
 
+    EXPIRE = "Expire"
+    """It stays for a few minutes, for its log, and is deleted then. The operator's settings say for how long."""
+
     KEEP = "Keep"
     """It stays, for its log, until its run is deleted."""
 
@@ -128,11 +131,11 @@ class Retention(StrEnum):
 class PodRetention(SpecModel):
     """What becomes of the pods of attempts that have ended."""
 
-    on_success: Retention = Retention.DELETE
-    """Of attempts that succeeded: Delete or Keep. Default Delete."""
+    on_success: Retention = Retention.EXPIRE
+    """Of attempts that succeeded: Delete, Expire or Keep. Default Expire."""
 
     on_failure: Retention = Retention.KEEP
-    """Of attempts that failed, or were lost while their pod is still there: Delete or Keep. Default Keep. Pods that
+    """Of attempts that failed, or were lost while their pod still exists: Delete, Expire or Keep. Default Keep. Pods that
     had to be stopped are deleted in any case."""
 
 
@@ -191,7 +194,8 @@ class Activity(SpecModel):
     """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
 
     pod_retention: PodRetention | None = None
-    """What becomes of the pods of attempts that have ended. Default: those that failed are kept until the run goes."""
+    """What becomes of the pods of attempts that have ended. Default: those that succeeded are kept for five minutes,
+    those that failed until the run is deleted."""
 
     result_size: ResultSize = ResultSize.SMALL
     """How large the result of a pod may be. Default Small."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from perdure.api.names import pod_name
-from perdure.api.workflow import Activity
+from perdure.api.workflow import Activity, Retention
 from perdure.controller import pods as api_pods
 from perdure.controller.logs import LogsOfRun
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
@@ -28,7 +28,7 @@ from perdure.runtime.attempts import Attempt, AttemptRefusedError, RunRef
 from perdure.runtime.circuits import holder
 from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.outcomes import failed_container, look_again_at, outcome
-from perdure.runtime.pods import is_kept
+from perdure.runtime.pods import retention_of
 from perdure.runtime.waiting import hinders, waiting_reason
 
 _FIRST_REFUSAL = timedelta(seconds=1)
@@ -88,7 +88,7 @@ class Attempts:
         self._logs = LogsOfRun(pods.logs, wake)
         self._pulses: dict[PodKey, Pulse] = {}
         self._told_to_stop: set[PodKey] = set()
-        self._leaving: dict[str, tuple[api.Object, bool]] = {}
+        self._leaving: dict[str, tuple[api.Object, Retention]] = {}
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
         self._blocked: dict[PodKey, _Blocked] = {}
         self._hindered: dict[PodKey, datetime] = {}  # since when something is in the way of an attempt
@@ -363,7 +363,8 @@ class Attempts:
             if pod is not None:
                 succeeded = attempt.outcome is AttemptOutcome.COMPLETED
                 worth = succeeded or attempt.outcome in _WORTH_READING
-                self._leaving[pod["metadata"]["uid"]] = (pod, worth and is_kept(pod, succeeded=succeeded))
+                keep = retention_of(pod, succeeded=succeeded) if worth else Retention.DELETE
+                self._leaving[pod["metadata"]["uid"]] = (pod, keep)
 
     def sort_out(self, state: State) -> None:
         """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""
@@ -372,14 +373,14 @@ class Attempts:
             pod = self._pods.pop(key)
             self._logs.forget(pod)
             if pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod)):
-                keep = is_kept(pod, succeeded=api_pods.has_succeeded(pod))
+                keep = retention_of(pod, succeeded=api_pods.has_succeeded(pod))
                 self._leaving[pod["metadata"]["uid"]] = (pod, keep)
 
     def let_all_go(self) -> None:
         """The run is gone: nothing is kept."""
         for pod in self._pods.values():
             if pod is not None:
-                self._leaving[pod["metadata"]["uid"]] = (pod, False)
+                self._leaving[pod["metadata"]["uid"]] = (pod, Retention.DELETE)
         self._pods.clear()
         self._unread.clear()
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from perdure.api import labels
+from perdure.controller import kept
 from perdure.controller import pods as attempts
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
@@ -422,6 +423,7 @@ class Manager:
             self._queue.start(group)
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
+            group.create_task(kept.delete_for_ever(self._tools.client, self._namespaces))
 
     async def learned(self) -> None:
         """Wait until every run that there was at the beginning is known."""

@@ -1,23 +1,27 @@
 """The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from perdure.api import labels
 from perdure.api.names import pod_name
-from perdure.api.workflow import Activity, ResultSize
+from perdure.api.workflow import Activity, ResultSize, Retention
 from perdure.controller.identity import ActivityIdentity
+from perdure.controller.kept import delete_expired
 from perdure.controller.logs import Logs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity
 from perdure.kube import client as api
+from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.failures import StepError
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
-from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, is_kept
+from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
 from perdure.runtime.statuses import PodStatus
 
 
@@ -34,6 +38,8 @@ _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminate
 """What the API server says where it refuses a trial for now, or cannot try at all."""
 _DENIED = "denied request"
 """What an admission policy says."""
+_COUNTED = "count/pods="
+"""What the API server says of a quota of pods that also counts those that have ended, and so those that are kept."""
 _LOOKS = 3
 """How often a pod is looked at again when its finalizers have moved."""
 
@@ -142,13 +148,17 @@ class Pods:
             await self.ensure_lease(run, attempt, pod)
         return pod
 
+    async def _ensure_identity(self, run: RunRef, body: api.Object) -> None:
+        if body["spec"].get("serviceAccountName") != self._settings.service_account:
+            return
+        try:
+            await self._identity.ensure(run.namespace)
+        except api.ApiError as error:
+            message = f"the ServiceAccount for activities with a Lease cannot be made: {error.message}"
+            raise AttemptBlockedError(message) from error
+
     async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: api.Object) -> api.Object:
-        if body["spec"].get("serviceAccountName") == self._settings.service_account:
-            try:
-                await self._identity.ensure(run.namespace)
-            except api.ApiError as error:
-                message = f"the ServiceAccount for activities with a Lease cannot be made: {error.message}"
-                raise AttemptBlockedError(message) from error
+        await self._ensure_identity(run, body)
         url = api.path(api.CORE, run.namespace, "pods")
         try:
             # Strict: a typo in a field of `container` is an error here, as it is with kubectl.
@@ -171,6 +181,8 @@ class Pods:
         except api.ApiError as error:
             if error.status == 403:  # noqa: PLR2004 - a quota, a policy, a service account that is not there yet
                 self._identity.forget(run.namespace)
+                if _COUNTED in error.message:
+                    await delete_expired(self._client, run.namespace, now(), most=0)
                 raise AttemptBlockedError(error.message) from error
             raise
 
@@ -260,21 +272,28 @@ class Pods:
                 url = api.path(api.CORE, run.namespace, "pods", pod["metadata"]["name"])
                 await self._client.delete(url, uid=pod["metadata"]["uid"])
 
-    async def release(self, pod: api.Object, *, keep: bool) -> None:
+    async def release(self, pod: api.Object, *, keep: Retention) -> None:
         """Let a pod go: its outcome is recorded, or nobody waits for it any more.
 
-        A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable until its run is
-        deleted; other containers in it that still run are stopped.
+        A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable for a while, or until
+        its run is deleted; other containers in it that still run are stopped.
         """
         meta = pod["metadata"]
+        expires = self._expires(pod) if keep is Retention.EXPIRE else None
+        stays = keep is Retention.KEEP or expires is not None
         url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
-        if not meta.get("deletionTimestamp") and not (keep and has_ended(pod)):
-            if keep and activity_has_ended(pod):
+        if not meta.get("deletionTimestamp") and not (stays and has_ended(pod)):
+            if stays and activity_has_ended(pod):
                 await self._stop_containers(pod)
             else:
                 await self._client.delete(url, uid=meta["uid"])
         if held(pod):
-            await self.drop_finalizer(pod)
+            await self.drop_finalizer(pod, expires=expires)
+
+    def _expires(self, pod: api.Object) -> datetime | None:
+        """Until when a pod stays that is released now; None if it does not stay, because nothing would delete it later."""
+        ttl = self._settings.pod_ttl
+        return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
     async def _stop_containers(self, pod: api.Object) -> None:
         """Have the containers of a pod stopped, and keep the pod: its logs would go with it.
@@ -306,10 +325,15 @@ class Pods:
         except api.NotFoundError:
             return
         if pod["metadata"]["uid"] == meta["uid"] and (held(pod) or not has_ended(pod)):
-            await self.release(pod, keep=keep and is_kept(pod, succeeded=has_succeeded(pod)))
+            wanted = retention_of(pod, succeeded=has_succeeded(pod)) if keep else Retention.DELETE
+            await self.release(pod, keep=wanted)
 
-    async def drop_finalizer(self, pod: api.Object) -> None:
+    async def drop_finalizer(self, pod: api.Object, *, expires: datetime | None = None) -> None:
         """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again.
+
+        Args:
+            pod: The pod, as it was seen.
+            expires: When it is to be deleted; None: never for its age.
 
         Raises:
             AttemptBlockedError: somebody else keeps changing the pod, or a policy refuses the change; to be tried later.
@@ -327,6 +351,9 @@ class Pods:
                 {"op": "test", "path": where, "value": labels.FINALIZER},
                 {"op": "remove", "path": where},
             ]
+            if expires is not None:
+                path = f"/metadata/labels/{labels.EXPIRES_LABEL.replace('/', '~1')}"
+                operations.append({"op": "add", "path": path, "value": str(math.ceil(expires.timestamp()))})
             try:
                 await self._client.patch(url, operations)
             except api.NotFoundError:

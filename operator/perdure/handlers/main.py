@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import kopf
@@ -56,6 +57,8 @@ class Options:
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
     sidecar_image: str = "localhost/perdure:0.1.0"
     """Image of the sidecars of activities that name none: the operator's own."""
+    pod_ttl: timedelta = timedelta(minutes=5)
+    """How long the pods of attempts that have succeeded are kept, for their logs; zero: not at all."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
     temporal_address: str = ""
@@ -66,7 +69,7 @@ class Options:
         """Read the options.
 
         Raises:
-            ValueError: PERDURE_HTTP_PORT or PERDURE_WORKERS is not a number.
+            ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS or PERDURE_POD_TTL_SECONDS is not a number.
         """
         return cls(
             namespaces=tuple(filter(None, map(str.strip, environment.get("PERDURE_WATCH_NAMESPACES", "").split(",")))),
@@ -75,6 +78,7 @@ class Options:
             workers=int(environment.get("PERDURE_WORKERS") or 32),
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
             sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
+            pod_ttl=timedelta(seconds=int(environment.get("PERDURE_POD_TTL_SECONDS") or 300)),
             instance=environment.get("POD_NAME") or socket.gethostname(),
             temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
         )
@@ -93,7 +97,9 @@ def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manage
     """
     recorder = Recorder(client, instance=options.instance)
     client.skipped = Undecoded(recorder).report
-    settings = PodSettings(service_account=options.activity_identity, sidecar_image=options.sidecar_image)
+    settings = PodSettings(
+        service_account=options.activity_identity, sidecar_image=options.sidecar_image, pod_ttl=options.pod_ttl
+    )
     tools = Tools(
         client=client,
         pods=Pods(client, ActivityIdentity(client, options.activity_identity), settings),

@@ -194,6 +194,12 @@ class Client:
                     self.skipped(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
             yield found
 
+    async def each_metadata(self, url: str, **selectors: str) -> AsyncIterator[Object]:
+        """Read the objects of a collection one after the other, only their metadata."""
+        async for page in self.pages(url, accept=_ONLY_METADATA_LIST, **selectors):
+            for _, obj in self.objects(page):
+                yield obj
+
     async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[Page]:
         """Read a collection page by page, the objects still encoded.
 

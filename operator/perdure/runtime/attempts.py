@@ -119,6 +119,8 @@ class PodSettings:
     """The service account of attempts that have a Lease and name no account of their own."""
     sidecar_image: str = "localhost/perdure:0.1.0"
     """The image of sidecars where the user names none."""
+    pod_ttl: timedelta = timedelta(minutes=5)
+    """How long the pods of attempts that succeeded stay where `podRetention` says Expire; zero: they do not."""
     deadline_margin: timedelta = timedelta(minutes=5)
     """How far beyond start-to-close a node stops the pod on its own. The node's clock starts before images are pulled and
     init containers run, the timeout's when the activity starts: the margin is for those."""

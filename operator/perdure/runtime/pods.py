@@ -108,8 +108,8 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def is_kept(pod: KubeObject, *, succeeded: bool) -> bool:
-    """Tell whether a pod whose attempt has ended stays, as its activity's `podRetention` says.
+def retention_of(pod: KubeObject, *, succeeded: bool) -> Retention:
+    """Tell what becomes of a pod whose attempt has ended, as its activity's `podRetention` says.
 
     Args:
         pod: The Pod; it carries what was asked for where that is not the default.
@@ -117,7 +117,8 @@ def is_kept(pod: KubeObject, *, succeeded: bool) -> bool:
     """
     notes = pod["metadata"].get("annotations") or {}
     asked = str(notes.get(labels.POD_RETENTION_ANNOTATION, _retention(PodRetention()))).partition("/")
-    return (asked[0] if succeeded else asked[2]) == Retention.KEEP
+    wanted = asked[0] if succeeded else asked[2]
+    return next((each for each in Retention if each == wanted), Retention.DELETE)
 
 
 def _retention(given: PodRetention) -> str:

@@ -3,15 +3,17 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
 
-from perdure.api.workflow import Activity
+from perdure.api.workflow import Activity, Retention
 from perdure.controller.identity import ActivityIdentity
-from perdure.controller.pods import AttemptImpossibleError, Pods, has_ended
+from perdure.controller.kept import delete_expired
+from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, Pods, has_ended
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
@@ -62,15 +64,18 @@ DEADLINE = [
 ]
 
 
+KEEP, DELETE, EXPIRE = Retention.KEEP, Retention.DELETE, Retention.EXPIRE
+
+
 @pytest.mark.parametrize(
     ("found", "keep", "refuses", "want"),
     [
-        (pod(ended(1), RUNS), True, False, [("PATCH", DEADLINE)]),
-        (pod(ended(1), RUNS, activeDeadlineSeconds=1), True, False, []),
-        (pod(ended(1), RUNS), False, False, ["DELETE"]),
-        (pod(RUNS, ended(1)), True, False, ["DELETE"]),
-        (pod(ended(1), ended(0)), True, False, []),
-        (pod(ended(1), RUNS), True, True, [("PATCH", DEADLINE), "DELETE"]),
+        (pod(ended(1), RUNS), KEEP, False, [("PATCH", DEADLINE)]),
+        (pod(ended(1), RUNS, activeDeadlineSeconds=1), KEEP, False, []),
+        (pod(ended(1), RUNS), DELETE, False, ["DELETE"]),
+        (pod(RUNS, ended(1)), KEEP, False, ["DELETE"]),
+        (pod(ended(1), ended(0)), KEEP, False, []),
+        (pod(ended(1), RUNS), KEEP, True, [("PATCH", DEADLINE), "DELETE"]),
     ],
     ids=[
         "its own sidecar still runs",
@@ -82,7 +87,7 @@ DEADLINE = [
     ],
 )
 async def test_a_pod_that_is_to_be_kept_is_only_stopped(
-    found: dict[str, Any], keep: bool, refuses: bool, want: list[Any]
+    found: dict[str, Any], keep: Retention, refuses: bool, want: list[Any]
 ) -> None:
     asked: list[Any] = []
 
@@ -161,3 +166,106 @@ async def test_an_attempt_whose_expressions_have_no_value_gets_no_pod() -> None:
         with pytest.raises(AttemptImpossibleError) as caught:
             await pods.ensure(run, replace(tried, input={}), definition)
     assert caught.value.failure.type == "ExpressionError"
+
+
+class Cluster:
+    """An API server that has pods."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = list(pods)
+        self.asked: list[Any] = []
+        self.selectors: list[dict[str, str]] = []
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await request.read()
+        self.asked.append(request.method if request.method != "PATCH" else orjson.loads(body))
+        name = request.path.rpartition("/")[2]
+        if request.method == "GET":
+            self.selectors.append(dict(request.query))
+            return web.json_response({"kind": "PartialObjectMetadataList", "metadata": {}, "items": self.pods})
+        if request.method == "DELETE":
+            uid = orjson.loads(body)["preconditions"]["uid"]
+            self.pods = [pod for pod in self.pods if (pod["metadata"]["name"], pod["metadata"]["uid"]) != (name, uid)]
+        if request.method == "POST":
+            message = "exceeded quota: q, requested: count/pods=1, used: count/pods=2, limited: count/pods=2"
+            return web.json_response({"message": message, "reason": "Forbidden"}, status=403)
+        return web.json_response({})
+
+    @property
+    def names(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.pods]
+
+
+def expiring(name: str, expires: str, namespace: str = "shop", **meta: Any) -> dict[str, Any]:
+    notes = {"perdure.dev/expires": expires}
+    return {"metadata": {"name": name, "namespace": namespace, "uid": f"u-{name}", "labels": notes, **meta}}
+
+
+@pytest.mark.parametrize(
+    ("ttl", "finalizers", "keep", "want"),
+    [
+        (300, ["perdure.dev/outcome"], EXPIRE, "labelled"),
+        (0, ["perdure.dev/outcome"], EXPIRE, "deleted"),
+        (300, [], EXPIRE, "deleted"),
+        (300, ["perdure.dev/outcome"], KEEP, "released"),
+        (300, ["perdure.dev/outcome"], DELETE, "deleted"),
+    ],
+)
+async def test_a_pod_that_expires_is_released_with_its_time_in_one_write(
+    ttl: int, finalizers: list[str], keep: Retention, want: str
+) -> None:
+    cluster, found = Cluster(), pod(ended(0), ended(0))
+    found["metadata"] |= {"finalizers": finalizers, "labels": {"perdure.dev/run-id": "r"}}
+    async with api_server(cluster.answer) as client:
+        settings = PodSettings(pod_ttl=timedelta(seconds=ttl))
+        before = datetime.now(UTC)  # noqa: TID251 (of this machine, as the operator's own clock)
+        await Pods(client, ActivityIdentity(client, "perdure-activity"), settings).release(found, keep=keep)
+    patches = [each for each in cluster.asked if each != "DELETE"]
+    assert ("DELETE" in cluster.asked) is (want == "deleted")
+    assert len(patches) == len(finalizers)
+    labels = [each for patch in patches for each in patch if each["op"] == "add"]
+    assert bool(labels) is (want == "labelled")
+    for each in labels:
+        assert each["path"] == "/metadata/labels/perdure.dev~1expires"
+        assert ttl <= int(each["value"]) - before.timestamp() <= ttl + 60
+
+
+async def test_kept_pods_are_deleted_when_their_time_is_over_and_nothing_else_is() -> None:
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    now = int(time.timestamp())
+    cluster = Cluster(
+        expiring("over", str(now)),
+        expiring("stays", str(now + 1)),
+        expiring("held", "1", finalizers=["perdure.dev/outcome"]),
+        expiring("leaves", "1", deletionTimestamp="2026-01-01T00:00:00Z"),
+        expiring("strange", "soon"),
+    )
+    async with api_server(cluster.answer) as client:
+        assert await delete_expired(client, None, time) == 1
+    assert cluster.names == ["stays", "held", "leaves", "strange"]
+    (selectors,) = cluster.selectors
+    assert selectors["labelSelector"] == "perdure.dev/run-id,perdure.dev/expires"
+    assert "status.phase!=Running" in selectors["fieldSelector"]
+
+
+async def test_a_namespace_keeps_only_so_many_pods() -> None:
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    later = int(time.timestamp()) + 100
+    cluster = Cluster(
+        *(expiring(f"a-{n}", str(later + n)) for n in range(5)),
+        *(expiring(f"b-{n}", str(later), "other") for n in range(2)),
+    )
+    async with api_server(cluster.answer) as client:
+        assert await delete_expired(client, None, time, most=2) == 3
+    assert cluster.names == ["a-3", "a-4", "b-0", "b-1"]
+
+
+async def test_kept_pods_make_room_where_a_quota_counts_them() -> None:
+    cluster = Cluster(expiring("kept", str(2**40)))
+    run = RunRef(namespace="shop", name="order", uid="u", workflow_id="w")
+    tried = Attempt(scheduled_event_id=2, attempt=1, activity_id="a", activity_type="work")
+    async with api_server(cluster.answer) as client:
+        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+        with pytest.raises(AttemptBlockedError, match="exceeded quota"):
+            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}))
+    assert cluster.names == []

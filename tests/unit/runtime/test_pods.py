@@ -8,7 +8,7 @@ import pytest
 
 from perdure.runtime import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod
 from perdure.runtime.payloads import ANNOTATIONS_LIMIT
-from perdure.runtime.pods import is_kept
+from perdure.runtime.pods import retention_of
 
 
 def build(make: Any, definition: Any = None, settings: PodSettings | None = None, **attempt: Any) -> dict[str, Any]:
@@ -408,17 +408,19 @@ def test_the_pod_is_json(make: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        (None, (False, True)),
-        ({}, (False, True)),
-        ({"onSuccess": "Keep"}, (True, True)),
-        ({"onFailure": "Delete"}, (False, False)),
-        ({"onSuccess": "Keep", "onFailure": "Delete"}, (True, False)),
+        (None, ("Expire", "Keep")),
+        ({}, ("Expire", "Keep")),
+        ({"onSuccess": "Keep"}, ("Keep", "Keep")),
+        ({"onFailure": "Delete"}, ("Expire", "Delete")),
+        ({"onSuccess": "Delete", "onFailure": "Expire"}, ("Delete", "Expire")),
     ],
 )
-def test_what_becomes_of_a_pod_stands_on_it(make: Any, given: dict[str, str] | None, kept: tuple[bool, bool]) -> None:
+def test_what_becomes_of_a_pod_stands_on_it(make: Any, given: dict[str, str] | None, kept: tuple[str, str]) -> None:
     pod = build(make, make.activity(**({"podRetention": given} if given is not None else {})))
-    assert (is_kept(pod, succeeded=True), is_kept(pod, succeeded=False)) == kept
-    assert is_kept({"metadata": {}}, succeeded=False)
+    assert (retention_of(pod, succeeded=True), retention_of(pod, succeeded=False)) == kept
+    assert retention_of({"metadata": {}}, succeeded=False) == "Keep"
+    unknown = {"metadata": {"annotations": {"perdure.dev/pod-retention": "Later/Never"}}}
+    assert retention_of(unknown, succeeded=True) == "Delete"
 
 
 def test_a_sidecar_has_the_token_and_the_activity_only_files(make: Any) -> None:

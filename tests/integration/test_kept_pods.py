@@ -1,0 +1,41 @@
+"""Pods of attempts that have succeeded stay for a while, against a real API server and the operator."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kube import Cluster, Json, one_step, python
+from perdure.api.labels import EXPIRES_LABEL
+from perdure.controller.kept import delete_expired
+from perdure.kube.access import find_access
+from perdure.kube.client import Client
+
+pytestmark = pytest.mark.cluster
+
+
+async def test_a_successful_pod_stays_for_its_log_until_its_time_is_over(
+    namespace: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def released() -> Json | None:
+        (pod,) = namespace.list("pods")
+        return None if pod["metadata"].get("finalizers") else pod
+
+    namespace.start("well", one_step(python("print('all went well'); activity.complete(1)")))
+    assert (await asyncio.to_thread(namespace.closed, "well"))["phase"] == "Completed"
+    pod = await asyncio.to_thread(namespace.wait, "its pod to be released", released)
+    expires = datetime.fromtimestamp(int(pod["metadata"]["labels"][EXPIRES_LABEL]), UTC)
+    assert "all went well" in namespace("logs", "well-2-1")
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    async with Client.open(find_access(), user_agent="perdure-test") as client:
+        assert await delete_expired(client, namespace.namespace, expires - timedelta(seconds=1)) == 0
+        assert await delete_expired(client, namespace.namespace, expires) == 1
+    await asyncio.to_thread(namespace.wait, "the pod to be deleted", lambda: not namespace.list("pods"))
+
+
+def test_kept_pods_are_no_reason_to_wait_for_a_quota(namespace: Cluster) -> None:
+    namespace("create", "quota", "few", "--hard=count/pods=1")
+    steps = [{"name": f"step-{number}", "activity": {"name": "work"}} for number in range(3)]
+    work = python("activity.complete(1)")
+    namespace.start("three", {"inline": {"activities": [work], "steps": steps}})
+    assert namespace.closed("three", seconds=300)["phase"] == "Completed"

@@ -12,6 +12,8 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.allowed = False
+        self.only: frozenset[tuple[str, str]] = frozenset()
+        """Verbs and resources that are allowed in any case."""
         self.valid = True
         self.asked: list[dict[str, Any]] = []
         self.reviewed: list[str] = []
@@ -23,7 +25,9 @@ class ApiServer:
             user = {"username": "system:serviceaccount:orders:shop"}
             return {"status": {"authenticated": True, "user": user} if self.valid else {"error": "unknown"}}
         self.asked.append(body["spec"]["resourceAttributes"])
-        return {"status": {"allowed": self.allowed}}
+        asked = self.asked[-1]
+        resource = f"{asked['resource']}/{asked['subresource']}".removesuffix("/")
+        return {"status": {"allowed": self.allowed or (asked["verb"], resource) in self.only}}
 
 
 def token(number: int = 0, **claims: Any) -> str:

@@ -20,8 +20,8 @@ WORKER = [
     {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get"]},
 ]
 CLIENT = [
-    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get", "list", "create"]},
-    {"apiGroups": ["perdure.dev"], "resources": ["operations"], "verbs": ["create"]},
+    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns"], "verbs": ["get", "list"]},
+    {"apiGroups": ["perdure.dev"], "resources": ["workflowruns/temporal", "operations/temporal"], "verbs": ["create"]},
 ]
 
 

@@ -148,7 +148,10 @@ class Guard:
         if known is None or known[0] < now():
             if known is None and not self._rate_of_user.take(user.name, now()):
                 raise exhausted(f"too many rights of {user.name} to ask the API server about; retry later")
-            allowed = await self._review_access(user, namespace, right)
+            other = right.of_frontend
+            allowed = await self._review_access(user, namespace, right) or (
+                other is not None and await self._review_access(user, namespace, other)
+            )
             known = now() + (_KNOWN_FOR if allowed else _REFUSED_FOR), allowed
             self._rights.put(key, known)
         return known[1]

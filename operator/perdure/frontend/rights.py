@@ -2,6 +2,9 @@
 
 Workers need a right of their own, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): with it they
 decide about runs, and do their activities, through the frontend, which says what is valid; it lets them write no status.
+
+The same goes for clients: each right to write an object has a counterpart for the frontend alone, such as ``create``
+``workflowruns/temporal``. With it a client does what the frontend offers, and cannot write the object itself.
 """
 
 from dataclasses import dataclass
@@ -16,7 +19,15 @@ class Right:
     subresource: str = ""
     group: str = "perdure.dev"
 
+    @property
+    def of_frontend(self) -> "Right | None":
+        """The right to do the same through the frontend only; None where there is none."""
+        writes = self.verb in _WRITES and self.resource in _WRITTEN and not self.subresource
+        return Right(self.verb, self.resource, "temporal", self.group) if writes else None
 
+
+_WRITES = frozenset({"create", "update", "delete"})
+_WRITTEN = frozenset({"workflowruns", "operations", "schedules"})
 _WORK = Right("update", "workflowruns", "tasks")
 _START = Right("create", "workflowruns")
 _TELL = Right("create", "operations")

@@ -273,6 +273,17 @@ def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
     assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
 
 
+def test_a_temporal_client_writes_through_the_frontend_only(render: Render) -> None:
+    client = granted(named(render(), "ClusterRole", "perdure-temporal-client"), "perdure.dev")
+    assert client == {
+        "workflowruns": {"get", "list"},
+        "schedules": {"get", "list"},
+        "workflowruns/temporal": {"create"},
+        "operations/temporal": {"create"},
+        "schedules/temporal": {"create", "update", "delete"},
+    }
+
+
 def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     digest = "sha256:" + "0" * 64

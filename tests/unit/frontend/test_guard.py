@@ -20,7 +20,21 @@ from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
 from perdure.frontend.namespaces import namespace_of
+from perdure.frontend.rights import needed
 from perdure.kube import clock
+
+CLIENT_RPCS = (
+    "StartWorkflowExecution",
+    "SignalWorkflowExecution",
+    "DeleteWorkflowExecution",
+    "CreateSchedule",
+    "PatchSchedule",
+    "DeleteSchedule",
+    "DescribeSchedule",
+    "ListWorkflowExecutions",
+    "AddSearchAttributes",
+    "PollWorkflowTaskQueue",
+)
 
 
 def both(outer: str, start: str, update: str) -> ExecuteMultiOperationRequest:
@@ -69,7 +83,39 @@ async def test_who_is_refused_is_told_the_remedy_and_let_in_seconds_after_it(mon
     server.allowed = False
     monkeypatch.setattr(of_guard, "now", lambda: begin + timedelta(seconds=20))
     await guard.authorize(user, "StartWorkflowExecution", "orders")
-    assert [asked["namespace"] for asked in server.asked] == ["orders"] * 3
+    asked = [(each["resource"], each["subresource"], each["namespace"]) for each in server.asked]
+    assert asked == [
+        ("workflowruns", "", "orders"),
+        ("workflowruns", "temporal", "orders"),
+        ("workflowruns", "tasks", "orders"),
+        ("workflowruns", "", "orders"),
+    ]
+
+
+def test_each_right_to_write_has_a_counterpart_for_the_frontend_alone() -> None:
+    found = {(right.verb, right.resource): right.of_frontend for rpc in CLIENT_RPCS for right in needed(rpc)}
+    with_counterpart = {key for key, other in found.items() if other is not None}
+    assert with_counterpart == {
+        ("create", "workflowruns"),
+        ("delete", "workflowruns"),
+        ("create", "operations"),
+        ("create", "schedules"),
+        ("update", "schedules"),
+        ("delete", "schedules"),
+    }
+    assert all(other is None or other.subresource == "temporal" for other in found.values())
+
+
+async def test_a_client_may_have_a_right_for_the_frontend_alone() -> None:
+    server = ApiServer()
+    server.only = frozenset({("create", "workflowruns/temporal")})
+    guard = Guard(server)  # type: ignore[arg-type]
+    user = await guard.authenticate(bearer(token()), "10.0.0.1")
+    await guard.authorize(user, "StartWorkflowExecution", "orders")
+    with pytest.raises(RpcError, match="may not create operations"):
+        await guard.authorize(user, "SignalWorkflowExecution", "orders")
+    with pytest.raises(RpcError, match="may not delete workflowruns"):
+        await guard.authorize(user, "DeleteWorkflowExecution", "orders")
 
 
 # --- Tokens -----------------------------------------------------------------------------------------------------------

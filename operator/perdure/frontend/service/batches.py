@@ -117,11 +117,12 @@ class Batches:
         return [entry for entry in entries if entry is not None]
 
     async def _make(self, entry: Entry, batch: Batch, asked: dict[str, Any], at_once: asyncio.Semaphore) -> None:
+        name = batch_operation_name(batch.job_id, entry.uid)
         body = {
             "apiVersion": labels.API_VERSION,
             "kind": "Operation",
             "metadata": {
-                "name": batch_operation_name(batch.job_id, entry.uid),
+                "name": name,
                 "namespace": entry.namespace,
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
                 "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode()},
@@ -132,22 +133,12 @@ class Batches:
             try:
                 await self._core.runs.manager.client.create(api.path(api.PERDURE, entry.namespace, "operations"), body)
             except api.AlreadyExistsError:
-                await self._check_ours(body)
+                url = api.path(api.PERDURE, entry.namespace, "operations", name)
+                check_batch(await self._core.runs.manager.client.get(url), batch)
             except api.InvalidError as error:
                 raise invalid(error.message) from error
             except api.TooLargeError as error:
                 raise invalid(TOO_LARGE) from error
-
-    async def _check_ours(self, body: api.Object) -> None:
-        """See that the Operation that has the name is the one of this batch, from an earlier try."""
-        meta = body["metadata"]
-        url = api.path(api.PERDURE, meta["namespace"], "operations", meta["name"])
-        found = await self._core.runs.manager.client.get(url)
-        batch, wanted = _told(found), _told(body)
-        if (batch.job_id, batch.type) != (wanted.job_id, wanted.type):
-            raise precondition(
-                f"Operation {meta['name']} exists and does not belong to batch {wanted.job_id!r}; delete it"
-            )
 
     async def stop_batch_operation(self, request: StopBatchOperationRequest, call: Call) -> StopBatchOperationResponse:
         """Ask no more workflows; what was done stays done."""
@@ -261,6 +252,18 @@ def _reset(asked: BatchOperationReset) -> dict[str, Any]:
             raise invalid(
                 "reset_operation.options: must be first_workflow_task, last_workflow_task or workflow_task_id"
             )
+
+
+def check_batch(found: api.Object, batch: Batch) -> None:
+    """Check that an Operation that exists already belongs to a batch, from an earlier try.
+
+    Raises:
+        RpcError: it does not.
+    """
+    other = _told(found)
+    if (other.job_id, other.type) != (batch.job_id, batch.type):
+        name = found["metadata"]["name"]
+        raise precondition(f"Operation {name} exists and does not belong to batch {batch.job_id!r}; delete it")
 
 
 def _told(obj: api.Object) -> Batch:

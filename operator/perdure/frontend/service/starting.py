@@ -177,7 +177,7 @@ class Starting:
             made = await manager.client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
         except api.AlreadyExistsError:
             made = await manager.client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
-            if not _is_of(made, body):
+            if not is_made_for(made, body):
                 message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
                 raise precondition(message) from None
         except api.NotFoundError:
@@ -267,7 +267,7 @@ class Starting:
         }
 
 
-def _is_of(made: api.Object, body: api.Object) -> bool:
+def is_made_for(made: api.Object, body: api.Object) -> bool:
     """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
     found, wanted = made["spec"].get("workflowId"), body["spec"]["workflowId"]
     return bool(found == wanted and extras_of(made).request_id == extras_of(body).request_id)

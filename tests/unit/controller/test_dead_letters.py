@@ -2,17 +2,20 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 from aiohttp import web
 
 import histories
+from engine.coded import Coded, activity
 from perdure.api.deadletter import DeadLetter
 from perdure.api.reasons import ConditionReason
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.errors import RefusedError
+from perdure.controller.relations import Relations
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.kube.access import Access
@@ -73,15 +76,21 @@ class Store:
 
 
 @asynccontextmanager
-async def letters(store: Store) -> AsyncIterator[DeadLetters]:
+async def clients(store: Store) -> AsyncIterator[Client]:
     runner = web.ServerRunner(web.Server(store.answer))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     address = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=address), user_agent="test") as client:
-        yield DeadLetters(client, Recorder(client, instance="test"))
+        yield client
     await runner.cleanup()
+
+
+@asynccontextmanager
+async def letters(store: Store) -> AsyncIterator[DeadLetters]:
+    async with clients(store) as client:
+        yield DeadLetters(client, Recorder(client, instance="test"))
 
 
 def stored() -> Store:
@@ -119,3 +128,29 @@ async def test_where_strangers_have_taken_all_next_names_that_is_said() -> None:
         with pytest.raises(RefusedError, match="not its own") as refused:
             await told.redrive("shop", "pay", "op-1")
     assert refused.value.reason is ConditionReason.WORKFLOW_ID_IN_USE
+
+
+async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> None:
+    """Someone else's DeadLetter of that name would have its own definition run by a re-drive."""
+    coded = Coded.begin()
+    coded.decide(activity("pay"))
+    scheduled = coded.events[-1].event_id
+    details = {"step": "pay", "activity": "work", "scheduledEventId": scheduled, "failure": {"message": "no"}}
+    marker = ev.MarkerRecorded(event_id=9, event_time=coded.now, marker_name="DeadLetter", details=details)
+    state = msgspec.structs.replace(coded.state, markers={"9": marker})
+    ref = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
+    work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}}
+    status = {"history": {"events": history.encode(coded.events)}, "definition": {"activities": [work]}}
+    run = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}}
+    own = dead_letter(ref, marker, cast("ev.ActivityTaskScheduled", coded.events[-1]), [work])
+    store, first = Store(), f"deadletters/{own['metadata']['name']}"
+    forged = {**own, "spec": {**own["spec"], "definition": {**work, "container": {"image": "forged"}}}}
+    store.objects[first] = forged
+    async with clients(store) as client:
+        for _ in range(2):  # a crash after the first: it is found then
+            relations = Relations(client, ref, None, cast("Any", None), lambda: None)
+            await relations.follow_up(state, run, status)
+    assert store.objects.pop(first) is forged
+    [(name, written)] = store.objects.items()
+    assert name.startswith("deadletters/order-9-")
+    assert written["spec"] == own["spec"]

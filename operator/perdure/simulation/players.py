@@ -19,11 +19,12 @@ from perdure.engine.starts import CarriedSignal, ParentReference
 from perdure.engine.state import PendingActivity, RunStatus, State
 from perdure.language import containers
 from perdure.language.failures import StepError
-from perdure.language.interpreter import Interpreter, Refuser, RunScope
+from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
+from perdure.language.tracing import Tracer
 from perdure.simulation.scenario import Attempt, Child
 from perdure.simulation.script import Beats
-from perdure.simulation.tree import Tree, Watcher
+from perdure.simulation.tree import Tree
 
 OUTCOMES = {
     RunStatus.COMPLETED: ChildOutcome.COMPLETED,
@@ -223,17 +224,14 @@ def next_run(before: Run, closing: ev.AnyEvent, *, number: int, now: datetime) -
 def make_run(chain: Chain, first: ev.WorkflowExecutionStarted, name: str, run_id: str) -> Run:
     """A run that is about to begin with its first event."""
     role = chain.role
-    tree = Tree(role.program)
     scope = RunScope(
         name=name, namespace=role.namespace, workflow_id=role.workflow_id, run_id=run_id, attempt=first.attempt
     )
     wrong = role.program.check_input(first.input)
-    decider: Decider = (
-        Refuser("; ".join(map(str, wrong)), "InvalidInput")
-        if wrong
-        else Interpreter(role.program, scope, input=first.input, start_time=first.event_time)
-    )
-    return Run(chain=chain, first=first, name=name, run_id=run_id, decider=Watcher(decider, tree), tree=tree)
+    tracer = Tracer(role.program, scope, input=first.input, start_time=first.event_time)
+    decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
+    tree = Tree(role.program, tracer.trace)
+    return Run(chain=chain, first=first, name=name, run_id=run_id, decider=decider, tree=tree)
 
 
 def _run_id(number: int) -> str:

@@ -189,7 +189,6 @@ class World:
             if tried.end is not None:
                 del run.tries[key]
         for event in events:
-            run.tree.hear(event)
             told = tell(event)
             if told is not None:
                 self._note(run, *told)

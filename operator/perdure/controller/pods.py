@@ -22,7 +22,7 @@ from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, 
 from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
-from perdure.runtime.statuses import PodStatus
+from perdure.runtime.statuses import EndedContainer, PodStatus
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,13 +84,18 @@ def has_ended(pod: api.Object) -> bool:
 
 def activity_has_ended(pod: api.Object) -> bool:
     """Whether the activity's own container has ended, whatever other containers of its pod do."""
-    main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
-    return main is not None and PodStatus.of(pod).ended(main) is not None
+    return _own_end(pod) is not None
 
 
 def has_succeeded(pod: api.Object) -> bool:
-    """Whether the pod as a whole says that it has succeeded."""
-    return bool((pod.get("status") or {}).get("phase") == "Succeeded")
+    """Whether the pod as a whole says that it has succeeded, or the activity's own container did: the others may be stopped."""
+    end = _own_end(pod)
+    return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
+
+
+def _own_end(pod: api.Object) -> EndedContainer | None:
+    main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
+    return None if main is None else PodStatus.of(pod).ended(main)
 
 
 def held(pod: api.Object) -> bool:

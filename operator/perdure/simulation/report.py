@@ -163,7 +163,7 @@ class Report:
 
     def _unmet(self, expect: Expect) -> Iterator[str]:
         failure = self.failure
-        because = f" ({failure.message})" if failure else ""
+        because = f" ({failure.full_message})" if failure else ""
         if expect.phase is not None and expect.phase.value != self.phase:
             yield f"phase: expected {expect.phase.value}, got {self.phase}{because}"
         if "output" in expect.model_fields_set and (

@@ -13,7 +13,7 @@ from aiohttp import web
 from perdure.api.workflow import Activity, Retention
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.kept import delete_expired
-from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, Pods, has_ended
+from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, Pods, has_ended, has_succeeded
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
@@ -56,6 +56,15 @@ def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     notes = {"kubectl.kubernetes.io/default-container": "main"}
     meta = {"name": "order-2-1", "namespace": "shop", "uid": "u", "annotations": notes}
     return {"metadata": meta, "spec": spec, "status": {"phase": "Running", "containerStatuses": named}}
+
+
+def test_a_pod_whose_activity_succeeded_has_succeeded_though_a_sidecar_was_stopped() -> None:
+    stopped = pod(ended(0), ended(137))
+    stopped["status"]["phase"] = "Failed"
+    assert has_succeeded(stopped)
+    stopped = pod(ended(1), ended(0))
+    assert not has_succeeded(stopped)
+    assert has_succeeded({"metadata": {"name": "one"}, "status": {"phase": "Succeeded"}})
 
 
 DEADLINE = [

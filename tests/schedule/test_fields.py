@@ -120,9 +120,6 @@ def test_10_every_becomes_an_interval_and_a_prefix_a_zone() -> None:
     ("line", "want"),
     [
         ("* * * *", "has 4 fields"),
-        ("0 0 L * *", "`L` is no value, range, step or name"),
-        ("0 0 15W * *", "`15W` is no value, range, step or name"),
-        ("0 0 * * 5#2", "`#` begins a comment"),
         ("H 0 * * *", "`H` is no value, range, step or name"),
         ("0 24 * * *", "`0 24 [*] [*] [*]`: `hour` is `24`: must be hours 0 to 23"),
         ("*/0 * * * *", "`minute`: the step in `[*]/0` must be a number of at least 1"),
@@ -167,3 +164,69 @@ def test_the_canonical_form_means_the_same() -> None:
     assert [at for at, _ in zip(again.nominal(start), range(300), strict=False)] == [
         at for at, _ in zip(times.nominal(start), range(300), strict=False)
     ]
+
+
+def firsts(spec: dict[str, object], year: int = 2026, count: int = 12) -> list[str]:
+    given = {"timeZone": "UTC", "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
+    times = Times(ScheduleSpec.parse(given)).nominal(datetime(year - 1, 12, 31, 23, 59, 59, tzinfo=UTC))
+    return [time.strftime("%m-%d") for _, time in zip(range(count), times, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("0 0 L * *", ["01-31", "02-28", "03-31", "04-30"]),
+        ("0 0 L-2 * *", ["01-29", "02-26", "03-29", "04-28"]),
+        ("0 0 LW * *", ["01-30", "02-27", "03-31", "04-30", "05-29"]),
+        ("0 0 15W * *", ["01-15", "02-16", "03-16", "04-15", "05-15"]),
+        ("0 0 1W * *", ["01-01", "02-02", "03-02", "04-01", "05-01"]),
+        ("0 0 31W * *", ["01-30", "03-31", "05-29"]),
+        ("0 0 * * MON#1", ["01-05", "02-02", "03-02", "04-06"]),
+        ("0 0 * * 5#5", ["01-30", "05-29", "07-31"]),
+        ("0 0 * * FRIL", ["01-30", "02-27", "03-27", "04-24"]),
+        ("0 0 * * L5", ["01-30", "02-27", "03-27", "04-24"]),
+        ("0 0 * * 7L", ["01-25", "02-22", "03-29", "04-26"]),
+        ("0 0 1,L 2 *", ["02-01", "02-28"]),
+        ("0 0 13 * FRI#2", ["02-13", "03-13", "11-13"]),
+        ("0 0 L * * # month-end", ["01-31", "02-28"]),
+    ],
+)
+def test_10_a_cron_line_names_days_that_depend_on_the_month(line: str, want: list[str]) -> None:
+    assert firsts({"cron": [line]}, count=len(want)) == want
+
+
+def test_10_calendars_and_exclusions_name_them_too() -> None:
+    assert firsts({"calendars": [{"dayOfMonth": "L", "month": "Feb"}]}, 2028, 1) == ["02-29"]
+    assert firsts({"calendars": [{"dayOfWeek": "Mon#1,FriL"}]}, count=4) == ["01-05", "01-30", "02-02", "02-27"]
+    left = firsts({"cron": ["0 0 * * *"], "exclude": [{"dayOfMonth": "LW"}]}, count=59)
+    assert ("01-30" in left, "01-31" in left, "02-27" in left, len(left)) == (False, True, False, 59)
+
+
+def test_10_croniter_finds_the_same_days_that_depend_on_the_month() -> None:
+    chance = random.Random(3)
+    for _ in range(300):
+        day = chance.choice(["L", f"{chance.randint(1, 28)}W", f"{chance.randint(1, 28)},L", "*"])
+        weekday = chance.choice([f"{chance.randint(0, 7)}#{chance.randint(1, 5)}", f"L{chance.randint(0, 6)}", "*"])
+        line = f"0 0 {day} * {weekday if day == '*' else '*'}"
+        year = chance.randint(2000, 2090)
+        reference = croniter(line, datetime(year - 1, 12, 31, 23, 59, 59, tzinfo=UTC))
+        want = [reference.get_next(datetime).strftime("%m-%d") for _ in range(20)]
+        assert firsts({"cron": [line]}, year, 20) == want, line
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("0 0 32W * *", "`dayOfMonth` is `32W`: must be days of the month 1 to 31"),
+        ("0 0 L-28 * *", "`L-28` is more than 27 days before the last day of a month"),
+        ("0 0 MON#1 * *", "`dayOfMonth` is `MON#1`: must be days of the month"),
+        ("0 0 * * LW", "`dayOfWeek` is `LW`: must be days of the week"),
+        ("0 0 * * MON#6", "`MON#6` is no field"),
+        ("H 0 * * *", "set `jitter`"),
+        ("0 0 * * MON-FRI#1", "`MON-FRI#1` is no field"),
+    ],
+)
+def test_10_other_forms_are_refused_with_what_to_write(line: str, want: str) -> None:
+    with pytest.raises(InvalidTimesError) as caught:
+        read_cron(line)
+    assert want in str(caught.value)

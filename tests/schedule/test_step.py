@@ -10,6 +10,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
+from perdure.schedule.status import compose
 from perdure.schedule.step import next_wake, not_taken
 from schedule.drive import T0, Drive, M, S, rules
 
@@ -639,6 +640,26 @@ def test_a_retry_of_a_run_with_another_name_keeps_it() -> None:
     [second] = drive.state.running
     assert second.name == f"{first.name}-r2"
     assert [each.name for each in drive.state.recent] == [second.name]
+
+
+def test_the_same_refusal_is_reported_once() -> None:
+    drive = Drive(rules())
+    for minute in range(1, 4):
+        drive.until(T0 + minute * M)
+        drive.advance(inp.RunRefused(name=name(minute), message=f"WorkflowRun {name(minute)} is invalid: labels"))
+    assert drive.told.count("RunRefused") == 1
+    assert [each.status for each in drive.state.recent] == ["Refused"] * 3
+    status = compose({}, drive.rules, drive.state, problem=None, generation=1, now=drive.now)
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "RunRefused")
+    assert "is invalid: labels" in ready["message"]
+    assert name(3) not in ready["message"]
+    drive.until(T0 + 4 * M)
+    drive.advance(inp.RunMade(name=name(4), run_id="u-4"))
+    assert drive.state.refused == ""
+    drive.until(T0 + 5 * M)
+    drive.advance(inp.RunRefused(name=name(5), message="a policy refuses it"))
+    assert drive.told.count("RunRefused") == 2
 
 
 def test_that_a_run_was_made_is_worth_no_commit_of_its_own() -> None:

@@ -12,8 +12,8 @@ from perdure.api.rules import Rule
 
 CRON_PATTERN = (
     "^[ \\t]*((CRON_)?TZ=[^ \\t]+[ \\t]+)?"
-    "(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|@every[ \\t]+[^ \\t#]+|([^ \\t@#]+[ \\t]+){4,6}[^ \\t@#]+)"
-    "[ \\t]*(#.*)?$"
+    "(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|@every[ \\t]+[^ \\t#]+|([^ \\t@#][^ \\t@]*[ \\t]+){4,6}"
+    "[^ \\t@#][^ \\t@]*)([ \\t]+#.*|[ \\t]*)$"
 )
 """The shape of a cron line; what its fields mean is told by the condition `Ready`."""
 
@@ -29,8 +29,10 @@ _MONTHS = (
 _WEEKDAYS = "(?i:su[a-z]*|mo[a-z]*|tu[a-z]*|we[a-z]*|th[a-z]*|fr[a-z]*|sa[a-z]*)"
 
 
-def _calendar_field(value: str, message: str, max_length: int = 256) -> FieldShape:
-    item = f"([*]|({value})(-({value}))?)(/[0-9]{{1,4}})?"
+def _calendar_field(value: str, message: str, *, special: str = "", suffix: str = "") -> FieldShape:
+    """A list of values, ranges and steps; `special` are further items, `suffix` may follow a value in place of a range."""
+    max_length = 256
+    item = f"([*]|{special}({value})(-({value}){suffix})?)(/[0-9]{{1,4}})?"
     pattern = f"^ *{item} *(, *{item} *)*$"
     return FieldShape(
         matching(re.compile(pattern), max_length, message),
@@ -53,7 +55,11 @@ Month = Annotated[
 DayOfMonth = Annotated[
     str,
     _calendar_field(
-        "0?[1-9]|[12][0-9]|3[01]", "must be days of the month 1 to 31, such as `1`, `1-7`, `1,15`, `1/7` or `*`"
+        "0?[1-9]|[12][0-9]|3[01]",
+        "must be days of the month 1 to 31, such as `1`, `1-7`, `1,15`, `1/7` or `*`; `L` is the last day, `LW` the last "
+        "working day, `15W` the working day nearest to the 15th",
+        special="L(W|-[12]?[0-9])?|",
+        suffix="|W",
     ),
 ]
 """Days of the month of a calendar."""
@@ -62,7 +68,9 @@ DayOfWeek = Annotated[
     str,
     _calendar_field(
         f"0?[0-7]|{_WEEKDAYS}",
-        "must be days of the week 0 to 7 or their names (Sunday is 0 and 7), such as `1-5`, `Mon-Fri`, `Sat,Sun` or `*`",
+        "must be days of the week 0 to 7 or their names (Sunday is 0 and 7), such as `1-5`, `Mon-Fri`, `Sat,Sun` or `*`; "
+        "`Mon#1` is the first Monday, `FriL` the last Friday",
+        suffix="|#[1-5]|L",
     ),
 ]
 """Days of the week of a calendar."""
@@ -139,10 +147,12 @@ class Calendar(SpecModel):
     """Months, 1 to 12 or names, such as `Jan,Apr,Jul,Oct`. Default `*`."""
 
     day_of_month: DayOfMonth = "*"
-    """Days of the month, 1 to 31, such as `1,15`. Default `*`."""
+    """Days of the month, 1 to 31, such as `1,15`; `L` is the last day, `L-2` two days before it, `LW` the last working
+    day (Monday to Friday), `15W` the working day nearest to the 15th. Default `*`."""
 
     day_of_week: DayOfWeek = "*"
-    """Days of the week, 0 to 7 (Sunday is both) or names, such as `Mon-Fri`. Default `*`."""
+    """Days of the week, 0 to 7 (Sunday is both) or names, such as `Mon-Fri`; `Mon#1` is the first Monday of the month,
+    `FriL` the last Friday. Default `*`."""
 
     hour: Hour = "0"
     """Hours, 0 to 23, such as `9-17`. Default 0."""

@@ -1,7 +1,8 @@
 """Durations as people write them: `90s`, `1h30m`, `30d`.
 
 The form is GEP-2257 of the Gateway API (whole numbers with the units h, m, s and ms, at most four of them, in any
-order), and before it there may be days of 24 hours: `30d`, `1d12h`. The Python value is always a `datetime.timedelta`.
+order) with more digits for the small units (`604800s`), and before it there may be days of 24 hours: `30d`, `1d12h`.
+The Python value is always a `datetime.timedelta`.
 
 Three types for fields are made here; others are `Annotated[timedelta, DurationShape(...)]`:
 
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
 
-DURATION_PATTERN = "^([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}$"
+DURATION_PATTERN = "^([0-9]{1,5}d)?([0-9]{1,5}h|[0-9]{1,7}m|[0-9]{1,9}m?s){0,4}$"
 """What `parse_duration` accepts, but for the empty string. Go and Python read it alike, and it is short, since the API
-server reckons the cost of a rule by the length of its pattern."""
+server reckons the cost of a rule by the length of its pattern. The digits keep the sum of four parts below the 292 years that a
+duration of CEL can hold; GEP-2257 allows five of every unit."""
 
-DECIMAL_PATTERN = "^(([0-9]{1,5}d)?([0-9]{1,5}(h|ms?|s)){0,4}|[0-9]{1,10}[.][0-9]{1,9}s)$"
+DECIMAL_PATTERN = "^(([0-9]{1,5}d)?([0-9]{1,5}h|[0-9]{1,7}m|[0-9]{1,9}m?s){0,4}|[0-9]{1,10}[.][0-9]{1,9}s)$"
 """What `parse_decimal_duration` accepts: `DURATION_PATTERN`, or decimal seconds."""
 
 DURATION_MAX_LENGTH = 34
-"""Characters of the longest duration: five digits and `d`, and four times five digits and `ms`."""
+"""Characters of the longest duration."""
 
-DURATION_MESSAGE = "must be a duration: whole numbers with the units d, h, m, s or ms, such as `90s`, `1h30m` or `30d`"
+DURATION_MESSAGE = (
+    "must be a duration: whole numbers with the units d, h, m, s or ms, such as `90s`, `1h30m` or `30d`, with at most "
+    "5 digits of days and hours, 7 of minutes, 9 of seconds"
+)
 """The sentence a person sees who wrote something else."""
 
 DECIMAL_MESSAGE = (
@@ -66,7 +71,7 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: The text has another form; the message says which one is accepted.
     """
-    if not text or _FORM.fullmatch(text) is None:
+    if not text or len(text) > DURATION_MAX_LENGTH or _FORM.fullmatch(text) is None:
         raise ValueError(f"{text!r} {DURATION_MESSAGE}")
     milliseconds = sum(int(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(text))
     return min(timedelta(milliseconds=milliseconds), LONGEST)

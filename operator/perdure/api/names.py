@@ -139,6 +139,19 @@ def is_name(text: str) -> bool:
     return _SUBDOMAIN.fullmatch(text) is not None
 
 
+def is_label_value(text: str) -> bool:
+    """Whether a text can be the value of a label."""
+    return len(text) <= NAME_LIMIT and _LABEL_VALUE.fullmatch(text) is not None
+
+
+def is_qualified_name(text: str) -> bool:
+    """Whether a text can be the name of a label: a name of at most 63 characters, perhaps with a DNS subdomain before it."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (is_name(prefix) and len(prefix) <= MAX_RUN_NAME):
+        return False
+    return bool(name) and is_label_value(name)
+
+
 def schedule_name(schedule_id: str, longest: int) -> str:
     """Name the Schedule that a Temporal client knows by an id: the id itself where it is a name, else with a hash of it.
 

@@ -157,6 +157,9 @@ class ConditionReason(StrEnum):
     NO_MORE_TIMES = "NoMoreTimes"
     """The Schedule will start nothing by time any more: its `endTime` has passed, or no time fits."""
 
+    RUN_REFUSED = "RunRefused"
+    """The API server refused the last run of the Schedule. It tries the next one when that is due."""
+
     # Paused, of Schedule and WorkflowRun.
 
     NOT_PAUSED = "NotPaused"
@@ -347,7 +350,7 @@ class EventReason(StrEnum):
     """A Schedule has not started a run, because an earlier one is open. Told once for each; `status.counts` has all."""
 
     RUN_REFUSED = "RunRefused"
-    """A Schedule has not started a run, because the API server does not take it."""
+    """The API server refused a run of a Schedule. Reported once for each reason; the condition `Ready` has it, too."""
 
     RUN_NAME_TAKEN = "RunNameTaken"
     """The name of a Schedule's run belongs to a WorkflowRun that the Schedule did not create; the run gets another name."""

@@ -5,18 +5,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import pydantic
-
-from perdure.api.common import API_VERSION, GROUP, Resource, mistakes_by_path
+from perdure.api.common import API_VERSION, GROUP, Resource
 from perdure.api.crdgen import KINDS
+from perdure.api.operation import Operation, OperationSpec
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableError, read
+from perdure.cli.salvage import salvage
 from perdure.kube import clock
-from perdure.language.checks import Checked, Documents, between, check, options
+from perdure.language.checks import Checked, Documents, between, check, labels, options
 from perdure.language.checks.between import policies_of, run_input
+from perdure.language.checks.signals import SignalNames
 from perdure.language.program import Finding, Severity
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import outlook_after
@@ -66,11 +67,21 @@ class _Object:
     document: Document
     resource: Resource
     checked: Checked | None
+    replaced: tuple[str, ...] = ()
+    """Paths of what could not be read."""
 
     @property
     def subject(self) -> str:
         meta = self.resource.metadata
         return f"{self.resource.kind}/{meta.name or meta.generate_name}"
+
+    def was_read(self, finding: Finding) -> bool:
+        """Whether a finding is about what could be read."""
+        return not finding.path.startswith(self.replaced)
+
+    def is_certain(self, finding: Finding) -> bool:
+        """Whether a finding holds whatever stands in the parts that could not be read: only errors elsewhere do."""
+        return not self.replaced or (finding.severity is Severity.ERROR and self.was_read(finding))
 
 
 def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
@@ -90,12 +101,10 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
         except UnreadableError as error:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
-    documents = Documents(
-        {o.resource.metadata.name: o.checked for o in objects if isinstance(o.resource, Workflow) and o.checked},
-        frozenset(o.resource.metadata.name for o in objects if isinstance(o.resource, RetryPolicy)),
-    )
+    documents = _known(objects)
     for each in objects:
-        findings = [*(each.checked.findings if each.checked else ()), *_together(each, documents, now)]
+        alone = filter(each.is_certain, each.checked.findings if each.checked else ())
+        findings = [*alone, *filter(each.was_read, _together(each, documents, now))]
         linted.found += [
             Located(each.document.file, each.document.position(finding.path), each.subject, finding)
             for finding in findings
@@ -104,8 +113,31 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
     return linted
 
 
+def _known(objects: Iterable[_Object]) -> Documents:
+    """What the files have, by name."""
+    workflows: dict[str, Checked] = {}
+    policies: set[str] = set()
+    runs: dict[str, str] = {}
+    in_place: list[frozenset[str] | None] = []
+    signals: dict[str, frozenset[str] | None] = {}
+    for each in objects:
+        name, resource = each.resource.metadata.name, each.resource
+        awaited = each.checked.signals.awaited if each.checked and not each.replaced else None
+        if isinstance(resource, Workflow) and each.checked:
+            workflows[name] = each.checked
+            signals[name] = awaited
+        elif isinstance(resource, RetryPolicy):
+            policies.add(name)
+        elif each.checked:
+            in_place.append(awaited)
+        elif isinstance(resource, WorkflowRun) and resource.spec.workflow and resource.spec.workflow.name:
+            runs[name] = resource.spec.workflow.name
+    others = None if None in in_place else frozenset[str]().union(*(each for each in in_place if each is not None))
+    return Documents(workflows, frozenset(policies), SignalNames(signals, others), runs)
+
+
 def _take(document: Document, linted: Linted) -> Iterator[_Object]:
-    """The objects of Perdure in a document that can be read; what is wrong with others is noted."""
+    """The objects of Perdure in a document, as far as they can be read; what is wrong with them is noted."""
     data = document.data
 
     def wrong(path: str, message: str, position: Position | None = None, subject: str = "") -> None:
@@ -127,16 +159,16 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
         wrong("kind", f"there is no such kind; there are: {', '.join(sorted(_BY_NAME))}", subject=subject)
         return
     linted.found += [Located(document.file, place, subject, finding) for place, finding in _of_keys(document)]
-    try:
-        resource = kind.parse(data)
-    except pydantic.ValidationError as error:
+    salvaged = salvage(kind, data)
+    for path, sentence in salvaged.mistakes:
+        wrong(path, sentence, subject=subject)
+    resource = salvaged.resource
+    if resource is None:
         linted.objects += 1
-        for path, sentence in mistakes_by_path(error):
-            wrong(path, sentence, subject=subject)
         return
     if not resource.metadata.name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
-    yield _Object(document, resource, _checked(resource))
+    yield _Object(document, resource, _checked(resource), salvaged.replaced)
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
@@ -163,17 +195,21 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
     if each.checked is not None:
         name = resource.metadata.name if isinstance(resource, Workflow) else ""
         yield from between(each.checked, documents, name=name)
-    run: tuple[str, WorkflowRunSpec] | None = None
+    if isinstance(resource, Operation):
+        yield from _signals(resource.spec, documents)
     if isinstance(resource, WorkflowRun):
-        run = "spec", resource.spec
+        yield from _run(each, "spec", resource.spec, documents)
     elif isinstance(resource, Schedule):
-        run = "spec.workflowRunTemplate.spec", resource.spec.workflow_run_template.spec
         yield from _times(resource.spec, now)
         if resource.spec.retry_policy is not None and resource.spec.retry_policy.name is not None:
             yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)
-    if run is None:
-        return
-    path, spec = run
+        template = resource.spec.workflow_run_template
+        yield from labels(template.metadata, "spec.workflowRunTemplate.metadata")
+        yield from _run(each, "spec.workflowRunTemplate.spec", template.spec, documents)
+
+
+def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) -> Iterator[Finding]:
+    """What is found in the spec of a run, which stands at `path`."""
     yield from options(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
@@ -183,6 +219,17 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
             yield Finding(path + finding.path.removeprefix("spec"), finding.message)
     elif spec.workflow is not None and spec.workflow.name is not None:
         yield from run_input(spec.workflow.name, spec.input, documents, path)
+
+
+def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
+    """Signals that an Operation sends to a run that waits for another name."""
+    if spec.signal is not None:
+        workflow = documents.runs.get(spec.target.name or "")
+        yield from documents.signals.unmatched("spec.signal.name", spec.signal.name, workflow)
+    asked = spec.signal_with_start
+    if asked is not None and asked.start.workflow is not None and asked.start.workflow.name is not None:
+        name = asked.start.workflow.name
+        yield from documents.signals.unmatched("spec.signalWithStart.name", asked.name, name)
 
 
 def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:

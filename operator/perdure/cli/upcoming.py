@@ -14,6 +14,7 @@ from perdure.cli.scenarios import read_documents
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import Outlook, outlook_after
 from perdure.schedule.times import EARLIEST, Due, Times
+from perdure.schedule.zones import Zone
 from perdure.simulation.cast import BadFileError
 
 Object = dict[str, Any]
@@ -46,22 +47,37 @@ def schedule_in(file: str, name: str | None) -> Object:
     return named[0]
 
 
-def upcoming(schedule: Object, namespace: str, after: datetime, count: int) -> tuple[Times, list[Due]]:
+def times_of(schedule: Object) -> Times:
+    """The times of a Schedule.
+
+    Args:
+        schedule: The object, or its manifest.
+
+    Raises:
+        CliError: The times cannot be followed.
+    """
+    try:
+        return Times(ScheduleSpec.parse(schedule["spec"]))
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, count: int) -> list[Due]:
     """The next times of a Schedule.
 
     Args:
+        times: Its times.
         schedule: The object, or its manifest.
         namespace: Its namespace where it says none; jitter depends on it.
         after: They are later than that.
         count: How many.
 
     Raises:
-        CliError: The times cannot be followed.
+        CliError: Too much is excluded for the search to end.
     """
     meta = schedule.get("metadata") or {}
     try:
-        times = Times(ScheduleSpec.parse(schedule["spec"]))
-        return times, list(islice(times.dues(after, f"{meta.get('namespace') or namespace}/{meta.get('name')}"), count))
+        return list(islice(times.dues(after, f"{meta.get('namespace') or namespace}/{meta.get('name')}"), count))
     except InvalidTimesError as error:
         raise CliError(error.message) from error
 
@@ -78,22 +94,49 @@ def outlook_of(schedule: Object, after: datetime) -> Outlook:
         raise CliError(error.message) from error
 
 
-def moment(text: str) -> datetime:
-    """Read a time that a user gave.
+def has_zone(text: str) -> bool:
+    """Whether a time that a user gave names its offset from UTC.
 
     Raises:
-        CliError: It is none.
+        CliError: It is not a time.
     """
+    return _parsed(text).tzinfo is not None
+
+
+def moment(text: str, zone: Zone) -> datetime:
+    """Read a time that a user gave.
+
+    Args:
+        text: RFC 3339, or a date or a time without an offset.
+        zone: The schedule's zone, in which a time without an offset is read.
+
+    Returns:
+        The instant, UTC.
+
+    Raises:
+        CliError: It is not a time, or it is before 1970.
+    """
+    time = _parsed(text)
     try:
-        time = datetime.fromisoformat(text)
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise CliError(
-            f"`{text}` is no time: write it as in 2026-03-29T00:00:00Z, or 2026-03-29 for its midnight in UTC"
-        ) from None
+        time = (time.replace(tzinfo=zone.rules) if time.tzinfo is None else time).astimezone(UTC)
+    except OverflowError:
+        raise _not_a_time(text) from None
     if time < EARLIEST:
         raise CliError(f"`{text}` is before 1970: there are no times so early")
     return time
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise _not_a_time(text) from None
+
+
+def _not_a_time(text: str) -> CliError:
+    return CliError(
+        f"`{text}` is not a time: write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in the schedule's time zone"
+    )
 
 
 def read_json(option: str, text: str) -> Any:

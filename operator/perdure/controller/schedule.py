@@ -22,8 +22,7 @@ import structlog
 
 from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.api.schedule import ScheduleSpec
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definitions, unfit_input
 from perdure.controller.directory import Entry, Standing
@@ -35,7 +34,7 @@ from perdure.engine.retry import PolicyReference
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
-from perdure.language.checks import options
+from perdure.language.checks import labels, options
 from perdure.language.program import Severity, retry_policy
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, Witness, edited
@@ -229,7 +228,7 @@ class Schedule:
             return False
         try:
             spec = ScheduleSpec.parse(self._record.object["spec"])
-            wrong = self._wrong_with(spec.workflow_run_template.spec)
+            wrong = self._wrong_with(spec.workflow_run_template)
         except pydantic.ValidationError as error:
             # The API server has taken it by other rules, of an earlier or a later version.
             wrong = mistakes(error)
@@ -240,14 +239,18 @@ class Schedule:
             return False
         return True
 
-    def _wrong_with(self, template: WorkflowRunSpec) -> list[str]:
+    def _wrong_with(self, template: WorkflowRunTemplate) -> list[str]:
         """What keeps every run of the template from starting.
 
         Raises:
             NotYetError: its definition is being compiled.
         """
         path, given = "spec.workflowRunTemplate.spec", self._record.object["spec"]["workflowRunTemplate"]["spec"]
-        found = [*options(template, path), *unfit_input(template.input, f"{path}.input")]
+        found = [
+            *labels(template.metadata, "spec.workflowRunTemplate.metadata"),
+            *options(template.spec, path),
+            *unfit_input(template.spec.input, f"{path}.input"),
+        ]
         if (inline := given.get("inline")) is not None:
             checked = self._definitions.findings(self.namespace, inline)
             found += [each.moved(f"{path}.inline") for each in checked if each.severity is Severity.ERROR]

@@ -19,6 +19,7 @@ from perdure.api.durations import format_duration
 from perdure.api.fields import format_time
 from perdure.frontend.given import UnfitError, duration, moment
 from perdure.schedule import fields
+from perdure.schedule.days import depends_on_month
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.fields import Field, read_field
 from perdure.schedule.times import Times
@@ -148,8 +149,7 @@ def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
     except InvalidTimesError:
         calendars, intervals = list(spec.calendars), list(spec.intervals)
         made.cron_string.extend(spec.cron)
-    made.structured_calendar.extend(map(_structured, calendars))
-    made.exclude_structured_calendar.extend(map(_structured, spec.exclude))
+    _put_calendars(made, calendars, spec.exclude)
     for interval in intervals:
         told = made.interval.add()
         told.interval.FromTimedelta(interval.every)
@@ -162,6 +162,29 @@ def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
     if spec.jitter:
         made.jitter.FromTimedelta(spec.jitter)
     return made
+
+
+def _put_calendars(made: ScheduleSpec, calendars: Iterable[Calendar], exclude: Iterable[Calendar]) -> None:
+    for each in calendars:
+        if _depends_on_month(each):
+            made.calendar.append(_written(each))
+        else:
+            made.structured_calendar.append(_structured(each))
+    for each in exclude:
+        if _depends_on_month(each):
+            made.exclude_calendar.append(_written(each))
+        else:
+            made.exclude_structured_calendar.append(_structured(each))
+
+
+def _depends_on_month(calendar: Calendar) -> bool:
+    """Whether a calendar has days such as `L` or `MON#1`, which ranges of numbers cannot express."""
+    return any(map(depends_on_month, f"{calendar.day_of_month},{calendar.day_of_week}".split(",")))
+
+
+def _written(calendar: Calendar) -> CalendarSpec:
+    """A calendar in Temporal's older form, whose fields are text: what it says comes back unchanged in an update."""
+    return CalendarSpec(comment=calendar.comment, **{field: getattr(calendar, field) for field, _, _ in _FIELDS})
 
 
 def _structured(calendar: Calendar) -> StructuredCalendarSpec:

@@ -3,12 +3,14 @@
 Wall times are seconds since 1970-01-01T00:00:00 on the clock.
 """
 
+from calendar import isleap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
 from perdure.api.calendars import Calendar
 from perdure.schedule import fields
+from perdure.schedule.days import SHORTEST, WEEK, Months, read_days, read_plain
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.fields import read_field
 
@@ -16,7 +18,7 @@ DAY = 86_400
 MOST_WORK = 50_000
 """What a search for one time may cost, see `Work`: about a tenth of a second."""
 _EPOCH = date(1970, 1, 1).toordinal()
-_WEEK = 7
+_LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,12 @@ class Matcher:
     minute: int
     hour: int
     day_of_month: int
+    """Without those that depend on the month, which `months` has too; the same for `day_of_week`."""
     month: int
     day_of_week: int
     year: int
-    weekdays: tuple[int, ...]
-    """For each weekday that a month may begin with (Sunday first): the days of the month that fall on `day_of_week`."""
+    months: Months
+    """The days that match, by the shape of the month."""
     follows_the_clock: bool
     """Whether it goes by the real hours when clocks are set, instead of by the hours of the day."""
 
@@ -42,19 +45,15 @@ class Matcher:
         Raises:
             InvalidTimesError: A field cannot be read.
         """
-        day_of_week = read_field(fields.DAY_OF_WEEK, calendar.day_of_week)
         return cls(
             second=read_field(fields.SECOND, calendar.second),
             minute=read_field(fields.MINUTE, calendar.minute),
             hour=read_field(fields.HOUR, calendar.hour),
-            day_of_month=read_field(fields.DAY_OF_MONTH, calendar.day_of_month),
+            day_of_month=read_plain(fields.DAY_OF_MONTH, calendar.day_of_month),
             month=read_field(fields.MONTH, calendar.month),
-            day_of_week=day_of_week,
+            day_of_week=read_plain(fields.DAY_OF_WEEK, calendar.day_of_week),
             year=read_field(fields.YEAR, calendar.year),
-            weekdays=tuple(
-                sum(1 << day for day in range(1, 32) if day_of_week >> ((first + day - 1) % _WEEK) & 1)
-                for first in range(_WEEK)
-            ),
+            months=read_days(calendar.day_of_month, calendar.day_of_week),
             follows_the_clock=fields.follows_the_clock(calendar.hour),
         )
 
@@ -73,7 +72,7 @@ class Matcher:
         """The days of a month that match, as a set; `first` is the ordinal of its first day. It may go on beyond its end."""
         if not (self.year >> year & 1 and self.month >> month & 1):
             return 0
-        return self.day_of_month & self.weekdays[first % _WEEK]
+        return self.months[first % WEEK][_length(year, month) - SHORTEST]
 
     @property
     def every_day(self) -> bool:
@@ -139,9 +138,9 @@ class Work:
 
 def by_days(excluded: Iterable[Matcher]) -> dict[Matcher, int]:
     """What exclusions take of the days that they match, as sets of seconds; those that match the same days are put together."""
-    found: dict[tuple[int, int, int, int], tuple[Matcher, int]] = {}
+    found: dict[tuple[Months, int, int], tuple[Matcher, int]] = {}
     for each in excluded:
-        days = (each.day_of_month, each.month, each.day_of_week, each.year)
+        days = (each.months, each.month, each.year)
         first, times = found.get(days, (each, 0))
         found[days] = (first, times | each.times())
     return dict(found.values())
@@ -272,4 +271,4 @@ def _from(values: int, low: int) -> int | None:
 
 
 def _length(year: int, month: int) -> int:
-    return 31 if month == 12 else date(year, month + 1, 1).toordinal() - date(year, month, 1).toordinal()  # noqa: PLR2004
+    return 29 if month == 2 and isleap(year) else _LENGTHS[month]  # noqa: PLR2004 (February)

@@ -2,8 +2,8 @@
 
 The dialect is that of Temporal's schedules (temporal/api/schedule/v1/message.proto): 5 fields with the minute first, 6 with the
 year last, 7 with the second first and the year last; `@daily` and the like; `@every 1h30m/5m` with a phase; a zone before, a
-comment after. croniter reads the five fields that all of cron agrees on. What cron has beyond a calendar (`L`, `W`, `#`, `H`) is
-refused: it could not be told in one.
+comment after. Besides, the days that depend on the month, as in Quartz: `L`, `LW`, `15W`, `MON#1`, `FRIL` (croniter's `L5` is the
+same). croniter reads the five fields that all of cron agrees on. Jenkins' `H` is refused: use `jitter`.
 """
 
 import re
@@ -17,6 +17,7 @@ from perdure.api.calendars import Calendar, Interval
 from perdure.api.common import mistakes_by_path
 from perdure.api.durations import parse_duration
 from perdure.schedule.calendar import Matcher
+from perdure.schedule.days import depends_on_month
 from perdure.schedule.errors import InvalidTimesError
 
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
@@ -32,7 +33,8 @@ _MACROS = {
     "@annually": "0 0 1 1 *",
 }
 _FIELDS = ("second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek", "year")
-_BEYOND = "for the first Monday of a month write `1-7` as the day of month and `MON` as the day of week"
+_COMMENT = re.compile(r"(?:^|\s)#")
+_LAST_WEEKDAY = re.compile("L([0-7])")
 _SHORTEST = timedelta(seconds=1)
 
 
@@ -51,9 +53,8 @@ def read_cron(line: str) -> CronTimes:
     Raises:
         InvalidTimesError: It is none, or one that no calendar can express.
     """
-    body, mark, comment = line.strip().partition("#")
-    if mark and body and not body[-1].isspace():
-        raise InvalidTimesError(f"`{line}`: `#` begins a comment, with a space before it; {_BEYOND}")
+    body, *comments = _COMMENT.split(line.strip(), maxsplit=1)
+    comment = comments[0] if comments else ""
     prefix = _PREFIX.match(body)
     zone = prefix[1] if prefix else None
     body = body[prefix.end() :].strip() if prefix else body.strip()
@@ -69,11 +70,12 @@ def read_cron(line: str) -> CronTimes:
             f"`{line}` has {len(words)} fields: there must be 5 (minute first), 6 (year last) or 7 (second first, "
             "year last), or `@daily` and the like"
         )
-    given = dict(zip(_FIELDS, (_plain(word, line) for word in words), strict=True))
+    given = {name: _field(name, word, line) for name, word in zip(_FIELDS, words, strict=True)}
     try:
         times = Calendar.parse({**given, "comment": comment.strip()})
         Matcher.of(times)
-        croniter.expand(" ".join(given[name] for name in _FIELDS[1:-1]))
+        if not any(map(depends_on_month, ",".join((given["dayOfMonth"], given["dayOfWeek"])).split(","))):
+            croniter.expand(" ".join(given[name] for name in _FIELDS[1:-1]))
     except ValidationError as error:
         told = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
         raise InvalidTimesError(f"`{line}`: {'; '.join(told)}") from error
@@ -84,16 +86,28 @@ def read_cron(line: str) -> CronTimes:
     return CronTimes(times, zone)
 
 
-def _plain(word: str, line: str) -> str:
+def _field(name: str, word: str, line: str) -> str:
     """A field in the words that croniter and calendars share."""
     if word == "?":
         return "*"
-    for name in _WORD.findall(word):
-        if not _NAMES.fullmatch(name[:3].lower()):
-            raise InvalidTimesError(f"`{line}`: `{word}` is no value, range, step or name; {_BEYOND}")
-    if not re.fullmatch(r"[A-Za-z0-9*,/-]+", word):
-        raise InvalidTimesError(f"`{line}`: `{word}` is no field of values, ranges and steps")
-    return _WORD.sub(lambda name: name[0][:3].upper(), word)
+    return ",".join(_item(name, item, line) for item in word.split(","))
+
+
+def _item(name: str, item: str, line: str) -> str:
+    if name == "dayOfWeek":
+        item = _LAST_WEEKDAY.sub(r"\1L", item.upper()) if _LAST_WEEKDAY.fullmatch(item.upper()) else item
+    if name in {"dayOfMonth", "dayOfWeek"} and depends_on_month(item):
+        return item.upper()
+    for word in _WORD.findall(item):
+        if not _NAMES.fullmatch(word[:3].lower()):
+            raise InvalidTimesError(f"`{line}`: `{item}` is no value, range, step or name{_hint(word)}")
+    if not re.fullmatch(r"[A-Za-z0-9*/-]+", item):
+        raise InvalidTimesError(f"`{line}`: `{item}` is no field of values, ranges and steps")
+    return _WORD.sub(lambda found: found[0][:3].upper(), item)
+
+
+def _hint(word: str) -> str:
+    return "; to spread starts, set `jitter`" if word.upper() == "H" else ""
 
 
 def _every(body: str, line: str) -> Interval:

@@ -153,6 +153,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """Whether nothing was started by time when this was written: paused, out of actions, or a spec that cannot be followed."""
     skipping: bool = False
     """Whether the last time by the spec was skipped."""
+    refused: str = ""
+    """Why the API server refused the last run; empty once it has taken one."""
     remaining_given: int | None = None
     """`spec.remainingActions` when it was read last."""
     remaining: int | None = None

@@ -49,7 +49,7 @@ def compose(
     paused = _paused(rules, state)
     status = {
         "observedGeneration": generation,
-        "conditions": _conditions(old, _ready(rules, problem, upcoming), paused, generation, now),
+        "conditions": _conditions(old, _ready(rules, problem, upcoming, state.refused), paused, generation, now),
         "paused": {"by": state.paused.by, "reason": state.paused.reason, "time": format_time(state.paused.time)}
         if state.paused
         else None,
@@ -100,9 +100,12 @@ def not_ready(old: dict[str, Any], problem: Problem, generation: int, now: datet
 _Verdict = tuple[bool, ConditionReason, str]
 
 
-def _ready(rules: Rules, problem: Problem | None, upcoming: list[str]) -> _Verdict:
+def _ready(rules: Rules, problem: Problem | None, upcoming: list[str], refused: str) -> _Verdict:
     if problem is not None:
         return False, problem.reason, problem.message
+    if refused:
+        message = f"The last run was refused: {refused}; fix `spec.workflowRunTemplate`, or what refuses it"
+        return False, ConditionReason.RUN_REFUSED, message
     found = outlook(rules.spec, comes=bool(upcoming))
     return found.ready, found.reason, found.message
 

@@ -70,6 +70,8 @@ _TIMES_FIELDS = {
     "time_zone_data",
     "daylight_saving",
 }
+_REFUSAL_LIMIT = 1024
+"""Characters that are kept of why a run was refused."""
 _RESULT_LIMIT = 128 * 1024
 """Bytes of a last completion result, as JSON, that is handed on; it has to fit into an annotation."""
 
@@ -270,6 +272,7 @@ class _Pass:
             case inp.RunMade(name=name, run_id=run_id):
                 self._change_running(name, lambda run: replace(run, run_id=run_id))
                 self._change_recent(name, run_id=run_id)
+                self._set(refused="")
             case inp.RunRefused(name=name, message=message):
                 self._take_refused(name, message)
             case inp.NameTaken():
@@ -424,7 +427,11 @@ class _Pass:
     def _take_refused(self, name: str, message: str) -> None:
         self._set(running=tuple(run for run in self._state.running if run.name != name))
         self._change_recent(name, status="Refused")
-        self._note(EventReason.RUN_REFUSED, f"Run `{name}` could not be made: {message}", warning=True)
+        # The name differs from one time to the next, the reason does not: one Event for each reason is enough.
+        reason = message.replace(name, f"{self._rules.name}-…")[:_REFUSAL_LIMIT]
+        if reason != self._state.refused:
+            self._note(EventReason.RUN_REFUSED, f"Run `{name}` was refused: {message}", warning=True)
+            self._set(refused=reason)
 
     def _take_name_taken(self, taken: inp.NameTaken) -> None:
         """Give a run another name: its time is not lost because someone else has used the name."""

@@ -27,7 +27,7 @@ from perdure.api.schedule import CanonicalSpec, ScheduleSpec
 from perdure.schedule.calendar import Matcher, WallTimes, Work, by_days
 from perdure.schedule.cron import CronTimes, read_cron
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.zones import NEAR, Zone, embedded_zone, named_zone
+from perdure.schedule.zones import NEAR, Span, Zone, embedded_zone, named_zone
 
 FURTHEST = timedelta(days=40 * 366)
 """How far a search looks ahead."""
@@ -66,6 +66,14 @@ class _Every:
         found = at + (self.offset - at) % self.every
         return found if found <= last else None
 
+    def has(self, at: int) -> bool:
+        """Whether an instant is one of these times."""
+        return (at - self.offset) % self.every == 0
+
+    def skipped_before(self, at: int) -> int | None:  # noqa: ARG002 (as a calendar's)
+        """None: clocks do not matter."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class _Exclusions:
@@ -100,10 +108,8 @@ class _ByCalendar:
         """
         while at <= last:
             span = self.zone.span(at)
-            if at == span.start and self.moves and span.offset > span.before:
-                wall = self.times.next(at + span.before)
-                if wall is not None and wall < at + span.offset:
-                    return at
+            if self._skipped(at, span) is not None:
+                return at
             low = at
             if self.once:  # what is shown a second time since clocks were set back, does not count
                 low = max(at, span.start + span.before - span.offset)
@@ -119,6 +125,21 @@ class _ByCalendar:
             else:
                 at = max(span.end, wall - span.offset - NEAR)
         return None
+
+    def has(self, at: int) -> bool:
+        """Whether clocks show one of these times at an instant."""
+        wall = self.zone.wall(at)
+        return self.times.next(wall) == wall
+
+    def skipped_before(self, at: int) -> int | None:
+        """The first of these wall times that does not exist and counts as the instant `at`."""
+        return self._skipped(at, self.zone.span(at))
+
+    def _skipped(self, at: int, span: Span) -> int | None:
+        if at != span.start or not self.moves or span.offset <= span.before:
+            return None
+        wall = self.times.next(at + span.before)
+        return wall if wall is not None and wall < at + span.offset else None
 
 
 class Times:
@@ -193,6 +214,28 @@ class Times:
             most = self._spec.jitter if following is None else min(self._spec.jitter, following - nominal)
             yield Due(nominal, nominal + _jitter(seed, nominal, most))
             nominal = following
+
+    def replaces(self, at: datetime) -> datetime | None:
+        """The wall time that does not exist, because clocks are set forward, and for which an instant stands.
+
+        Args:
+            at: One of the times, UTC.
+
+        Returns:
+            A naive datetime; None if the instant is a time of its own.
+        """
+        second = (at - _EPOCH) // _SECOND
+        if any(rule.has(second) for rule in self._rules):
+            return None
+        walls = (rule.skipped_before(second) for rule in self._rules)
+        wall = min((wall for wall in walls if wall is not None), default=None)
+        return None if wall is None else (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=None)
+
+    def is_repeated(self, at: datetime) -> bool:
+        """Whether clocks show the wall time of an instant for the second time, because they were set back."""
+        second = (at - _EPOCH) // _SECOND
+        span = self.zone.span(second)
+        return second < span.start + span.before - span.offset
 
     def canonical(self) -> CanonicalSpec:
         """Everything given, in one form."""

@@ -43,12 +43,13 @@ class Zone:
 
     def __init__(self, name: str, rules: tzinfo) -> None:
         self.name = name
-        self._rules = rules
+        self.rules = rules
+        """For `datetime`: what the zone is as a tzinfo."""
         self._changes: dict[int, tuple[tuple[int, int], ...]] = {}
 
     def offset(self, at: int) -> int:
         """Seconds that wall time is ahead of UTC at an instant."""
-        shown = (_EPOCH + timedelta(seconds=at)).astimezone(self._rules).utcoffset()
+        shown = (_EPOCH + timedelta(seconds=at)).astimezone(self.rules).utcoffset()
         assert shown is not None
         return shown.days * DAY + shown.seconds
 

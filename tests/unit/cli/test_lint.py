@@ -228,3 +228,147 @@ def test_search_attributes_of_runs_and_schedules_are_checked() -> None:
         done = call("-f", "-", given=manifest)
         assert done.exit_code == 1
         assert f"{path}.searchAttributes.bad name!: must be 1 to 63 letters" in done.stdout.replace("\n", " ")
+
+
+BROKEN = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: broken}
+spec:
+  input: {schema: {properties: {count: {type: integer}}, required: [count]}}
+  activities:
+  - {name: eat, startToCloseTimeot: 1m, container: {image: a/b:1}}
+  - {name: drink, startToCloseTimeout: soon, container: {image: a/b:1}}
+  steps:
+  - {name: one, slep: {duration: 1s}}
+  - {name: two, activity: {name: eat, retryPolicy: {name: nowhere}}, neds: [one]}
+  - {name: three, activity: {name: dinner}}
+  - {name: four, set: {x: "${steps.one.output.y}", z: "${inputs.n}"}}
+  - {name: five, timeout: 5 minutes, waitForSignal: {name: approved}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: run}
+spec: {workflow: {name: broken}, input: {count: many}, inputs: {}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Schedule
+metadata: {name: nightly}
+spec:
+  crons: ["0 2 * * *"]
+  cron: ["0 2 * * *"]
+  timeZone: Mars/Olympus
+  workflowRunTemplate: {spec: {workflow: {name: brokn}}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: RetryPolicy
+metadata: {name: calm}
+spec: {exponential: {}}
+"""
+
+
+def test_one_run_reports_every_mistake() -> None:
+    answer = json.loads(call("-f", "-", "-o", "json", given=BROKEN).stdout)
+    found = {(each["object"], each["path"], each["message"]) for each in answer["findings"]}
+    want = {
+        ("Workflow/broken", "spec.activities[0].startToCloseTimeot", "did you mean `startToCloseTimeout`"),
+        ("Workflow/broken", "spec.activities[1].startToCloseTimeout", "must be a duration"),
+        ("Workflow/broken", "spec.steps[0].slep", "did you mean `sleep`"),
+        ("Workflow/broken", "spec.steps[1].neds", "did you mean `needs`"),
+        ("Workflow/broken", "spec.steps[1].activity.retryPolicy.name", "there is no RetryPolicy `nowhere`"),
+        ("Workflow/broken", "spec.steps[2].activity.name", "there is no activity `dinner`"),
+        ("Workflow/broken", "spec.steps[3].set.z", "inputs"),
+        ("Workflow/broken", "spec.steps[4].timeout", "must be a duration"),
+        ("WorkflowRun/run", "spec.inputs", "unknown field"),
+        ("WorkflowRun/run", "spec.input.count", "does not fit the input of Workflow `broken`"),
+        ("Schedule/nightly", "spec.crons", "did you mean `cron`"),
+        ("Schedule/nightly", "spec.timeZone", "there is no time zone `Mars/Olympus`"),
+        ("Schedule/nightly", "spec.workflowRunTemplate.spec.workflow.name", "did you mean `broken`"),
+    }
+    missing = [one for one in want if not any(one[:2] == each[:2] and one[2] in each[2] for each in found)]
+    assert missing == []
+    extra = {each[:2] for each in found} - {one[:2] for one in want}
+    assert extra == set()
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ("{steps: [{}]}", "spec.steps[0].name"),
+        ("{steps: {}}", "spec.steps"),
+        ("{steps: [1, null, x]}", "spec.steps[0]"),
+        ("{activities: [{name: a, container: {}}, {name: a}]}", "spec.activities[0].container.image"),
+        ("{blocks: [{name: b}], steps: [{name: s, call: {block: b}}]}", "spec.blocks[0].steps"),
+        ("{finally: {blok: b}}", "spec.finally.blok"),
+        ("[]", "spec"),
+    ],
+)
+def test_a_manifest_of_any_shape_is_judged(spec: str, want: str) -> None:
+    given = f"apiVersion: perdure.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: odd}}\nspec: {spec}\n"
+    done = call("-f", "-", "-o", "json", given=given)
+    assert done.exit_code == 1, done.output
+    assert want in [each["path"] for each in json.loads(done.stdout)["findings"]]
+
+
+SIGNALS = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: waiting}
+spec:
+  steps:
+  - {name: approval, timeout: 1h, waitForSignal: {name: approved}}
+  - {name: late, when: "${size(signals.aproved) > 0}", sleep: {duration: 1s}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: run}
+spec: {workflow: {name: waiting}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Operation
+metadata: {name: ask}
+spec: {target: {kind: WorkflowRun, name: run}, signal: {name: decision}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Operation
+metadata: {name: ask-other}
+spec: {target: {kind: WorkflowRun, name: other}, signal: {name: aproved2}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: sender}
+spec:
+  steps:
+  - {name: send, signal: {workflowId: "${input.id}", name: aprovedd}}
+  - {name: fine, signal: {workflowId: "${input.id}", name: approved}}
+"""
+
+
+def test_signals_that_are_awaited_under_another_name_are_reported() -> None:
+    answer = json.loads(call("-f", "-", "-o", "json", given=SIGNALS).stdout)
+    found = {(each["object"], each["path"]): each["message"] for each in answer["findings"]}
+    assert found["Workflow/waiting", "spec.steps[1]"].startswith("reads `signals.aproved`, but a step waits for")
+    assert found["Operation/ask", "spec.signal.name"] == (
+        "Workflow `waiting` does not wait for the signal `decision`; it waits for: approved, aproved"
+    )
+    assert "did you mean" in found["Operation/ask-other", "spec.signal.name"]
+    assert "did you mean" in found["Workflow/sender", "spec.steps[0].signal.name"]
+    assert ("Workflow/sender", "spec.steps[1].signal.name") not in found
+
+
+def test_labels_of_a_template_are_checked() -> None:
+    metadata = (
+        "{labels: {team: a b, 'x y': z, example.com/ok: v1}, annotations: {'-bad': any text, Good.example/Name: ''}}"
+    )
+    template = f"{{metadata: {metadata}, spec: {{inline: {{steps: [{{name: a, sleep: {{duration: 1s}}}}]}}}}}}"
+    given = (
+        "apiVersion: perdure.dev/v1alpha1\nkind: Schedule\nmetadata: {name: a}\n"
+        f"spec: {{cron: ['@daily'], workflowRunTemplate: {template}}}\n"
+    )
+    done = call("-f", "-", "-o", "json", given=given)
+    told = [(each["path"], each["message"].split(" must")[0]) for each in json.loads(done.stdout)["findings"]]
+    assert sorted(told) == [
+        ("spec.workflowRunTemplate.metadata.annotations", "`-bad`"),
+        ("spec.workflowRunTemplate.metadata.labels", "`x y`"),
+        ("spec.workflowRunTemplate.metadata.labels", 'the value of `team`, "a b",'),
+    ]

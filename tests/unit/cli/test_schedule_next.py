@@ -35,7 +35,7 @@ def test_next_prints_pairs_for_programs(file: str) -> None:
     assert code == 0
     assert json.loads(out) == [
         {"nominal": "2026-03-28T01:30:00Z", "actual": "2026-03-28T01:30:00Z"},
-        {"nominal": "2026-03-29T01:00:00Z", "actual": "2026-03-29T01:00:00Z"},
+        {"nominal": "2026-03-29T01:00:00Z", "actual": "2026-03-29T01:00:00Z", "note": "02:30:00 does not exist"},
     ]
 
 
@@ -47,6 +47,34 @@ def test_next_prints_a_table_with_the_local_time(file: str) -> None:
         "2026-10-25T00:30:00Z  2026-10-25T00:30:00Z  Sun 2026-10-25 02:30:00 +0200",
         "2026-10-26T01:30:00Z  2026-10-26T01:30:00Z  Mon 2026-10-26 02:30:00 +0100",
     ]
+
+
+def test_next_notes_the_days_on_which_clocks_change() -> None:
+    both = MANIFEST.replace("endTime: 2026-10-26T12:00:00Z", "daylightSaving: {repeated: Both}")
+    _, out, _ = run("-f", "-", "--after", "2026-03-28", "--count", "3", given=both)
+    assert [line.partition("+")[2] for line in out.splitlines()[1:]] == [
+        "0100",
+        "0200  02:30:00 does not exist",
+        "0200",
+    ]
+    _, out, _ = run("-f", "-", "--after", "2026-10-25", "--count", "3", given=both)
+    assert [line.split("  ")[-1] for line in out.splitlines()] == [
+        "NOTE",
+        "Sun 2026-10-25 02:30:00 +0200",
+        "second occurrence",
+        "Mon 2026-10-26 02:30:00 +0100",
+    ]
+    own = both.replace('["30 2 * * *"]', '["30 2 * * *", "0 3 * * *"]')
+    assert "does not exist" not in run("-f", "-", "--after", "2026-03-29", "--count", "1", given=own)[1]
+
+
+def test_a_date_without_an_offset_is_in_the_zone_of_the_schedule(file: str) -> None:
+    def first(after: str) -> str:
+        return str(json.loads(run("-f", file, "--after", after, "--count", "1", "-o", "json")[1])[0]["nominal"])
+
+    assert first("2026-06-10T02:30:00") == "2026-06-11T00:30:00Z"
+    assert first("2026-06-10T02:29:59") == first("2026-06-10") == "2026-06-10T00:30:00Z"
+    assert first("2026-06-10T00:30:00Z") == "2026-06-11T00:30:00Z"
 
 
 def test_next_after_the_end_is_an_empty_list(file: str) -> None:

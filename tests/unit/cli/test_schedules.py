@@ -26,6 +26,7 @@ def shown(found: dict[str, Any], *runs: dict[str, Any]) -> str:
     return "\n".join(line.plain for line in description(found, PAGE, runs))
 
 
+NIGHTLY = {"cron": ["30 2 * * *"], "workflowRunTemplate": {"spec": {"workflow": {"name": "report"}}}}
 READY = condition("Ready", "True", "Accepted")
 PENDING: dict[str, Any] = {
     "metadata": {"name": "nightly-1", "namespace": "shop", "uid": "u-1"},
@@ -102,3 +103,35 @@ def test_the_example_of_quarters_means_four_days_a_year() -> None:
     assert yaml.safe_load(done.stdout)["spec"]["calendars"] == [
         {"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}
     ]
+
+
+PAUSED = condition("Paused", "True", "PausedBySpec", "`spec.paused` is true")
+
+
+def test_a_paused_schedule_shows_when_it_would_start_runs() -> None:
+    found = schedule({**NIGHTLY, "paused": True}, conditions=[READY, PAUSED])
+    lines = shown(found).splitlines()
+    assert len(lines[lines.index("Next, if it were not paused") :]) == 11
+    assert "(in " in table([found], PAGE)[1].plain
+    ended = schedule(NIGHTLY, conditions=[READY, condition("Paused", "True", "OutOfActions")])
+    assert "Next" not in shown(ended)
+
+
+def test_start_and_end_are_read_in_the_zone_of_the_schedule() -> None:
+    words = [
+        "schedule",
+        "create",
+        "nightly",
+        "--workflow",
+        "report",
+        "--cron",
+        "@daily",
+        "--time-zone",
+        "Asia/Tokyo",
+        "--dry-run",
+    ]
+    limits = ["--start-time", "2090-01-01", "--end-time", "2090-02-01T00:00:00Z"]
+    done = CliRunner().invoke(build("perdure"), [*words, *limits])
+    assert done.exit_code == 0, done.output
+    spec = yaml.safe_load(done.stdout)["spec"]
+    assert (spec["startTime"], spec["endTime"]) == ("2089-12-31T15:00:00Z", "2090-02-01T00:00:00Z")

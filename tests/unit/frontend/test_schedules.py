@@ -322,3 +322,11 @@ def test_times_are_told_with_jitter_and_never_before_they_are_due() -> None:
     assert times == sorted(times)
     assert all(NOW < time <= NOW + timedelta(minutes=21) for time in times)
     assert len({time.second for time in times}) > 1
+
+
+def test_days_that_depend_on_the_month_come_back_as_text() -> None:
+    described = from_times(schedules.spec_of(made_of(asked(cron_string=["0 6 L * *", "0 7 * * MON#1"]))))
+    assert [each.day_of_month for each in described.calendar] == ["L", "*"]
+    assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
+    assert not described.structured_calendar
+    assert to_times(described)["calendars"][0]["dayOfMonth"] == "L"

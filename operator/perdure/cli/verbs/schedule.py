@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from perdure.api.fields import format_time
 from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
@@ -27,8 +28,10 @@ Examples:
 _NEXT = """Show when a schedule will start runs.
 
 Offline for a file; for a NAME, the schedule is read from the cluster.
-Nominal is the time that the spec names, actual the same with jitter. The
-actual time depends on namespace and name: give the namespace of a file that
+Nominal is the time that the spec names, actual the same with jitter. NOTE
+marks the days on which clocks change: a time that does not exist and runs
+later, and a time that occurs twice. A time without an offset is in the
+schedule's time zone. The actual time depends on namespace and name: give the namespace of a file that
 has none with --namespace. Status 1: there are none, and why.
 
 \b
@@ -55,7 +58,7 @@ def next_times(
         typer.Option("--file", "-f", help="File that has the Schedule; - for standard input", show_default=False),
     ] = None,
     after: Annotated[
-        str | None, typer.Option("--after", help="Only times later than this one; now by default", show_default=False)
+        str | None, typer.Option("--after", help="Only times later than this one (default: now)", show_default=False)
     ] = None,
     count: Annotated[int, typer.Option("--count", help="How many", min=1, max=10_000)] = 10,
     namespace: NamespaceOption = None,
@@ -63,19 +66,26 @@ def next_times(
     cluster: ContextOption = None,
 ) -> None:
     """Show when a schedule will start runs."""
-    from perdure.cli.upcoming import moment, outlook_of, schedule_in, upcoming  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.upcoming import (  # noqa: PLC0415 - slow to import, and not for `--help`
+        moment,
+        outlook_of,
+        schedule_in,
+        times_of,
+        upcoming,
+    )
     from perdure.cli.view.schedules import times_json, times_table  # noqa: PLC0415
 
     if file is None and name is None:
         raise typer.BadParameter("name a Schedule, or a file that has one with --file")
-    start = moment(after) if after else clock.now()
     found = schedule_in(file, name) if file else asyncio.run(_read(str(name), namespace, cluster, program_of(context)))
-    times, dues = upcoming(found, namespace or "default", start, count)
+    times = times_of(found)
+    start = moment(after, times.zone) if after else clock.now()
+    dues = upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
     if output is Output.JSON:
-        screen.write_json(times_json(dues))
+        screen.write_json(times_json(dues, times))
     elif dues:
-        screen.show(times_table(dues, times.zone.name))
+        screen.show(times_table(dues, times))
     if not dues:
         typer.echo(f"{outlook_of(found, start).message}.", err=True)
         raise typer.Exit(ExitCode.NO)
@@ -140,6 +150,8 @@ Examples:
 """
 
 _BACKFILL = """Start the runs of all times between two instants.
+
+A time without an offset is in the schedule's time zone.
 
 \b
 Examples:
@@ -322,31 +334,31 @@ def create(
     cluster: ContextOption = None,
 ) -> None:
     """Create a schedule that runs a Workflow."""
-    from perdure.cli.upcoming import moment, new_schedule, outlook_of, read_json  # noqa: PLC0415 - slow to import
+    from perdure.cli.upcoming import moment, new_schedule, outlook_of, read_json, times_of  # noqa: PLC0415 - slow to import
 
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
     run |= {"input": read_json("--input", input_)} if input_ is not None else {}
-    manifest = new_schedule(
-        name,
-        {
-            "cron": cron,
-            "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval or ()],
-            "calendars": [read_json("--calendar", each) for each in calendar or ()],
-            "exclude": [read_json("--exclude-calendar", each) for each in exclude_calendar or ()],
-            "timeZone": time_zone,
-            "startTime": moment(start_time).isoformat() if start_time else None,
-            "endTime": moment(end_time).isoformat() if end_time else None,
-            "jitter": jitter,
-            "overlapPolicy": overlap_policy and overlap_policy.value,
-            "catchupWindow": catchup_window,
-            "pauseOnFailure": pause_on_failure or None,
-            "remainingActions": remaining_actions,
-            "paused": paused or None,
-            "notes": notes,
-            "workflowRunTemplate": {"spec": run},
-        },
-    )
+    spec = {
+        "cron": cron,
+        "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval or ()],
+        "calendars": [read_json("--calendar", each) for each in calendar or ()],
+        "exclude": [read_json("--exclude-calendar", each) for each in exclude_calendar or ()],
+        "timeZone": time_zone,
+        "jitter": jitter,
+        "overlapPolicy": overlap_policy and overlap_policy.value,
+        "catchupWindow": catchup_window,
+        "pauseOnFailure": pause_on_failure or None,
+        "remainingActions": remaining_actions,
+        "paused": paused or None,
+        "notes": notes,
+        "workflowRunTemplate": {"spec": run},
+    }
+    limits = {"startTime": start_time, "endTime": end_time}
+    if any(limits.values()):
+        zone = times_of(new_schedule(name, spec)).zone
+        spec |= {field: format_time(moment(text, zone)) for field, text in limits.items() if text}
+    manifest = new_schedule(name, spec)
     found = outlook_of(manifest, clock.now())
     if not found.ready:
         raise CliError(f"{found.path}: {found.message}; nothing is created")
@@ -414,9 +426,13 @@ def backfill(
     overlap_policy: OverlapPolicy = None,
 ) -> None:
     """Start the runs of all times between two instants."""
-    from perdure.cli.upcoming import moment  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.upcoming import has_zone, moment, times_of  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.schedule.zones import named_zone  # noqa: PLC0415
 
-    times = {"startTime": moment(start_time).isoformat(), "endTime": moment(end_time).isoformat()}
+    zone = named_zone("UTC")
+    if not (has_zone(start_time) and has_zone(end_time)):
+        zone = times_of(asyncio.run(_read(str(asked.name), asked.namespace, asked.cluster, program_of(context)))).zone
+    times = {"startTime": format_time(moment(start_time, zone)), "endTime": format_time(moment(end_time, zone))}
     ask(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, asked)
 
 

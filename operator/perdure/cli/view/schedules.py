@@ -4,43 +4,65 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from pydantic import ValidationError
 from rich.text import Text
 
 from perdure.api.fields import format_time
+from perdure.api.schedule import ScheduleSpec
 from perdure.cli.view import text
 from perdure.cli.view.page import Page
-from perdure.schedule.times import Due
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.times import Due, Times
 
 Object = dict[str, Any]
 
-
-def times_json(dues: Sequence[Due]) -> list[dict[str, str]]:
-    """Times, for programs: RFC 3339, UTC."""
-    return [{"nominal": format_time(due.nominal), "actual": format_time(due.actual)} for due in dues]
+_SHOWN = 10
+"""Times of a paused schedule that are shown; as many as the status of a running one has."""
 
 
-def times_table(dues: Sequence[Due], zone: str) -> list[Text]:
+def times_json(dues: Sequence[Due], times: Times) -> list[dict[str, str]]:
+    """Times, for programs: RFC 3339, UTC; with a note where clocks change.
+
+    Args:
+        dues: The times.
+        times: The schedule's times, from which they come.
+    """
+    found = []
+    for due in dues:
+        told = {"nominal": format_time(due.nominal), "actual": format_time(due.actual)}
+        note = _note(due, times)
+        found.append({**told, "note": note} if note else told)
+    return found
+
+
+def times_table(dues: Sequence[Due], times: Times) -> list[Text]:
     """Times, a line for each.
 
     Args:
         dues: The times.
-        zone: Name of the zone in which they are shown beside UTC; empty for none.
+        times: The schedule's times, from which they come; they are shown in its zone, too.
     """
-    rows = [("NOMINAL", "ACTUAL", zone.upper() if zone not in {"", "UTC"} else "")]
-    for due in dues:
-        rows.append(
-            (format_time(due.nominal), format_time(due.actual), _local(due.nominal, zone) if rows[0][2] else "")
-        )
-    widths = [max(len(row[index]) for row in rows) for index in range(3)]
+    zone = times.zone
+    shown = zone.name != "UTC"
+    notes = [_note(due, times) for due in dues]
+    rows = [["NOMINAL", "ACTUAL", (zone.name or "local").upper() if shown else "", "NOTE" if any(notes) else ""]]
+    for due, note in zip(dues, notes, strict=True):
+        local = due.nominal.astimezone(zone.rules).strftime("%a %Y-%m-%d %H:%M:%S %z") if shown else ""
+        rows.append([format_time(due.nominal), format_time(due.actual), local, note])
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
 
 
-def _local(time: datetime, zone: str) -> str:
-    return time.astimezone(ZoneInfo(zone)).strftime("%a %Y-%m-%d %H:%M:%S %z")
+def _note(due: Due, times: Times) -> str:
+    """What is special about a time on a day on which clocks change."""
+    skipped = times.replaces(due.nominal)
+    if skipped is not None:
+        return f"{skipped:%H:%M:%S} does not exist"
+    return "second occurrence" if times.is_repeated(due.nominal) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,9 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
     status = schedule.get("status") or {}
     summary, zone = _when(schedule)
     upcoming = status.get("nextScheduledTimes") or [None]
+    following = _near(upcoming[0], page) or "".join(
+        f"({_near(time, page)})" for time in _if_unpaused(schedule, page, 1)
+    )
     running = [_phase(phases, schedule, each) for each in status.get("runningWorkflows") or ()]
     stuck = next((run for run in running if run is not None and run.phase == "Pending" and run.reason), None)
     cells = [
@@ -93,7 +118,7 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
         zone,
         state_of(schedule),
         _near(status.get("lastScheduledTime"), page),
-        _near(upcoming[0], page),
+        following,
         str(status.get("active", 0)) + (f" ({stuck.phase}: {stuck.reason})" if stuck else ""),
     ]
     return [text.one_line(cell) or page.glyphs.dash for cell in cells]
@@ -169,6 +194,8 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
         lines.append(f"  waiting   {status['bufferSize']}")
     if status.get("nextScheduledTimes"):
         lines += ["", "Next", *(f"  {time}  {_near(time, page)}" for time in status["nextScheduledTimes"])]
+    elif times := _if_unpaused(schedule, page, _SHOWN):
+        lines += ["", "Next, if it were not paused", *(f"  {time}  {_near(time, page)}" for time in times)]
     if status.get("recentActions"):
         phases = _phases(runs)
         lines += ["", "Last"]
@@ -176,6 +203,18 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     if status.get("lastFailure"):
         lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
     return [Text(line) for line in lines]
+
+
+def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
+    """The next times of a schedule that is paused; the operator records none for it, since nothing will start."""
+    state = state_of(schedule)
+    if not state.startswith("PausedBy"):
+        return []
+    try:
+        times = Times(ScheduleSpec.parse(schedule["spec"]))
+        return [format_time(time) for time in islice(times.nominal(page.now), count)]
+    except (InvalidTimesError, ValidationError):
+        return []
 
 
 def _action(action: Object, run: _Phase | None) -> str:

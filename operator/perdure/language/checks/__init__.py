@@ -7,11 +7,12 @@ compiled only: a new check of a new version must not stop it.
 `check` looks at one definition, `between` at what the manifests of several files say of each other. What is found by whom:
 `perdure.language.compiler` finds what cannot be interpreted; `reads` and `shapes` what an expression reads and whether that can
 be there; `flow` steps that never run, calls without end, waits without limit; `values` inputs that do not fit their schema;
-`pods` names in a pod that are Perdure's own; `options` what is wrong with a run's own options.
+`pods` names in a pod that are Perdure's own; `options` what is wrong with a run's own options;
+`signals` which signals a definition sends and waits for.
 """
 
 from perdure.language.checks.between import Documents, between
 from perdure.language.checks.definition import Checked, check, checked_program
-from perdure.language.checks.options import options
+from perdure.language.checks.options import labels, options
 
-__all__ = ["Checked", "Documents", "between", "check", "checked_program", "options"]
+__all__ = ["Checked", "Documents", "between", "check", "checked_program", "labels", "options"]

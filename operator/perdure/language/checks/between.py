@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.language.checks.definition import Checked
 from perdure.language.checks.flow import ring_of
+from perdure.language.checks.signals import SignalNames
 from perdure.language.checks.values import misfits
 from perdure.language.program import Finding, Severity
 
@@ -17,6 +18,9 @@ class Documents:
 
     workflows: Mapping[str, Checked] = field(default_factory=dict)
     policies: frozenset[str] = frozenset()
+    signals: SignalNames = field(default_factory=SignalNames)
+    runs: Mapping[str, str] = field(default_factory=dict)
+    """The Workflows of runs."""
 
 
 def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterator[Finding]:
@@ -37,6 +41,8 @@ def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterat
             told = f"does not fit the input of Workflow `{child.workflow}`: {message}"
             yield Finding(f"{child.path}.input{where}", told)
     yield from policies_of(checked.policies, documents)
+    for path, signal in checked.signals.sent:
+        yield from documents.signals.unmatched(path, signal)
     yield from _endless_children(checked, documents, name)
 
 

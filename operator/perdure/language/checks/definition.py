@@ -1,7 +1,7 @@
 """All checks of one definition."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -33,6 +33,7 @@ from perdure.language.checks.shapes import (
     spelled,
     step_shape,
 )
+from perdure.language.checks.signals import Signals, signals_of
 from perdure.language.checks.values import Kind, Place, default_misfits, misfits
 from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
 from perdure.language.expressions import ExpressionError, Template, compile_template
@@ -99,6 +100,7 @@ class Checked:
     children: tuple[ChildCall, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
     """RetryPolicies that are meant by name: where, and which."""
+    signals: Signals = field(default_factory=Signals)
 
     @property
     def errors(self) -> list[Finding]:
@@ -129,7 +131,9 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
     checks = _Checks(spec, program)
     checks.run()
     told = {finding.path for finding in broken}
-    findings = [*broken, *(finding for finding in checks.findings if finding.path not in told)]
+    signals = signals_of(program)
+    found = (*checks.findings, *signals.misread)
+    findings = [*broken, *(finding for finding in found if finding.path not in told)]
     findings.sort(key=lambda finding: _ORDER[finding.severity])
     return Checked(
         program,
@@ -137,6 +141,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
         tuple(broken),
         tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
         tuple((_moved(where, path), name) for where, name in _policies(spec)),
+        signals.moved(path),
     )
 
 
@@ -174,8 +179,8 @@ class _Checks:
             flow = program.flows[name]
             self.findings += flows.of_flow(path, flow)
             self.flow(path, flow, scope)
-        for field, name in HANDLERS.items():
-            handler = getattr(spec, field)
+        for attribute, name in HANDLERS.items():
+            handler = getattr(spec, attribute)
             if handler is None:
                 continue
             steps = _steps_shape(program.main, may_be_missing=True)

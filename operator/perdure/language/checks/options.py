@@ -3,14 +3,44 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perdure.api.names import is_label_value, is_qualified_name
+from perdure.api.schedule import TemplateMetadata
 from perdure.api.searching import unfit
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.language.program import Finding
+from perdure.language.values import shown
+
+_QUALIFIED = (
+    "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, and may have a DNS "
+    "domain and a `/` before it, such as `example.com/team`"
+)
 
 
 def options(spec: WorkflowRunSpec, path: str = "spec") -> Iterator[Finding]:
     """What is wrong with the options of a run; `path` is where its spec stands."""
     yield from search_attributes(f"{path}.searchAttributes", spec.search_attributes)
+
+
+def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
+    """What is wrong with the labels and annotations of a template; `path` is where its metadata stands.
+
+    The rules are Kubernetes' own (k8s.io/apimachinery/pkg/util/validation): the API server checks them only when a run is
+    created.
+    """
+    if metadata is None:
+        return
+    for name, value in metadata.labels.items():
+        if not is_qualified_name(name):
+            yield Finding(f"{path}.labels", f"`{name}` {_QUALIFIED}")
+        if not is_label_value(value):
+            message = (
+                f"the value of `{name}`, {shown(value)}, must have at most 63 letters, digits, `-`, `_` or `.`, with a letter "
+                "or digit first and last"
+            )
+            yield Finding(f"{path}.labels", message)
+    for name in metadata.annotations:
+        if not is_qualified_name(name.lower()):
+            yield Finding(f"{path}.annotations", f"`{name}` {_QUALIFIED}")
 
 
 def search_attributes(path: str, given: Mapping[str, Any]) -> Iterator[Finding]:

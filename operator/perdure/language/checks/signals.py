@@ -1,0 +1,109 @@
+"""Signals: which ones a definition waits for, and which ones it sends to other runs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from perdure.language.expressions import Template
+from perdure.language.program import Finding, Program, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """The signals of one definition."""
+
+    awaited: frozenset[str] | None = frozenset()
+    """Names of the signals that a step waits for or an expression reads; None if an expression computes a name."""
+    sent: tuple[tuple[str, str], ...] = ()
+    """Names of the signals that steps send, if they are literal: the path of the field, and the name."""
+    misread: tuple[Finding, ...] = ()
+    """Signals that an expression reads, but that look like a misspelling of one that a step waits for."""
+
+    def moved(self, path: str) -> "Signals":
+        """The same, of a definition at `path` in its manifest, in the place of ``spec``."""
+        return replace(self, sent=tuple((path + where.removeprefix("spec"), name) for where, name in self.sent))
+
+
+def signals_of(program: Program) -> Signals:
+    """Collect the signals of a compiled definition.
+
+    Args:
+        program: The definition; parts that did not compile are left out.
+    """
+    waited: dict[str, None] = {}
+    read: dict[str, str] = {}
+    computed = False
+    sent: list[tuple[str, str]] = []
+    for name, flow in program.flows.items():
+        blocks = [block for block in program.flows if block]
+        path = f"spec.blocks[{blocks.index(name)}]" if name else "spec"
+        for i, compiled in enumerate(flow.steps):
+            where = f"{path}.steps[{i}]"
+            if compiled.step.wait_for_signal is not None:
+                waited[compiled.step.wait_for_signal.name] = None
+            if compiled.step.signal is not None and "${" not in compiled.step.signal.name:
+                sent.append((f"{where}.signal.name", compiled.step.signal.name))
+            computed |= _reads(compiled.templates.values(), where, read)
+        if flow.output is not None:
+            computed |= _reads([flow.output], f"{path}.output", read)
+    for name, handler in program.handlers.items():
+        computed |= _reads([handler.input], f"spec.{name}.input", read)
+    awaited = None if computed else frozenset(waited) | frozenset(read)
+    return Signals(awaited, tuple(sent), tuple(_misread(read, waited)))
+
+
+def _reads(templates: Iterable[Template], where: str, read: dict[str, str]) -> bool:
+    """Note the signals that templates read by name; whether one of them computes a name."""
+    computed = False
+    for template in templates:
+        for name in template.references.signals:
+            read.setdefault(name, where)
+        computed |= "signals" in template.references.roots and not template.references.signals
+    return computed
+
+
+def _misread(read: Mapping[str, str], waited: Iterable[str]) -> Iterator[Finding]:
+    names = list(waited)
+    for name, where in read.items():
+        near = [] if name in names else get_close_matches(name, names, 1)
+        if near:
+            message = f"reads `signals.{name}`, but a step waits for the signal `{near[0]}`; is that the same signal?"
+            yield Finding(where, message, Severity.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class SignalNames:
+    """The signals that the Workflows and runs of some files wait for."""
+
+    by_workflow: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    """By the name of the Workflow; None if the names cannot be known."""
+    others: frozenset[str] | None = frozenset()
+    """Those of definitions in place; None if the names cannot be known."""
+
+    def unmatched(self, path: str, name: str, workflow: str | None = None) -> Iterator[Finding]:
+        """Warn of a signal that is sent under a name that the receiver does not wait for.
+
+        Args:
+            path: The field that names the signal.
+            name: The name of the signal.
+            workflow: The Workflow of the receiver; None if the files do not say which one it is. Then only a name that
+                looks like a misspelling is a finding.
+        """
+        if workflow is not None:
+            known = self.by_workflow.get(workflow)
+            if known is None or name in known:
+                return
+            near = get_close_matches(name, sorted(known), 1)
+            hint = f", did you mean `{near[0]}`" if near else ""
+            there = ", ".join(sorted(known)) or "none"
+            message = f"Workflow `{workflow}` does not wait for the signal `{name}`{hint}; it waits for: {there}"
+            yield Finding(path, message, Severity.WARNING)
+            return
+        sets = [*self.by_workflow.values(), self.others]
+        if None in sets:
+            return
+        known = frozenset[str]().union(*(each for each in sets if each is not None))
+        near = [] if name in known else get_close_matches(name, sorted(known), 1)
+        if near:
+            message = f"nothing in the files waits for the signal `{name}`, did you mean `{near[0]}`?"
+            yield Finding(path, message, Severity.WARNING)

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+AUDIENCE = "perdure.dev/temporal"
+
 
 class ApiServer:
     """Answers reviews: whether tokens are valid, and what is allowed, is a matter of the test."""
@@ -16,14 +18,19 @@ class ApiServer:
         """Verbs and resources that are allowed in any case."""
         self.valid = True
         self.asked: list[dict[str, Any]] = []
+        self.audiences = [AUDIENCE]
         self.reviewed: list[str] = []
+        self.asked_for: list[list[str] | None] = []
+        """The audiences of each review."""
 
     async def create(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
         if url.endswith("tokenreviews"):
             self.reviewed.append(body["spec"]["token"])
+            self.asked_for.append(body["spec"].get("audiences"))
             await asyncio.sleep(0)
             user = {"username": "system:serviceaccount:orders:shop"}
-            return {"status": {"authenticated": True, "user": user} if self.valid else {"error": "unknown"}}
+            valid = {"authenticated": True, "user": user, "audiences": self.audiences}
+            return {"status": valid if self.valid else {"error": "unknown"}}
         self.asked.append(body["spec"]["resourceAttributes"])
         asked = self.asked[-1]
         resource = f"{asked['resource']}/{asked['subresource']}".removesuffix("/")
@@ -32,7 +39,12 @@ class ApiServer:
 
 def token(number: int = 0, **claims: Any) -> str:
     """A token of the right shape; the API server decides whether it is valid."""
-    said = {"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:orders:shop", **claims}
+    said = {
+        "iss": "https://kubernetes.default.svc",
+        "aud": [AUDIENCE],
+        "sub": "system:serviceaccount:orders:shop",
+        **claims,
+    }
     parts = (orjson.dumps(part) for part in ({"alg": "RS256"}, said))
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*parts, b"%d" % number))
 

@@ -20,7 +20,8 @@ from payouts import PayoutsWorkflow, transfer
 from subscriptions import SubscriptionWorkflow, bill
 from trips import TripWorkflow, book, cancel
 
-TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+FOLDER = Path("/var/run/perdure")
+"""Where worker.yaml mounts a token for the frontend, and the authority that has signed its certificate."""
 
 WORKFLOWS = [
     ChecksumsWorkflow,
@@ -51,13 +52,14 @@ ACTIVITIES: list[Callable[..., Any]] = [
 
 def bearer() -> str | None:
     """The token of the pod, as it is now; None outside of a cluster."""
-    return TOKEN.read_text() if TOKEN.exists() else None
+    token = FOLDER / "token"
+    return token.read_text() if token.exists() else None
 
 
 def encryption() -> TLSConfig | bool:
-    """TLS, where TEMPORAL_CA has the certificate of who vouches for the server."""
-    authority = os.environ.get("TEMPORAL_CA", "")
-    return TLSConfig(server_root_ca_cert=authority.encode()) if authority else False
+    """TLS, where there is an authority to trust."""
+    authority = FOLDER / "ca.crt"
+    return TLSConfig(server_root_ca_cert=authority.read_bytes()) if authority.exists() else False
 
 
 async def main() -> None:

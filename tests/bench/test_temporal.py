@@ -44,7 +44,7 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 async def servers(operator: Operator) -> dict[str, Client]:
     """A client of each server that is measured."""
-    found = {"Perdure": await Client.connect(operator.address, namespace=operator.namespace)}
+    found = {"Perdure": await operator.connect()}
     if REFERENCE:
         found["Temporal"] = await Client.connect(REFERENCE, namespace="default")
     return found

@@ -66,7 +66,7 @@ class Temporal:
 
 @pytest.fixture
 async def temporal(operator: Operator) -> Temporal:
-    client = await Client.connect(operator.address, namespace=operator.namespace)
+    client = await operator.connect()
     return Temporal(client, operator, f"queue-{uuid.uuid4().hex[:8]}")
 
 

@@ -1,6 +1,7 @@
 """A worker in a process of its own, which gets stuck, and says so: for tests that kill it.
 
-Arguments: the address of the operator, the namespace, the task queue, and where it gets stuck: `task` or `activity`.
+Arguments: the address of the operator, the namespace, the authority to trust, the task queue, and where it gets stuck: `task`
+or `activity`.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.service import TLSConfig
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 
@@ -38,8 +40,9 @@ class StuckChain:
         return 0
 
 
-async def main(address: str, namespace: str, task_queue: str, where: str) -> None:
-    client = await Client.connect(address, namespace=namespace)
+async def main(address: str, namespace: str, authority: str, task_queue: str, where: str) -> None:
+    tls = TLSConfig(server_root_ca_cert=authority.encode())
+    client = await Client.connect(address, namespace=namespace, tls=tls)
     worker = Worker(
         client,
         task_queue=task_queue,

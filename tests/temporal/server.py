@@ -7,10 +7,17 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.service import TLSConfig
 
 from kube import Cluster
 from process import Process, free_port
+
+SECRET, AUTHORITY = "perdure-temporal-tls", "perdure-temporal-ca"
 
 
 @dataclass
@@ -25,6 +32,10 @@ class Operator(Process):
             "PERDURE_WATCH_NAMESPACES": self.namespace,
             "PERDURE_TEMPORAL_ADDRESS": self.address,
             "PERDURE_TEMPORAL_AUTHENTICATION": "None",
+            "PERDURE_NAMESPACE": self.namespace,
+            "PERDURE_TEMPORAL_TLS_SECRET": SECRET,
+            "PERDURE_TEMPORAL_TLS_NAMES": "localhost,127.0.0.1",
+            "PERDURE_TEMPORAL_CA_CONFIGMAP": AUTHORITY,
             **self.options,
         }
 
@@ -32,6 +43,21 @@ class Operator(Process):
     def address(self) -> str:
         """Where SDKs connect to."""
         return f"127.0.0.1:{self.port}"
+
+    @cached_property
+    def authority(self) -> str:
+        """What clients should trust: the operator publishes it in the namespace."""
+
+        def published() -> str:
+            found = self.cluster.get("configmap", AUTHORITY) or {}
+            return str((found.get("data") or {}).get("ca.crt", ""))
+
+        return str(self.cluster.wait("the authority of the certificate", published))
+
+    async def connect(self, **options: Any) -> Client:
+        """Connect a client, by TLS."""
+        tls = TLSConfig(server_root_ca_cert=self.authority.encode())
+        return await Client.connect(self.address, **{"namespace": self.namespace, "tls": tls, **options})
 
     @property
     def namespace(self) -> str:
@@ -44,6 +70,7 @@ def serving(cluster: Cluster, log: Path, **options: str) -> Iterator[Operator]:
     """An operator with a namespace of its own, both gone at the end of the block; no other operator runs meanwhile."""
     name = f"sdk-{secrets.token_hex(4)}"
     cluster("create", "namespace", name)
+    cluster("create", "secret", "generic", SECRET, f"--namespace={name}")  # the chart does so, too
     operator = Operator(Cluster(cluster.kubectl, cluster.kubeconfig, name), log, options)
     try:
         with cluster.operator_down():

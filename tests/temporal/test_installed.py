@@ -1,4 +1,4 @@
-"""The chart as it is installed, with the example's worker as a Deployment: it shows its token, in the clear and by TLS."""
+"""The chart as it is installed, with the example's worker as a Deployment: it shows its token, by TLS."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ def manifests(name: str) -> list[Json]:
     return list(yaml.safe_load_all((EXAMPLE / name).read_text(encoding="utf-8")))
 
 
-def deploy(namespace: Cluster, **environment: str) -> None:
+def deploy(namespace: Cluster) -> None:
     """The worker of the example, with its code."""
     namespace("create", "configmap", "orders-app", f"--from-file={EXAMPLE}")
     given = manifests("worker.yaml")
@@ -30,8 +30,13 @@ def deploy(namespace: Cluster, **environment: str) -> None:
         if each["kind"] == "Deployment":
             (container,) = each["spec"]["template"]["spec"]["containers"]
             container["image"] = IMAGE
-            container["env"] += [{"name": key, "value": value} for key, value in environment.items()]
     namespace.apply(*given)
+
+
+def published(namespace: Cluster) -> str:
+    """The authority that workers of a namespace trust."""
+    found = namespace.get("configmap", "perdure-temporal-ca") or {}
+    return str((found.get("data") or {}).get("ca.crt", ""))
 
 
 def check_an_order_is_done(namespace: Cluster) -> None:
@@ -41,12 +46,14 @@ def check_an_order_is_done(namespace: Cluster) -> None:
     assert status["output"] == "payment-17, parcel-17"
 
 
-def test_a_worker_in_the_cluster_is_known_by_its_token(namespace: Cluster) -> None:
+def test_a_worker_in_the_cluster_is_known_by_its_token_and_trusts_the_operators_authority(namespace: Cluster) -> None:
     deploy(namespace)
     check_an_order_is_done(namespace)
 
 
-def test_a_worker_in_the_cluster_connects_by_tls(namespace: Cluster, tmp_path: Path) -> None:
+def test_a_worker_in_the_cluster_trusts_the_authority_of_a_certificate_that_is_given(
+    namespace: Cluster, tmp_path: Path
+) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
     key, chain, root = (tmp_path / name for name in ("tls.key", "tls.crt", "ca.crt"))
@@ -55,10 +62,13 @@ def test_a_worker_in_the_cluster_connects_by_tls(namespace: Cluster, tmp_path: P
         part.write_to_path(chain, append=True)
     authority.cert_pem.write_to_path(root)
     system = Cluster(namespace.kubectl, namespace.kubeconfig, SYSTEM)
-    system("create", "secret", "tls", namespace.namespace, f"--cert={chain}", f"--key={key}")
+    files = [f"--from-file={file}" for file in (key, chain, root)]
+    system("create", "secret", "generic", namespace.namespace, "--type=kubernetes.io/tls", *files)
     try:
         with installed_with(system, f"temporal.tls.secretName={namespace.namespace}"):
-            deploy(namespace, TEMPORAL_CA=root.read_text(encoding="ascii"))
+            wanted = root.read_text(encoding="ascii")
+            namespace.wait("the authority to be published", lambda: published(namespace) == wanted)
+            deploy(namespace)
             check_an_order_is_done(namespace)
     finally:
         system("delete", "secret", namespace.namespace)

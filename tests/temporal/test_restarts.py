@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from temporal import flows
@@ -49,7 +49,7 @@ async def put(temporal: Temporal, box: WorkflowHandle[Any, Any], item: str) -> N
 async def test_killed_at_random_instants_every_workflow_ends_as_it_should(operator: Operator) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
-    client = await Client.connect(operator.address, namespace=operator.namespace)
+    client = await operator.connect()
     temporal = Temporal(client, operator, f"queue-{uuid.uuid4().hex[:8]}")
     async with temporal.worker():
         chains = [await temporal.start(flows.Chain.run, 8) for _ in range(RUNS)]

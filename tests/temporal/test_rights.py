@@ -32,8 +32,8 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield running
 
 
-def account(operator: Operator, name: str, rules: list[Any]) -> str:
-    """A ServiceAccount with these rights; a token of it."""
+def account(operator: Operator, name: str, rules: list[Any], audience: str = "perdure.dev/temporal") -> str:
+    """A ServiceAccount with these rights; a token of it, for an audience, or for that of the API server."""
     group, meta = "rbac.authorization.k8s.io", {"name": name, "namespace": operator.namespace}
     operator.cluster.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
@@ -46,7 +46,8 @@ def account(operator: Operator, name: str, rules: list[Any]) -> str:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": operator.namespace}],
         },
     )
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    spec = {"expirationSeconds": 600, **({"audiences": [audience]} if audience else {})}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     path = f"/api/v1/namespaces/{operator.namespace}/serviceaccounts/{name}/token"
     answer = json.loads(operator.cluster("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
     token: str = answer["status"]["token"]
@@ -54,7 +55,7 @@ def account(operator: Operator, name: str, rules: list[Any]) -> str:
 
 
 async def connect(operator: Operator, token: str | None, namespace: str = "") -> Client:
-    return await Client.connect(operator.address, namespace=namespace or operator.namespace, api_key=token, tls=False)
+    return await operator.connect(namespace=namespace or operator.namespace, api_key=token)
 
 
 async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(guarded: Operator) -> None:
@@ -73,4 +74,10 @@ async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(gua
 @pytest.mark.parametrize("token", [None, "not-a-token"])
 async def test_who_is_not_known_is_not_let_in(guarded: Operator, token: str | None) -> None:
     with pytest.raises((RPCError, RuntimeError), match=r"token"):
+        await (await connect(guarded, token)).count_workflows()
+
+
+async def test_a_token_for_the_api_server_is_refused_with_the_remedy(guarded: Operator) -> None:
+    token = account(guarded, "elsewhere", CLIENT, audience="")
+    with pytest.raises((RPCError, RuntimeError), match="kubectl create token SERVICEACCOUNT --audience="):
         await (await connect(guarded, token)).count_workflows()

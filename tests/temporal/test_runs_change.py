@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
     TerminateWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
 )
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WithStartWorkflowOperation, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
@@ -250,7 +250,7 @@ async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Te
 
 
 async def test_a_namespace_that_is_not_watched_is_none(temporal: Temporal) -> None:
-    other = await Client.connect(temporal.operator.address, namespace="kube-public")
+    other = await temporal.operator.connect(namespace="kube-public")
     with pytest.raises(RPCError, match="Namespace kube-public is not found") as caught:
         await other.start_workflow(flows.Greet.run, "x", id="nowhere", task_queue=temporal.task_queue)
     assert caught.value.status is RPCStatusCode.NOT_FOUND

@@ -9,7 +9,6 @@ from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkerRequest, ListWorkersRequest
 from temporalio.client import (
-    Client,
     WorkflowFailureError,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
@@ -165,7 +164,7 @@ async def test_histories_replay_with_the_sdks_own_replayer(temporal: Temporal) -
 async def test_a_client_of_another_namespace_sees_nothing(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
-        stranger = await Client.connect(temporal.operator.address, namespace="default")
+        stranger = await temporal.operator.connect(namespace="default")
         with pytest.raises(RPCError) as caught:
             await stranger.get_workflow_handle(box.id).describe()
         assert caught.value.status is RPCStatusCode.NOT_FOUND

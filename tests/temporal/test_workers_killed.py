@@ -28,6 +28,7 @@ async def stuck_worker(temporal: Temporal, where: str) -> AsyncIterator[Process]
         str(MORTAL),
         temporal.operator.address,
         temporal.operator.namespace,
+        temporal.operator.authority,
         temporal.task_queue,
         where,
         stdout=asyncio.subprocess.PIPE,

@@ -38,6 +38,31 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{/* The Secret with the certificate of the Temporal frontend: yours, cert-manager's, or the operator's own. */}}
+{{- define "perdure.temporalTlsSecret" -}}
+{{- .Values.temporal.tls.secretName | default (printf "%s-temporal-tls" (include "perdure.fullname" .)) }}
+{{- end }}
+
+{{/* Not empty where the operator makes the certificate itself. */}}
+{{- define "perdure.temporalTlsOwn" -}}
+{{- with .Values.temporal }}
+{{- if and .enabled .tls.enabled (not .tls.secretName) (not .tls.certManager.enabled) }}own{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty where the certificate is in files that someone else renews. */}}
+{{- define "perdure.temporalTlsFiles" -}}
+{{- with .Values.temporal }}
+{{- if and .enabled .tls.enabled (or .tls.secretName .tls.certManager.enabled) }}files{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "perdure.temporalDnsNames" -}}
+{{- $service := printf "%s-temporal" (include "perdure.fullname" .) }}
+{{- $full := printf "%s.%s" $service .Release.Namespace }}
+{{- join "," (list $service $full (printf "%s.svc" $full) (printf "%s.svc.cluster.local" $full) "localhost") }}
+{{- end }}
+
 {{- define "perdure.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}

@@ -285,6 +285,11 @@ class Manager:
         """Finds and compiles definitions."""
         return self._tools.definitions
 
+    @property
+    def namespaces(self) -> tuple[str, ...] | None:
+        """The namespaces that are this operator's; None: all."""
+        return None if None in self._namespaces else tuple(filter(None, self._namespaces))
+
     def serves(self, namespace: str) -> bool:
         """Whether the runs of a namespace are this operator's."""
         return None in self._namespaces or namespace in self._namespaces

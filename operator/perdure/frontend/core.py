@@ -46,11 +46,29 @@ class Settings:
 
     authentication: bool = True
     """Whether callers show a token of Kubernetes. Without, the address has to be a loopback one."""
+    audience: str = "perdure.dev/temporal"
+    """That the tokens of callers must be for."""
+    cluster_tokens: bool = False
+    """Whether tokens for the API server are accepted, too."""
+    in_the_clear: bool = False
+    """Whether there may be no TLS at an address that others reach."""
     certificate: str = ""
-    """Path of the TLS certificate, PEM; empty: no TLS."""
+    """Path of the TLS certificate, PEM; empty: there is no such file."""
     key: str = ""
     """Path of its key, PEM."""
-    max_connections: int = 2_000
+    namespace: str = ""
+    """The operator's."""
+    secret: str = ""
+    """Name of the Secret where the operator stores a certificate of its own; empty: it makes none."""
+    names: tuple[str, ...] = ()
+    """DNS names and IP addresses in that certificate."""
+    authorities: str = ""
+    """Name of the ConfigMaps with the authorities that clients should trust; empty: there are none."""
+    publish: bool = True
+    """Whether there is one in each namespace that is served, not only in the operator's."""
+    client_authority: str = ""
+    """Path of the authorities of clients' certificates, PEM; empty: clients need none."""
+    max_connections: int = 1_000
     """Connections of SDKs at the same time; more are closed as they come."""
     suggest_events: int = 4_096
     """Events of a history from which on a worker is told to continue as new."""

@@ -51,9 +51,11 @@ class Guard:
     there, so that strangers cannot keep workers out.
     """
 
-    def __init__(self, client: api.Client) -> None:
-        """`client` asks for reviews; it should have connections of its own."""
+    def __init__(self, client: api.Client, audience: str, *, cluster_tokens: bool = False) -> None:
+        """`client` asks for reviews, on connections of its own; tokens are for `audience`, or also for the API server."""
         self._client = client
+        self._audience = audience
+        self._cluster_tokens = cluster_tokens
         self._users: Recent[bytes, tuple[datetime, User]] = Recent(_MAX_KNOWN)
         self._refused: Recent[bytes, datetime] = Recent(_MAX_KNOWN)
         self._rights: Recent[tuple[User, str, Right], tuple[datetime, bool]] = Recent(_MAX_KNOWN)
@@ -81,11 +83,8 @@ class Guard:
             return known[1]
         user = None
         if self._refused.get(key, time) <= time:
-            try:
-                claims_of(token, time)
-            except NoTokenError as error:
-                raise unauthenticated(f"the token is not valid: {error}") from None
-            user = await self._reviewed(key, token, None if known is not None else address)
+            audience = self._audience_of(token, time)
+            user = await self._reviewed(key, token, audience, None if known is not None else address)
         if user is None:
             raise unauthenticated("the token is not, or no longer, that of a ServiceAccount of this cluster")
         return user
@@ -107,7 +106,22 @@ class Guard:
             if not await self._may(user, namespace or "", right):
                 raise denied(_refusal(user, rpc, namespace, right))
 
-    async def _reviewed(self, key: bytes, token: str, stranger: str | None) -> User | None:
+    def _audience_of(self, token: str, time: datetime) -> str:
+        """The audience to ask the API server about; empty: its own."""
+        try:
+            claims = claims_of(token, time)
+        except NoTokenError as error:
+            raise unauthenticated(f"the token is not valid: {error}") from None
+        if self._audience in claims.audiences:
+            return self._audience
+        if self._cluster_tokens:
+            return ""
+        raise unauthenticated(
+            f"the token is not for the audience {self._audience!r}: use a projected token of that audience, or "
+            f"`kubectl create token SERVICEACCOUNT --audience={self._audience}`"
+        )
+
+    async def _reviewed(self, key: bytes, token: str, audience: str, stranger: str | None) -> User | None:
         """Whose token that is, as the API server says. `stranger`: the address it comes from, if it was never valid."""
         review = self._reviews.get(key)
         if review is None:
@@ -115,7 +129,7 @@ class Guard:
             if stranger is not None and not (self._rate_of_address.take(stranger, time) and self._rate.take("", time)):
                 metrics.TOKEN_REVIEWS.labels(outcome="Limited").inc()
                 raise exhausted("too many new tokens to ask the API server about; retry later")
-            review = self._reviews[key] = asyncio.create_task(self._review(key, token), name="token review")
+            review = self._reviews[key] = asyncio.create_task(self._review(key, token, audience), name="token review")
             review.add_done_callback(lambda done: self._reviewed_now(key, done))
         return await asyncio.shield(review)  # others may wait for it when this caller goes away
 
@@ -124,14 +138,16 @@ class Guard:
         if not review.cancelled():
             review.exception()  # those who waited for it have gone if nobody has seen it
 
-    async def _review(self, key: bytes, token: str) -> User | None:
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+    async def _review(self, key: bytes, token: str, audience: str) -> User | None:
+        spec = {"token": token, **({"audiences": [audience]} if audience else {})}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         try:
             status = (await self._ask(f"{_AUTHENTICATION}/tokenreviews", body)).get("status") or {}
         except RpcError:
             metrics.TOKEN_REVIEWS.labels(outcome="Unavailable").inc()
             raise
-        if not status.get("authenticated"):
+        # An authenticator that knows nothing of audiences names none: what it accepts was not made for this one.
+        if not status.get("authenticated") or (audience and audience not in (status.get("audiences") or ())):
             metrics.TOKEN_REVIEWS.labels(outcome="Invalid").inc()
             self._users.pop(key)
             self._refused.put(key, now() + _INVALID_FOR)

@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
@@ -38,6 +37,7 @@ from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflows import Workflows
+from perdure.frontend.tls import encryption
 from perdure.kube import client as api
 from perdure.observe import metrics
 
@@ -74,9 +74,18 @@ def settings(environment: Mapping[str, str]) -> Settings:
         raise ValueError(f"PERDURE_TEMPORAL_AUTHENTICATION is {authentication!r}; it can be `Kubernetes` or `None`")
     return Settings(
         authentication=authentication == "Kubernetes",
+        audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",
+        cluster_tokens=environment.get("PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS") == "true",
+        in_the_clear=environment.get("PERDURE_TEMPORAL_TLS") == "None",
         certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
         key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
-        max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 2_000),
+        namespace=environment.get("PERDURE_NAMESPACE", ""),
+        secret=environment.get("PERDURE_TEMPORAL_TLS_SECRET", ""),
+        names=tuple(filter(None, map(str.strip, environment.get("PERDURE_TEMPORAL_TLS_NAMES", "").split(",")))),
+        authorities=environment.get("PERDURE_TEMPORAL_CA_CONFIGMAP", ""),
+        publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
+        client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
+        max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
     )
 
@@ -119,18 +128,25 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     """Serve at an address such as ``127.0.0.1:7233``; gives the port.
 
     Raises:
-        RuntimeError: the address cannot be had.
-        ValueError: nobody would be asked who they are, at an address that others reach.
+        RuntimeError: the address cannot be had, or no TLS certificate.
+        ValueError: others reach the address, and callers would not be authenticated, or their tokens not be encrypted.
     """
     chosen = frontend.settings
-    if not chosen.authentication and not _is_loopback(address):
-        raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
-    server = grpc.aio.server(options=options(chosen))
-    secured = _credentials(chosen) if chosen.certificate else None
-    port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
+    if not _is_loopback(address):
+        if not chosen.authentication:
+            raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
+        if not (chosen.secret or chosen.certificate or chosen.in_the_clear):
+            raise ValueError(
+                f"no TLS certificate for {address}: set PERDURE_TEMPORAL_TLS_SECRET, or PERDURE_TEMPORAL_TLS_CERT and "
+                "PERDURE_TEMPORAL_TLS_KEY, or PERDURE_TEMPORAL_TLS=None to send tokens in the clear"
+            )
+    manager = frontend.runs.manager
     async with AsyncExitStack() as stack:
+        secured = await stack.enter_async_context(encryption(chosen, manager.client, manager.namespaces))
+        server = grpc.aio.server(options=options(chosen))
+        port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
         door = await _door(stack, frontend, port)
-        server.add_generic_rpc_handlers(generic_handlers(frontend.handlers(), frontend.runs.manager, door))
+        server.add_generic_rpc_handlers(generic_handlers(frontend.handlers(), manager, door))
         server.add_generic_rpc_handlers((_health(),))
         await server.start()
         try:
@@ -150,7 +166,8 @@ async def _door(stack: AsyncExitStack, frontend: Frontend, port: int) -> Door:
     )
     connections = Connections(port)
     await stack.enter_async_context(connections.guarded())
-    return Door(Guard(client), connections)
+    guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
+    return Door(guard, connections)
 
 
 def options(chosen: Settings) -> list[tuple[str, int]]:
@@ -163,8 +180,9 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.http2.settings_timeout", 10_000),
-        # Without probing for bandwidth the window of a connection stays at 64 KiB: so much of a message that nobody has
-        # asked for is kept, of all streams together.
+        # So much of a message is kept that nobody has asked for. For one that is wanted gRPC opens the window; without
+        # probing for bandwidth it does so for no other.
+        ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
         # A side that has vanished is noticed within 40 s; SDKs ping every 30 s, more often than every 5 s is refused.
         ("grpc.keepalive_time_ms", 30_000),
@@ -187,16 +205,6 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _credentials(chosen: Settings) -> Any:
-    """The certificate as it stands in its files at each handshake: whoever renews it there needs no restart."""
-
-    def read() -> Any:
-        pair = Path(chosen.key).read_bytes(), Path(chosen.certificate).read_bytes()
-        return grpc.ssl_server_certificate_configuration([pair])
-
-    return grpc.dynamic_ssl_server_credentials(read(), read, require_client_authentication=False)
 
 
 def generic_handlers(

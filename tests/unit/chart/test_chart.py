@@ -89,10 +89,12 @@ def test_lint_is_content(helm: Helm, settings: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("settings", [EVERYTHING, (NAMESPACED,)], ids=["cluster", "namespaces"])
-def test_no_role_has_a_wildcard_or_reads_secrets(render: Render, settings: Sequence[str]) -> None:
+def test_no_role_has_a_wildcard_or_reads_secrets_but_the_operators_own(render: Render, settings: Sequence[str]) -> None:
+    secret = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
+    own = {**secret, "resourceNames": ["perdure-temporal-tls"]}
     for name, rule in rules(render(*settings)):
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
-        assert "secrets" not in rule["resources"], name
+        assert "secrets" not in rule["resources"] or (name == "perdure-temporal-tls" and rule == own), name
         assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
 
 
@@ -135,6 +137,7 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
         "beat",
         "perdure-search-attributes",
+        "perdure-temporal-ca",
     }
     account = {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
     assert account in operator_container(manifests)["env"]
@@ -238,22 +241,65 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_POD_TTL_SECONDS": "300",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",
-        "PERDURE_TEMPORAL_MAX_CONNECTIONS": "2000",
+        "PERDURE_TEMPORAL_MAX_CONNECTIONS": "1000",
+        "PERDURE_TEMPORAL_AUDIENCE": "perdure.dev/temporal",
+        "PERDURE_TEMPORAL_TLS_SECRET": "perdure-temporal-tls",
+        "PERDURE_TEMPORAL_TLS_NAMES": "perdure-temporal,perdure-temporal.perdure-system,perdure-temporal.perdure-system.svc,"
+        "perdure-temporal.perdure-system.svc.cluster.local,localhost,127.0.0.1,::1",
+        "PERDURE_TEMPORAL_CA_CONFIGMAP": "perdure-temporal-ca",
         "PERDURE_SIDECAR_IMAGE": container["image"],
     }
     probes = {x: container[x]["httpGet"]["path"] for x in container if x.endswith("Probe")}
     assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
 
 
-def test_temporal_is_served_unless_switched_off_and_with_tls_where_there_is_a_certificate(render: Render) -> None:
+def test_temporal_is_served_unless_switched_off_and_with_tls_unless_said_otherwise(render: Render) -> None:
     def env(*settings: str) -> dict[str, str]:
         return {x["name"]: x.get("value", "") for x in operator_container(render(*settings))["env"]}
 
     assert "PERDURE_TEMPORAL_TLS_CERT" not in env()
-    assert env('temporal.tls.secretName="cert"')["PERDURE_TEMPORAL_TLS_CERT"] == "/temporal-tls/tls.crt"
+    files = env('temporal.tls.secretName="cert"')
+    assert files["PERDURE_TEMPORAL_TLS_CERT"] == "/temporal-tls/tls.crt"
+    assert "PERDURE_TEMPORAL_TLS_SECRET" not in files
+    clear = env("temporal.tls.enabled=false")
+    assert clear["PERDURE_TEMPORAL_TLS"] == "None"
+    assert not {name for name in clear if name.startswith(("PERDURE_TEMPORAL_TLS_", "PERDURE_TEMPORAL_CA"))}
+    tokens = env("temporal.authentication.acceptClusterTokens=true", 'temporal.authentication.audience="ours"')
+    assert tokens["PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS"] == "true"
+    assert tokens["PERDURE_TEMPORAL_AUDIENCE"] == "ours"
+    assert "PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS" not in env()
     assert "PERDURE_TEMPORAL_ADDRESS" not in env("temporal.enabled=false")
     assert [x["metadata"]["name"] for x in of_kind(render(), "Service")] == ["perdure", "perdure-temporal"]
     assert [x["metadata"]["name"] for x in of_kind(render("temporal.enabled=false"), "Service")] == ["perdure"]
+
+
+def test_the_operators_certificate_has_an_empty_secret_and_others_none(render: Render) -> None:
+    manifests = render()
+    assert "data" not in named(manifests, "Secret", "perdure-temporal-tls")
+    assert "data" not in named(manifests, "ConfigMap", "perdure-temporal-ca")
+    for settings in (("temporal.enabled=false",), ("temporal.tls.enabled=false",), ('temporal.tls.secretName="cert"',)):
+        assert not of_kind(render(*settings), "Secret")
+        assert not any("secrets" in rule["resources"] for _, rule in rules(render(*settings)))
+
+
+def test_cert_manager_issues_the_certificate_where_asked_to(helm: Helm, render: Render) -> None:
+    wanted = ("temporal.tls.certManager.enabled=true", 'temporal.tls.names=["flows.example.com"]')
+    manifests = render(*wanted, 'temporal.tls.certManager.issuerRef={"name": "ours", "kind": "ClusterIssuer"}')
+    certificate = named(manifests, "Certificate", "perdure-temporal")["spec"]
+    assert certificate["issuerRef"] == {"name": "ours", "kind": "ClusterIssuer"}
+    assert {"perdure-temporal.perdure-system", "localhost", "flows.example.com"} <= set(certificate["dnsNames"])
+    volumes = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]["volumes"]
+    assert {"secretName": certificate["secretName"], "defaultMode": 288} in [x.get("secret") for x in volumes]
+    done = helm("template", "perdure", str(CHART), *[x for s in wanted for x in ("--set-json", s)])
+    assert "issuerRef must name an issuer" in done.stderr
+
+
+def test_clients_show_a_certificate_where_an_authority_is_named(render: Render) -> None:
+    manifests = render('temporal.tls.clientCASecretName="clients"')
+    env = {x["name"]: x.get("value", "") for x in operator_container(manifests)["env"]}
+    assert env["PERDURE_TEMPORAL_TLS_CLIENT_CA"] == "/temporal-client-ca/ca.crt"
+    mounts = {x["name"]: x["mountPath"] for x in operator_container(manifests)["volumeMounts"]}
+    assert mounts["temporal-client-ca"] == "/temporal-client-ca"
 
 
 def test_there_is_one_operator_at_a_time_where_sdk_workers_speak_to_it(helm: Helm, render: Render) -> None:

@@ -25,6 +25,7 @@ def told() -> dict[str, set[str]]:
 def test_the_table_of_rights_has_every_right_and_no_other(render: Any) -> None:
     given: dict[str, set[str]] = defaultdict(set)
     roles = [named(render(), "ClusterRole", name) for name in ("perdure", "perdure-temporal")]
+    roles.append(named(render(), "Role", "perdure-temporal-tls"))
     for rule in (rule for role in roles for rule in role["rules"]):
         for resource in rule["resources"]:
             given[resource] |= set(rule["verbs"])

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueResponse,
 )
 
-from callers import ApiServer, bearer, token
+from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
@@ -63,7 +63,7 @@ async def serving(*, refusal_seconds: float = 0.0) -> AsyncIterator[Frontend]:
     port = server.add_insecure_port("127.0.0.1:0")
     api, connections = ApiServer(), Connections(port)
     api.allowed = True
-    door = Door(Guard(api), connections, refusal_seconds=refusal_seconds)  # type: ignore[arg-type]
+    door = Door(Guard(api, AUDIENCE), connections, refusal_seconds=refusal_seconds)  # type: ignore[arg-type]
     frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
     handlers = {"CountWorkflowExecutions": frontend.count, "PollWorkflowTaskQueue": frontend.poll}
     server.add_generic_rpc_handlers(generic_handlers(handlers, frontend, door))

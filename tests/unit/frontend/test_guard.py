@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import (
     ListNamespacesRequest,
 )
 
-from callers import ApiServer, bearer, token
+from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
@@ -71,7 +71,7 @@ def test_the_namespace_that_is_checked_is_the_one_that_is_told_of() -> None:
 
 async def test_who_is_refused_is_told_the_remedy_and_let_in_seconds_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server, begin = ApiServer(), clock.now()
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     monkeypatch.setattr(of_guard, "now", lambda: begin)
     user = await guard.authenticate(bearer(token()), "10.0.0.1")
     for rpc, role in (("StartWorkflowExecution", "client"), ("PollWorkflowTaskQueue", "worker")):
@@ -169,14 +169,14 @@ NONSENSE = {
 @pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
 async def test_the_api_server_is_not_asked_about_what_cannot_be_a_token(text: str) -> None:
     server = ApiServer()
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     assert await code_of(guard, text) is grpc.StatusCode.UNAUTHENTICATED
     assert not server.reviewed
 
 
 async def test_a_valid_token_is_reviewed_again_after_30_seconds(clock_at: Callable[[float], datetime]) -> None:
     server = ApiServer()
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     for seconds, reviews in ((0, 1), (29, 1), (31, 2)):
         clock_at(seconds)
         assert await code_of(guard, token()) is grpc.StatusCode.OK
@@ -189,7 +189,7 @@ async def test_a_valid_token_is_reviewed_again_after_30_seconds(clock_at: Callab
 async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds(clock_at: Callable[[float], datetime]) -> None:
     server = ApiServer()
     server.valid = False
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     for seconds, reviews in ((0, 1), (1, 1), (9, 1), (11, 2)):
         clock_at(seconds)
         assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
@@ -198,7 +198,7 @@ async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds(clock_at: 
 
 async def test_many_calls_with_the_same_new_token_cost_one_review() -> None:
     server = ApiServer()
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     assert set(await asyncio.gather(*(code_of(guard, token()) for _ in range(100)))) == {grpc.StatusCode.OK}
     assert len(server.reviewed) == 1
 
@@ -207,7 +207,7 @@ async def test_new_tokens_are_reviewed_at_a_rate_for_each_address_and_in_all(
     clock_at: Callable[[float], datetime],
 ) -> None:
     server = ApiServer()
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     assert await code_of(guard, token()) is grpc.StatusCode.OK
     server.valid = False
     codes = [await code_of(guard, token(number), "10.0.0.2") for number in range(100, 200)]
@@ -228,7 +228,7 @@ async def test_rights_in_ever_new_namespaces_are_reviewed_at_a_rate_for_each_use
 ) -> None:
     server = ApiServer()
     server.allowed = True
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     user = await guard.authenticate(bearer(token()), "10.0.0.1")
     refused = 0
     for number in range(600):
@@ -240,3 +240,31 @@ async def test_rights_in_ever_new_namespaces_are_reviewed_at_a_rate_for_each_use
     assert (refused, len(server.asked)) == (100, 500)
     clock_at(31)
     await guard.authorize(user, "CountWorkflowExecutions", "n0")
+
+
+async def test_a_token_for_another_audience_is_refused_with_the_remedy() -> None:
+    server = ApiServer()
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+    for audience in ([], "https://kubernetes.default.svc", ["elsewhere"]):
+        with pytest.raises(RpcError, match="kubectl create token SERVICEACCOUNT --audience="):
+            await guard.authenticate(bearer(token(aud=audience)), "10.0.0.1")
+    assert not server.reviewed
+
+
+async def test_the_api_server_is_asked_about_the_audience_and_has_to_confirm_it() -> None:
+    server = ApiServer()
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+    server.audiences = []  # an authenticator that knows of none
+    assert await code_of(guard, token(1)) is grpc.StatusCode.UNAUTHENTICATED
+    server.audiences = [AUDIENCE]
+    assert await code_of(guard, token(2)) is grpc.StatusCode.OK
+    assert server.asked_for == [[AUDIENCE], [AUDIENCE]]
+
+
+async def test_tokens_for_the_api_server_are_accepted_where_allowed() -> None:
+    server = ApiServer()
+    guard = Guard(server, AUDIENCE, cluster_tokens=True)  # type: ignore[arg-type]
+    server.audiences = ["https://kubernetes.default.svc"]
+    assert await code_of(guard, token(aud=["https://kubernetes.default.svc"])) is grpc.StatusCode.OK
+    assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
+    assert server.asked_for == [None, [AUDIENCE]]

@@ -1,0 +1,278 @@
+"""Encryption of the frontend: where its certificate comes from, and how clients learn to trust it.
+
+A certificate of its own is stored in one Secret, which the chart creates empty. What clients should trust is published as a
+ConfigMap in each namespace that is served, so that pods can mount it.
+"""
+
+import asyncio
+import base64
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+import structlog
+
+from perdure.frontend.core import Settings
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+_EVERY_SECONDS = 20.0
+"""So soon a pod in a new namespace can mount what to trust."""
+_RETRY_SECONDS = 2.0
+_TRIES = 15
+"""Of the first look at the Secret: the rights of an operator that was just installed take a moment to be known."""
+CA = "ca.crt"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a server needs for its handshakes, PEM."""
+
+    key: bytes
+    certificate: bytes
+    clients: bytes | None
+    """Authorities of the certificates that clients must show; None: they need none."""
+
+    def configuration(self) -> Any:
+        """It, for gRPC."""
+        return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.clients)
+
+
+class Certificate(Protocol):
+    """Where a certificate comes from."""
+
+    def material(self) -> Material:
+        """What to serve from now on."""
+
+    def bundle(self) -> str:
+        """The authorities that clients should trust, PEM; empty where that is not known."""
+
+    async def renew(self) -> None:
+        """Look whether it is to be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A certificate that someone else renews in files, such as those of a mounted Secret."""
+
+    certificate: Path
+    key: Path
+    clients: Path | None
+    """Authorities of the certificates that clients must show."""
+
+    def material(self) -> Material:
+        """The files, as they are now."""
+        clients = self.clients.read_bytes() if self.clients else None
+        return Material(self.key.read_bytes(), self.certificate.read_bytes(), clients)
+
+    def bundle(self) -> str:
+        """What is next to the certificate: cert-manager puts it there."""
+        beside = self.certificate.with_name(CA)
+        return beside.read_text(encoding="ascii") if beside.exists() else ""
+
+    async def renew(self) -> None:
+        """Nothing to do."""
+
+
+class Own:
+    """A certificate that the operator makes and renews, with an authority of its own, in a Secret."""
+
+    def __init__(self, client: api.Client, secret: str, names: Sequence[str], clients: Path | None) -> None:
+        """`secret` is the Secret's path in the API; `names` are what clients connect to."""
+        self._client = client
+        self._secret = secret
+        self._names = names
+        self._clients = clients
+        self._data: dict[str, bytes] = {}
+
+    def material(self) -> Material:
+        """The certificate that is stored."""
+        from perdure.frontend.certificates import TLS_CERT, TLS_KEY  # noqa: PLC0415 (10 MB that others do without)
+
+        clients = self._clients.read_bytes() if self._clients else None
+        return Material(self._data[TLS_KEY], self._data[TLS_CERT], clients)
+
+    def bundle(self) -> str:
+        """The authorities that are stored."""
+        from perdure.frontend.certificates import bundle  # noqa: PLC0415
+
+        return bundle(self._data) if self._data else ""
+
+    async def renew(self) -> None:
+        """Read the Secret, and replace in it what is missing or about to end.
+
+        Raises:
+            ApiError: there is no such Secret, or it may not be read or written.
+        """
+        from perdure.frontend.certificates import renewed  # noqa: PLC0415
+
+        while True:
+            found = await self._client.get(self._secret)
+            stored = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+            made = renewed(stored, self._names, now())
+            if made != stored:
+                data = {key: base64.b64encode(value).decode() for key, value in made.items()}
+                try:
+                    await self._client.replace(self._secret, {**found, "data": data})
+                except api.ConflictError:
+                    continue  # another operator was first; its certificate will do
+                structlog.get_logger("perdure.frontend").info("Renewed the TLS certificate", secret=self._secret)
+            self._data = made
+            return
+
+    async def first(self) -> None:
+        """Have a certificate.
+
+        Raises:
+            RuntimeError: the Secret cannot be read or written; the message says what to do.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                await self.renew()
+            except (api.ApiError, *api.TRANSIENT) as error:
+                if not left:
+                    raise RuntimeError(
+                        f"the TLS certificate of the Temporal frontend could not be read or stored at {self._secret}: {error}. "
+                        "Re-create the Secret and the operator's Role for it with `helm upgrade`, or set "
+                        "temporal.tls.secretName to a Secret of your own"
+                    ) from error
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+
+class Trust:
+    """Keeps a ConfigMap with the authorities in every namespace that is served."""
+
+    def __init__(self, client: api.Client, name: str, own: str, namespaces: Sequence[str] | None) -> None:
+        """`name` is the ConfigMap's, `own` the operator's namespace, `namespaces` those that are served; None: all."""
+        self._client = client
+        self._name = name
+        self._own = own
+        self._namespaces = namespaces
+
+    async def publish(self, bundle: str) -> None:
+        """Write the ConfigMaps that are missing or differ."""
+        wanted = {self._own, *(await self._served())}
+        found = {each["metadata"]["namespace"]: each async for each in self._found(wanted)}
+        for namespace in sorted(wanted):
+            known = found.get(namespace)
+            if known is not None and (known.get("data") or {}).get(CA) == bundle:
+                continue
+            try:
+                await self._write(namespace, known, bundle)
+            except (api.ApiError, *api.TRANSIENT) as error:  # one that is being deleted, a quota: others have theirs
+                structlog.get_logger("perdure.frontend").warning(
+                    "The TLS authority could not be published",
+                    namespace=namespace,
+                    configmap=self._name,
+                    error=repr(error),
+                )
+
+    async def _served(self) -> Iterable[str]:
+        if self._namespaces is not None:
+            return self._namespaces
+        found = await self._client.list_all(f"{api.CORE}/namespaces")
+        return (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
+
+    async def _found(self, wanted: set[str]) -> AsyncIterator[api.Object]:
+        """The ConfigMaps of that name. The rights are bound to the name, which such lists have to name, too."""
+        for namespace in [None] if self._namespaces is None else sorted(wanted):
+            url = api.path(api.CORE, namespace, "configmaps")
+            for each in await self._client.list_all(url, fieldSelector=f"metadata.name={self._name}"):
+                yield each
+
+    async def _write(self, namespace: str, known: api.Object | None, bundle: str) -> None:
+        url = api.path(api.CORE, namespace, "configmaps")
+        if known is not None:
+            await self._client.replace(f"{url}/{self._name}", {**known, "data": {CA: bundle}})
+            return
+        meta = {"name": self._name, "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": "perdure"}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {CA: bundle}}
+        await self._client.create(url, body)
+
+
+@asynccontextmanager
+async def encryption(
+    chosen: Settings, client: api.Client, namespaces: Sequence[str] | None
+) -> AsyncIterator[Any | None]:
+    """Credentials for a server; None: it serves in the clear. For the length of the block they are renewed.
+
+    Args:
+        chosen: Settings.
+        client: Reads and writes the Secret and the ConfigMaps.
+        namespaces: Those that are served; None: all.
+
+    Raises:
+        RuntimeError: the Secret cannot be read or written.
+    """
+    clients = Path(chosen.client_authority) if chosen.client_authority else None
+    certificate: Certificate
+    if chosen.secret:
+        secret = api.path(api.CORE, chosen.namespace, "secrets", chosen.secret)
+        certificate = own = Own(client, secret, chosen.names, clients)
+        await own.first()
+    elif chosen.certificate:
+        certificate = Files(Path(chosen.certificate), Path(chosen.key), clients)
+    else:
+        yield None
+        return
+    trust = None
+    if chosen.authorities:
+        trust = Trust(client, chosen.authorities, chosen.namespace, namespaces if chosen.publish else ())
+    served = Served(certificate.material())
+    renewing = asyncio.create_task(_renew(certificate, served, trust), name="certificates")
+    try:
+        yield grpc.dynamic_ssl_server_credentials(
+            served.material.configuration(), served.fetch, require_client_authentication=clients is not None
+        )
+    finally:
+        renewing.cancel()
+        await asyncio.wait({renewing})
+
+
+class Served:
+    """What gRPC serves.
+
+    At each handshake gRPC asks for another configuration, from several threads, and replaces the one it has without a lock:
+    handshakes at the same time then end the process. So there is an answer only where something has changed, and once.
+    """
+
+    def __init__(self, material: Material) -> None:
+        self.material = material
+        self._changed: deque[Material] = deque(maxlen=1)
+
+    def update(self, material: Material) -> None:
+        """Serve something else from the next handshake on."""
+        if material != self.material:
+            self.material = material
+            self._changed.append(material)
+
+    def fetch(self) -> Any:
+        """What gRPC asks at each handshake; None: nothing has changed."""
+        try:
+            return self._changed.popleft().configuration()
+        except IndexError:
+            return None
+
+
+async def _renew(certificate: Certificate, served: Served, trust: Trust | None) -> None:
+    """Renew the certificate in time, and publish whom to trust."""
+    while True:
+        try:
+            await certificate.renew()
+            served.update(certificate.material())
+            bundle = certificate.bundle()
+            if trust is not None and bundle:
+                await trust.publish(bundle)
+        except (api.ApiError, *api.TRANSIENT) as error:
+            structlog.get_logger("perdure.frontend").warning(
+                "The TLS certificate could not be checked", error=repr(error)
+            )
+        except ValueError as error:
+            structlog.get_logger("perdure.frontend").warning("The TLS certificate cannot be read", error=repr(error))
+        await asyncio.sleep(_EVERY_SECONDS)

@@ -62,7 +62,7 @@ async def measured(operator: Operator, client: Client, queue: str, *, strangers:
     began, said = time.perf_counter(), ""
     arguments = (str(authority), operator.address, str(SECONDS), str(strangers))
     program = await asyncio.create_subprocess_exec(
-        sys.executable, str(PROGRAM), *arguments, stdout=asyncio.subprocess.PIPE
+        "nice", sys.executable, str(PROGRAM), *arguments, stdout=asyncio.subprocess.PIPE
     )
     while program.returncode is None:
         peak = max(peak, memory(operator))

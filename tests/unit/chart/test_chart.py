@@ -179,7 +179,7 @@ def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm
     assert granted(reviews, "authentication.k8s.io") == {"tokenreviews": {"create"}}
     assert granted(reviews, "authorization.k8s.io") == {"subjectaccessreviews": {"create"}}
     assert len(reviews["rules"]) == 2
-    roles = of_kind(manifests, "Role")
+    roles = [role for role in of_kind(manifests, "Role") if role["metadata"]["name"] == "perdure"]
     assert [granted(role, "")["namespaces"] for role in roles] == [{"get"}, {"get"}]
     everywhere = named(render(), "ClusterRole", "perdure-temporal")
     assert granted(everywhere, "")["namespaces"] == {"get", "list"}
@@ -236,8 +236,8 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
         "PERDURE_WATCH_NAMESPACES": "",
         "PERDURE_LOG_LEVEL": "debug",
-        "PERDURE_WORKERS": "32",
         "PERDURE_HTTP_PORT": "8080",
+        "PERDURE_WORKERS": "32",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_POD_TTL_SECONDS": "300",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",

@@ -109,7 +109,7 @@ def test_each_right_to_write_has_a_counterpart_for_the_frontend_alone() -> None:
 async def test_a_client_may_have_a_right_for_the_frontend_alone() -> None:
     server = ApiServer()
     server.only = frozenset({("create", "workflowruns/temporal")})
-    guard = Guard(server)  # type: ignore[arg-type]
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     user = await guard.authenticate(bearer(token()), "10.0.0.1")
     await guard.authorize(user, "StartWorkflowExecution", "orders")
     with pytest.raises(RpcError, match="may not create operations"):

@@ -109,6 +109,9 @@ def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer)
     assert json.loads(call("history", "order-42", "-o", "json").stdout) == {"events": events}
     path, query = server.asked[-1]
     assert (path, query["fieldSelector"]) == (where, [f"spec.workflowRun.runId={UID}"])
+    server.asked.clear()
+    assert call("wait", "order-42").exit_code == 0
+    assert where in [path for path, _ in server.asked]  # once the run has closed, the whole history is shown
     whole = call("describe", "order-42", "-o", "json").stdout
     server.answers[f"{RUNS}/order-42"] = flow.object
     assert call("describe", "order-42", "-o", "json").stdout == whole

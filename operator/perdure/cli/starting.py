@@ -85,16 +85,21 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
     Raises:
         NotStartedError: one has.
     """
-    try:
-        found = await cluster.chosen(None, workflow_id)
-    except CliError:
-        return  # there is none, or the user may not look
-    if not (found.get("status") or {}).get("completionTime"):
-        name = found["metadata"]["name"]
+    name = await open_run(cluster, workflow_id)
+    if name is not None:
         raise NotStartedError(
             f"the open run `{name}` has workflow id `{workflow_id}`; choose another one, or what happens then with "
             "--id-conflict-policy; nothing is created"
         )
+
+
+async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
+    """Name the open run of a workflow id; None where there is none, or the user may not look."""
+    try:
+        found = await cluster.chosen(None, workflow_id)
+    except CliError:
+        return None
+    return None if (found.get("status") or {}).get("completionTime") else str(found["metadata"]["name"])
 
 
 async def wait_for_verdict(cluster: Cluster, name: str) -> None:

@@ -257,6 +257,11 @@ def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiSer
     done = call("start", "flow", "-w", "A-1")
     assert (done.exit_code, server.created) == (1, [])
     assert done.stderr.startswith("Error: the open run `first` has workflow id `A-1`")
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
+    server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z"}
+    signalled = call("signal", "-w", "A-1", "--name", "add", "--start", "flow", "--start-input", '{"amount": "ten"}')
+    assert signalled.exit_code == 0  # nothing is started: the open run has the signal
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     server.status = lambda _: condition("Running")
     assert call("start", "flow", "-w", "A-1", "--id-conflict-policy", "UseExisting").exit_code == 0
 

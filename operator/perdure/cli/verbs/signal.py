@@ -8,7 +8,7 @@ import typer
 from perdure.cli.asking import Asked, ask, ask_to_start, asking, value
 from perdure.cli.cluster import connect
 from perdure.cli.page import program_of
-from perdure.cli.starting import check_input
+from perdure.cli.starting import check_input, open_run
 
 HELP = """Send a signal to a run.
 
@@ -58,11 +58,12 @@ def command(
         raise typer.BadParameter("takes --workflow-id: there may be no run yet that has a name", param_hint="--start")
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
     run = {key: each for key, each in run.items() if each is not None}
-    asyncio.run(_check(context, start, run.get("input"), asked))
+    asyncio.run(_check(context, start, run.get("input"), asked, asked.workflow_id))
     ask_to_start(context, "signalWithStart", {**said, "start": run}, asked)
 
 
-async def _check(context: typer.Context, workflow: str, given: Any, asked: Asked) -> None:
-    """Check the input of the run that may be started, before anything is asked."""
+async def _check(context: typer.Context, workflow: str, given: Any, asked: Asked, workflow_id: str) -> None:
+    """Check the input of the run that is started if none is open, before anything is asked."""
     async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
-        await check_input(cluster, workflow, given)
+        if await open_run(cluster, workflow_id) is None:
+            await check_input(cluster, workflow, given)

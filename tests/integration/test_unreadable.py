@@ -47,6 +47,19 @@ def test_runs_whose_dates_do_not_exist_fail_and_operations_on_them_are_answered(
     assert reason != "InternalError"
 
 
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+def test_the_first_and_the_last_time_are_times(namespace: Cluster, time: str) -> None:
+    longest = "99999d"
+    until = inline({"name": "nap", "sleep": {"until": time}})
+    namespace.apply(run_manifest("nap", {**until, "executionTimeout": longest, "runTimeout": longest}))
+    if time.startswith("0"):
+        assert namespace.closed("nap")["phase"] == "Completed"
+        return
+    namespace.condition("workflowrun", "nap", "Running")
+    assert ask(namespace, "cancel", "nap", cancel={})[0] == "Done"
+    assert namespace.closed("nap")["phase"] == "Cancelled"
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [

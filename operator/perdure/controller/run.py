@@ -253,14 +253,14 @@ class Run:
             return wall_clock() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
         except api.TooLargeError as error:
             # The spec alone fills the object, so that nothing can be written beside it. No other try would do better.
-            self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, run_status.refused_as_too_large(error.message), "Commit")
+            message = run_status.refused_as_too_large(error.message)
+            self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+            self._refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
             return None
-        except (NotYetError, api.ApiError, *api.TRANSIENT):
-            self._attempts.look_again()
-            raise
         except Exception as error:
             self._attempts.look_again()
-            await self._tell_of_error(error)
+            if not isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) or isinstance(error, api.InvalidError):
+                await self._tell_of_error(error)
             raise
         self._conflicts = 0
         return wake

@@ -33,6 +33,7 @@ from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options, read_spec
 from perdure.controller.directory import entry_of
 from perdure.controller.errors import NotYetError, RefusedError
+from perdure.controller.inbox import Asked, Inbox
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.relations import Peers, Relations
@@ -63,7 +64,7 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
 from perdure.runtime.circuits import holder
 from perdure.runtime.commits import OF_RUNS, Witness
-from perdure.runtime.requests import payload_of, start_signal_of
+from perdure.runtime.requests import start_signal_of
 from perdure.runtime.searching import search_marks
 from perdure.schedule.runs import scheduled_by
 
@@ -87,14 +88,6 @@ class Tools:
     letters: DeadLetters
     recorder: Recorder
     workers: Workers = field(default_factory=NoWorkers)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request, and who wants to know what becomes of it."""
-
-    request: inputs.Request
-    then: Callable[[Answer], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +135,7 @@ class Run:
         self._relations = Relations(tools.client, self.ref, self._reset, peers, wake)
         self._client = tools.client
         self._segments = Segments(tools.client, self.ref)
-        self._inbox: list[_Asked] = []
-        self._one_by_one = False
-        """Whether requests are taken one at a time: a pass has failed with several, and it is to be found which it was."""
+        self._inbox = Inbox()
         self._forgotten: list[inputs.RequestForgotten] = []
         self._reported: set[str] = set()
         self._decide_again = False
@@ -217,11 +208,11 @@ class Run:
 
     def ask(self, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Have the run take a request at its next pass; `then` is called with the answer, once that is recorded."""
-        self._inbox.append(_Asked(request, then))
+        self._inbox.put(request, then)
 
     def withdraw(self, request_id: str) -> None:
         """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
-        self._inbox = [each for each in self._inbox if each.request.request_id != request_id]
+        self._inbox.withdraw(request_id)
 
     def forget(self, request_id: str) -> None:
         """Whoever has asked knows the answer: it need not be remembered any more."""
@@ -237,7 +228,7 @@ class Run:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
         if self._record.gone:
-            self._refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
+            self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
             self._attempts.let_all_go()
             await self._attempts.finish_leaving()
             self._workers.follow(self)
@@ -255,11 +246,13 @@ class Run:
             # The spec alone fills the object, so that nothing can be written beside it. No other try would do better.
             message = run_status.refused_as_too_large(error.message)
             self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
-            self._refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+            self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
             return None
         except Exception as error:
             self._attempts.look_again()
-            if not isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) or isinstance(error, api.InvalidError):
+            if not isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) or isinstance(
+                error, api.InvalidError
+            ):
                 await self._tell_of_error(error)
             raise
         self._conflicts = 0
@@ -276,7 +269,7 @@ class Run:
         """The operator cannot process the run, whatever is wrong with it: it says so, and what is asked of it gets an answer."""
         self._state = None
         message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
-        self._refuse_all(ConditionReason.INTERNAL_ERROR, message)
+        self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
         if not self._record.status.get("completionTime"):
             with suppress(api.ApiError, *api.TRANSIENT):
                 await self._wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
@@ -314,7 +307,7 @@ class Run:
 
     async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
-        asked, forgotten = self._inbox[: 1 if self._one_by_one else None], list(self._forgotten)
+        asked, forgotten = self._inbox.next(), list(self._forgotten)
         deciding = state.code is not None and state.code.deciding
         told = [] if deciding else await self._relations.gather(state)
         reported = [key for key in state.reports if key in self._reported]
@@ -334,10 +327,12 @@ class Run:
         except _NoRoomError:
             return state, True
         except Exception as error:
-            if not self._blamed(asked, error):
-                raise
-            return state, True
-        self._one_by_one &= bool(self._inbox[len(asked) :])
+            if self._inbox.blamed(asked, error):
+                return state, True
+            if not isinstance(error, (api.ApiError, *api.TRANSIENT)):
+                self._state = None  # what is only kept in memory may be the reason: go on from what is recorded
+            raise
+        self._inbox.taken(asked)
         self._state = transition.state
         self._attempts.retire(transition)
         self._relations.taken(len(told))
@@ -347,7 +342,7 @@ class Run:
         self._answer(asked, transition)
         after = transition.state.code
         resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
-        return transition.state, transition.more or resumes or self._one_by_one
+        return transition.state, transition.more or resumes or self._inbox.one_by_one
 
     async def _look_for_workers(self, state: State, now: datetime) -> datetime | None:
         """Say whether anybody asks for what waits for a worker, although nothing else is to be recorded; when to look again."""
@@ -380,48 +375,10 @@ class Run:
                 self._reported.add(key)
         return bool(state.reports)
 
-    def _answer(self, asked: list[_Asked], transition: Transition) -> None:
-        for each in asked:
-            answer = transition.answers.get(each.request.request_id)
-            if answer is not None and each in self._inbox:
-                self._inbox.remove(each)
-                each.then(answered(each.request, answer, self.ref, self._definition))
-
-    def _blamed(self, asked: Sequence[_Asked], error: Exception) -> bool:
-        """Whether a pass failed for a request that the run cannot take: nothing that is asked keeps the run from going on.
-
-        Of several that were asked at once, each is taken by itself then; one that fails by itself is refused.
-        """
-        if isinstance(error, (api.ApiError, *api.TRANSIENT)) and not isinstance(error, api.InvalidError):
-            return False
-        if not asked:
-            if not isinstance(error, api.ApiError):
-                self._state = None  # what is only kept in memory may be the reason: go on from what is recorded
-            return False
-        self._one_by_one = len(asked) > 1
-        if not self._one_by_one and asked[0] in self._inbox:
-            self._inbox.remove(asked[0])
-            self._log.warning("A request cannot be taken", request=type(asked[0].request).__name__, exc_info=error)
-            message = f"the run cannot take this: {error}"
-            asked[0].then(Answer(ok=False, reason=ConditionReason.INVALID_INPUT.value, message=message))
-        return True
-
-    def _refuse_last(self, asked: Sequence[_Asked]) -> bool:
-        """Refuse the last request that carries something, as the run would have to end for its size; whether there was one."""
-        given = [each for each in asked if payload_of(each.request) is not None]
-        if not given:
-            return False
-        if given[-1] in self._inbox:
-            self._inbox.remove(given[-1])
-            message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
-            given[-1].then(Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=message))
-        return True
-
-    def _refuse_all(self, reason: ConditionReason, message: str) -> None:
-        """Nobody gets what was asked for."""
-        asked, self._inbox = self._inbox, []
-        for each in asked:
-            each.then(Answer(ok=False, reason=reason.value, message=message))
+    def _answer(self, asked: Sequence[Asked], transition: Transition) -> None:
+        self._inbox.answer(
+            asked, transition, lambda request, answer: answered(request, answer, self.ref, self._definition)
+        )
 
     async def _read_again(self) -> None:
         """Someone else has written, or may have: look at everything anew."""
@@ -450,7 +407,7 @@ class Run:
                 self._resume(state)
         except DamagedStateError as error:
             await self._wait(ConditionReason.STATE_DAMAGED, str(error), now)
-            self._refuse_all(ConditionReason.STATE_DAMAGED, str(error))
+            self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
         state = reclaim(state, self._workers.epoch)
         if _of_pods(state).activities:
@@ -494,7 +451,7 @@ class Run:
                 self.ref.namespace, self.ref.name, spec, given.get("inline"), snapshot
             )
         except InvalidWorkflowError as error:
-            if any(isinstance(each.request, inputs.TerminateRequested) for each in self._inbox):
+            if self._inbox.has(inputs.TerminateRequested):
                 self._decider = Idle()  # to end it, nothing has to be decided
                 return
             message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
@@ -528,12 +485,12 @@ class Run:
                 policy = await self._find_policies(spec, definition.program.retry_policies)
                 self._decide_by(definition, spec, now)
         except NotReadyError as error:
-            if not any(isinstance(each.request, _ENDS) for each in self._inbox):
+            if not self._inbox.has(*_ENDS):
                 await self._wait(error.reason, error.message, now)
                 return False
             self._decider = Idle()
         except NotYetError as error:
-            if not any(isinstance(each.request, _ENDS) for each in self._inbox):
+            if not self._inbox.has(*_ENDS):
                 await self._wait_for_definition(error, now)
             self._decider = Idle()
         except InvalidWorkflowError as error:
@@ -697,7 +654,7 @@ class Run:
     # The commit
 
     async def _commit(
-        self, transition: Transition, now: datetime, origin: _Origin | None = None, asked: Sequence[_Asked] = ()
+        self, transition: Transition, now: datetime, origin: _Origin | None = None, asked: Sequence[Asked] = ()
     ) -> Transition:
         """Record the transition: one write, refused if anyone has written since.
 
@@ -722,7 +679,7 @@ class Run:
                 await self._write(status)
             except api.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
-        if reason is not None and self._refuse_last(asked):
+        if reason is not None and self._inbox.refuse_last(asked):
             raise _NoRoomError
         if reason is not None:
             ended = await self._terminate(sealed.status, transition, reason, now, origin)

@@ -1,0 +1,69 @@
+"""What a run is asked: every request gets one answer, whatever it does to the run."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.inbox import Inbox
+from perdure.engine import inputs
+from perdure.kube import client as api
+
+
+def signal(name: str, given: object = None) -> inputs.SignalRequested:
+    return inputs.SignalRequested(request_id=name, signal_name=name, input=given)
+
+
+class Asking:
+    """An inbox with some requests, and the answers to them."""
+
+    def __init__(self, *requests: inputs.Request) -> None:
+        self.inbox = Inbox()
+        self.told: list[tuple[str, str]] = []
+        for each in requests:
+            self.inbox.put(each, lambda answer, who=each.request_id: self.told.append((who, answer.reason)))  # type: ignore[misc]
+
+
+@pytest.fixture
+def asking() -> Asking:
+    return Asking(signal("a"), signal("b", "text"), inputs.TerminateRequested(request_id="c"))
+
+
+def test_everyone_is_refused_once(asking: Asking) -> None:
+    for _ in range(2):
+        asking.inbox.refuse_all(ConditionReason.STATE_DAMAGED, "no")
+    assert asking.told == [(who, "StateDamaged") for who in "abc"]
+    assert not asking.inbox
+
+
+def test_who_withdraws_gets_no_answer(asking: Asking) -> None:
+    asking.inbox.withdraw("b")
+    asking.inbox.refuse_all(ConditionReason.STATE_DAMAGED, "no")
+    assert [who for who, _ in asking.told] == ["a", "c"]
+
+
+def test_a_request_that_breaks_a_pass_is_found_and_refused_alone(asking: Asking) -> None:
+    with capture_logs():
+        assert asking.inbox.blamed(asking.inbox.next(), RuntimeError("no"))
+        assert asking.told == []
+        first = asking.inbox.next()
+        assert [each.request.request_id for each in first] == ["a"]
+        assert asking.inbox.blamed(first, RuntimeError("no"))
+    assert asking.told == [("a", "InvalidInput")]
+    assert len(asking.inbox.next()) == 2
+
+
+@pytest.mark.parametrize("error", [OSError(), api.ApiError(500, "InternalError", "no"), TimeoutError()])
+def test_no_request_is_blamed_for_what_the_api_server_does(asking: Asking, error: Exception) -> None:
+    assert not asking.inbox.blamed(asking.inbox.next(), error)
+    assert not asking.inbox.one_by_one
+
+
+def test_the_last_request_that_carries_something_is_refused_for_its_size(asking: Asking) -> None:
+    assert asking.inbox.refuse_last(asking.inbox.next())
+    assert asking.told == [("b", "PayloadTooLarge")]
+    assert not asking.inbox.refuse_last(asking.inbox.next())
+
+
+def test_kinds_of_requests_are_found(asking: Asking) -> None:
+    assert asking.inbox.has(inputs.TerminateRequested, inputs.CancelRequested)
+    assert not asking.inbox.has(inputs.CancelRequested)

@@ -18,7 +18,16 @@ from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.deadletters import asked_by, letter_status, next_number, redrive_run, redrives, refusal
+from perdure.runtime.deadletters import (
+    asked_by,
+    letter_status,
+    newest_of,
+    next_number,
+    redrive_run,
+    redrives,
+    refusal,
+    tie_of,
+)
 
 _NUMBERS_TRIED: Final = 10
 
@@ -97,6 +106,20 @@ class DeadLetters:
 
     # What their status tells
 
+    async def _runs(self, letter: api.Object) -> list[api.Object]:
+        """The runs that re-drive a DeadLetter. Only the newest is whole: there may be many, and all of them large."""
+        url = api.path(api.PERDURE, letter["metadata"]["namespace"], "workflowruns")
+        selector = f"{labels.DEAD_LETTER_LABEL}={letter['metadata']['uid']}"
+        runs = [tie_of(run) async for run in self._client.each(url, labelSelector=selector)]
+        newest = newest_of(runs)
+        if newest is None:
+            return runs
+        try:
+            whole = await self._client.get(f"{url}/{newest['metadata']['name']}")
+        except api.NotFoundError:
+            return [run for run in runs if run is not newest]
+        return [whole if run is newest else run for run in runs]
+
     async def reconcile(self, namespace: str, name: str) -> tuple[api.Object, list[api.Object]] | None:
         """Have the status of a DeadLetter say what has become of the runs that re-drive it.
 
@@ -112,10 +135,7 @@ class DeadLetters:
                 letter = await self._client.get(url)
             except api.NotFoundError:
                 return None
-            runs = await self._client.list_all(
-                api.path(api.PERDURE, namespace, "workflowruns"),
-                labelSelector=f"{labels.DEAD_LETTER_LABEL}={letter['metadata']['uid']}",
-            )
+            runs = await self._runs(letter)
             status = letter_status(letter, runs, wall_clock())
             if status == (letter.get("status") or {}):
                 return letter, runs

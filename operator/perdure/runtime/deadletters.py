@@ -162,7 +162,7 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
         now: The time, for conditions that change.
     """
     before: dict[str, Any] = letter.get("status") or {}
-    newest = _newest(runs)
+    newest = newest_of(runs)
     if newest is None or _number(newest) < before.get("redrives", 0):
         return _without_its_run(letter, now)
     told, name = newest.get("status") or {}, newest["metadata"]["name"]
@@ -231,7 +231,17 @@ def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
     return None
 
 
-def _newest(runs: Sequence[KubeObject]) -> KubeObject | None:
+def tie_of(run: KubeObject) -> KubeObject:
+    """What ties a run to the re-drives of a DeadLetter, without its input, output and history."""
+    status = run.get("status") or {}
+    return {
+        "metadata": {key: value for key, value in run["metadata"].items() if key != "managedFields"},
+        "spec": {"workflowId": run["spec"].get("workflowId")},
+        "status": {"completionTime": status.get("completionTime")},
+    }
+
+
+def newest_of(runs: Sequence[KubeObject]) -> KubeObject | None:
     """The run that the last re-drive has come to: none of the others goes on for it."""
     gone_on_from = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
     gone_on_from |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}

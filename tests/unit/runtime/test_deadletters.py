@@ -21,10 +21,12 @@ from perdure.runtime.deadletters import (
     is_same_letter,
     letter_of,
     letter_status,
+    newest_of,
     next_number,
     redrive_run,
     redrives,
     refusal,
+    tie_of,
 )
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -206,3 +208,16 @@ def test_another_dead_letter_of_its_name_is_not_taken_for_it() -> None:
     names = {dead_letter(RUN, MARKER, SCHEDULED, [ACTIVITY], number)["metadata"]["name"] for number in range(10)}
     assert len(names) == 10
     assert letter["metadata"]["name"] in names
+
+
+def test_the_newest_run_is_found_by_what_ties_runs_to_re_drives() -> None:
+    closed = run(1, completionTime="t", phase="Failed", failure=FAILURE)
+    closed["spec"]["input"] = "x" * 1_000
+    closed["metadata"]["managedFields"] = [{"x": 1}]
+    for runs in ([], [closed], [closed, run(2)], [run(2, completionTime="t", phase="Completed", output=5), closed]):
+        newest, by_ties = newest_of(runs), newest_of([tie_of(each) for each in runs])
+        assert (newest or {}).get("metadata", {}).get("uid") == (by_ties or {}).get("metadata", {}).get("uid")
+    tie = tie_of(closed)
+    assert asked_by(tie) == asked_by(closed)
+    assert "x" * 1_000 not in str(tie)
+    assert "failure" not in tie["status"]

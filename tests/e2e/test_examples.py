@@ -4,6 +4,7 @@ Times are made short by the input, never in the manifests. What a test waits for
 decides nothing. With `--record` the histories are kept under tests/golden/cluster.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 
 import histories
 from histories import EXAMPLES, GOLDEN
-from kube import Cluster, Json, check_history, recorded, run_manifest
+from kube import IMAGE, Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
 from perdure.language.failures import as_json
 from perdure.simulation.cast import Manifest
@@ -287,6 +288,53 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
         return [pod["metadata"]["name"] for pod in namespace.list("pods") if pod["metadata"].get("finalizers")]
 
     namespace.wait("no pod to be held", lambda: not held())
+
+
+@pytest.fixture
+def volume(namespace: Cluster) -> Iterator[None]:
+    """A volume for the claim `run-files`, where the cluster makes none by itself."""
+    classes = json.loads(namespace("get", "storageclasses", "-o", "json"))["items"]
+    default = "storageclass.kubernetes.io/is-default-class"
+    if any((one["metadata"].get("annotations") or {}).get(default) == "true" for one in classes):
+        yield
+        return
+    nodes = json.loads(namespace("get", "nodes", "-o", "json"))["items"]
+    node = next(one["metadata"]["name"] for one in nodes if not one["spec"].get("taints"))
+    name = f"files-{namespace.namespace}"
+    host = {"path": f"/var/lib/{name}", "type": "DirectoryOrCreate"}
+    makes = {
+        "name": "main",
+        "image": IMAGE,
+        "command": ["true"],
+        "volumeMounts": [{"name": "made", "mountPath": "/made"}],
+    }
+    spec = {
+        "nodeName": node,
+        "restartPolicy": "Never",
+        "containers": [makes],
+        "volumes": [{"name": "made", "hostPath": host}],
+    }
+    namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "makes-the-folder"}, "spec": spec})
+    namespace.pod("makes-the-folder", "Succeeded")
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": {"namespace": namespace.namespace, "name": "run-files"},
+        "local": {"path": host["path"]},  # unlike `hostPath`, it takes an fsGroup
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+    }
+    namespace.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+    yield
+    namespace("delete", "persistentvolume", name, "--wait=false")
+
+
+@pytest.mark.usefixtures("volume")
+def test_a_file_is_passed_on_a_volume(example: Use) -> None:
+    files = example("files")
+    files.start("one")
+    files.ends_like("one", "read")
 
 
 def test_a_release_is_made_as_its_graph_says(example: Use) -> None:

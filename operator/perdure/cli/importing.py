@@ -16,6 +16,7 @@ from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
 from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
+from perdure.language.containers import without_expressions
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 from perdure.simulation.cast import BadFileError
@@ -256,7 +257,7 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
         "name": "job",
         "podTemplate": {
             **({"metadata": metadata} if metadata else {}),
-            "spec": {key: value for key, value in pod.data.items() if key != "restartPolicy"},
+            "spec": without_expressions({key: value for key, value in pod.data.items() if key != "restartPolicy"}),
         },
         "scheduleToCloseTimeout": _seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {

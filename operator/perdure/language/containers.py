@@ -15,6 +15,7 @@ from perdure.language.failures import EXPRESSION_ERROR, StepError, application
 NAMES: Final = frozenset({"input", "run", "attempt"})
 """The names that expressions in a container may start from: the input of the activity, the run, the number of the attempt."""
 
+_CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
 _Change = Callable[[str, str], str]
 """Gives what stands at a place instead of a text. The place is relative to the activity."""
@@ -73,6 +74,15 @@ def with_placeholders(definition: Activity) -> Activity:
     return _changed(definition, replace)
 
 
+def without_expressions(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a pod that was written for Kubernetes: a `${` in it, such as a shell's, stays what it is.
+
+    Args:
+        spec: As in a pod; not changed.
+    """
+    return _of_pod(spec, "", lambda _, text: text.replace("${", "$${"))
+
+
 def has_computed_image(definition: Activity) -> bool:
     """Whether an image of the activity's pod is known only when an attempt begins."""
     return any(path.endswith(".image") for path, _ in places(definition))
@@ -91,15 +101,24 @@ def _changed(definition: Activity, change: _Change) -> Activity:
     if definition.pod_template is None:
         return definition
     spec = definition.pod_template.spec
-    given, fields = spec.dump(), {}
-    for key in ("containers", "initContainers"):
-        if isinstance(given.get(key), list):
-            fields[key] = [
-                {**one, **_of_container(one, f"podTemplate.spec.{key}[{i}]", change)} if isinstance(one, dict) else one
-                for i, one in enumerate(given[key])
-            ]
+    given = spec.dump()
+    made = _of_pod(given, "podTemplate.spec.", change)
+    fields = {key: made[key] for key in _CONTAINERS if key in made}
     template = definition.pod_template.model_copy(update={"spec": spec.model_copy(update=fields)})
     return definition.model_copy(update={"pod_template": template})
+
+
+def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:
+    """The spec of a pod, with the texts of its containers changed."""
+    fields = {
+        key: [
+            {**one, **_of_container(one, f"{path}{key}[{i}]", change)} if isinstance(one, dict) else one
+            for i, one in enumerate(spec[key])
+        ]
+        for key in _CONTAINERS
+        if isinstance(spec.get(key), list)
+    }
+    return {**spec, **fields}
 
 
 def _of_container(container: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from perdure.api.workflow import Activity
 from perdure.cli.app import build
 from perdure.cli.errors import CliError
 from perdure.cli.importing import convert
+from perdure.language import containers
 
 CRON_JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -122,6 +124,23 @@ def changed(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         at = at.setdefault(name, {})
     at[last] = value
     return copy
+
+
+def test_what_a_shell_evaluates_in_a_cron_job_stays_its_own() -> None:
+    container = {
+        "name": "main",
+        "image": "report:1",
+        "command": ["sh", "-c"],
+        "args": ["echo ${HOME} $${X} $(NAME)"],
+        "env": [{"name": "NAME", "value": "${input}"}],
+    }
+    manifest = changed(CRON_JOB, "spec.jobTemplate.spec.template.spec.containers", [container])
+    code, (workflow, _), error = run(manifest)
+    assert code == 0, error
+    definition = Activity.parse(workflow["spec"]["activities"][0])
+    made = containers.resolve(definition, input=None, run={}, attempt=1).pod_template
+    assert made is not None
+    assert made.spec.containers == [container]
 
 
 def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:

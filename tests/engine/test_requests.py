@@ -196,3 +196,24 @@ def test_an_activity_that_was_cancelled_from_outside_tells_how_far_it_came() -> 
     assert drive.ask(3, answered).ok
     (event,) = [e for e in drive.history if isinstance(e, ev.ActivityTaskCanceled)]
     assert event.details == "half"
+
+
+def test_events_have_the_user_that_asked_and_what_is_decided_upon_them_has_none() -> None:
+    drive = Drive.by(Reacting(WorkflowExecutionSignaled=[(activity("a"),)]))
+    drive.at(1, inp.SignalRequested(request_id="1", signal_name="go", identity="me", principal="alice"))
+    assert [event.principal for event in drive.history[1:]] == ["alice", ""]
+    drive.at(
+        2, inp.PauseRequested(request_id="2", principal="bob"), inp.UnpauseRequested(request_id="3", principal="carol")
+    )
+    drive.at(3, inp.CancelRequested(request_id="4", principal="dave"))
+    drive.at(4, inp.ActivityAnswered(request_id="5", activity_id="a", result=1, principal="erin"))
+    drive.at(5, inp.TerminateRequested(request_id="6", principal="frank"))
+    found = {type(event).__name__: event.principal for event in drive.history if event.principal}
+    assert found == {
+        "WorkflowExecutionSignaled": "alice",
+        "WorkflowExecutionPaused": "bob",
+        "WorkflowExecutionUnpaused": "carol",
+        "WorkflowExecutionCancelRequested": "dave",
+        "ActivityTaskCompleted": "erin",
+        "WorkflowExecutionTerminated": "frank",
+    }

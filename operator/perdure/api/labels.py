@@ -14,6 +14,10 @@ API_VERSION: Final = "perdure.dev/v1alpha1"
 SEARCH_PREFIX: Final = "search.perdure.dev/"
 """Before the names of search attributes, as labels or annotations of runs."""
 
+CREATED_BY_ANNOTATION: Final = "audit.perdure.dev/created-by"
+"""Annotation on WorkflowRuns and Operations: the user that has made them, as the API server has authenticated it. Written by an
+admission policy, or by the operator on behalf of a Temporal client."""
+
 PARENT_RUN_LABEL: Final = "perdure.dev/parent-run"
 """Label on child runs: the name of the parent (cut with a hash where it exceeds 63 characters)."""
 

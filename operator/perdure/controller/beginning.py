@@ -86,6 +86,7 @@ def first_event(
     continues: Continuation | None,
     extras: StartExtras | None = None,
     schedule: ScheduledBy | None = None,
+    principal: str = "",
 ) -> ev.WorkflowExecutionStarted:
     """The first event of a run.
 
@@ -100,6 +101,7 @@ def first_event(
         continues: The run that it continues or retries; the execution timeout goes on from there.
         extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
         schedule: The Schedule that has started it: code is told how the run before it has ended.
+        principal: The user that has made it, as the API server says.
     """
     beside = {} if extras is None or spec.workflow is None else _beside(extras, spec.workflow.task_queue, run, parent)
     if beside and schedule is not None and extras is not None and extras.last_completion_result is None:
@@ -111,6 +113,7 @@ def first_event(
     return ev.WorkflowExecutionStarted(
         event_id=1,
         event_time=now,
+        principal=principal,
         workflow_type=workflow_type,
         workflow_id=run.workflow_id,
         input=given,

@@ -54,6 +54,7 @@ def _makes_room(entry: Entry, other: Entry, reset: Reset | None) -> inputs.Termi
         request_id=request_id,
         reason=f"{reason}: {reset.reason}" if reset.reason else reason,
         identity=reset.identity,
+        principal=reset.principal,
         reset_run=entry.name,
         reset_event_id=base.event_id if other.uid == base.run_id else 0,
     )

@@ -41,6 +41,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
+from perdure.runtime.chains import created_by
 from perdure.runtime.requests import arrival, request_of, too_much
 from perdure.schedule.requests import request_of as schedule_request
 
@@ -246,7 +247,7 @@ class Operations:
             if spec.reset is not None:
                 await self._reset(obj, spec.reset, before)
                 return None
-            request = request_of(spec, uid, identity(obj))
+            request = request_of(spec, uid, identity(obj), created_by(obj))
             if (wrong := too_much(request)) is not None:
                 raise RefusedError(ConditionReason.PAYLOAD_TOO_LARGE, wrong)  # noqa: TRY301 (handled as what `_find` raises)
             entry = await self._targets.find(obj, request, again=asked is not None)
@@ -293,7 +294,8 @@ class Operations:
         except api.NotFoundError:
             raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
         uid = obj["metadata"]["uid"]
-        made = await reset(self._client, self._definitions, run, wanted, request_id=uid, identity=identity(obj))
+        who = {"identity": identity(obj), "principal": created_by(obj)}
+        made = await reset(self._client, self._definitions, run, wanted, request_id=uid, **who)
         message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
         done = Answer(ok=True, message=message)

@@ -55,6 +55,7 @@ async def reset(
     *,
     request_id: str,
     identity: str = "",
+    principal: str = "",
 ) -> Made:
     """Make the run that a reset asks for, or find it made. The run that is reset closes when the new one begins.
 
@@ -64,7 +65,8 @@ async def reset(
         run: The WorkflowRun that is to be reset; open or closed.
         wanted: To where, and how.
         request_id: UID of the Operation that asks for it.
-        identity: Who asks.
+        identity: Who asks, as they say.
+        principal: Who asks, as the API server says; empty where that is not known.
 
     Raises:
         RefusedError: it cannot be reset to there.
@@ -88,6 +90,7 @@ async def reset(
         reapply_signals=wanted.reapply_signals,
         reason=wanted.reason,
         identity=identity,
+        principal=principal,
     )
     await _fork(definitions, run, events, point)
     try:
@@ -201,6 +204,7 @@ class Fork:
             task=point if isinstance(point, ev.WorkflowTaskStarted) else None,
             reason=asked.reason,
             identity=asked.identity,
+            principal=asked.principal,
         )
 
 

@@ -61,7 +61,7 @@ from perdure.language.program import InvalidWorkflowError, retry_policy, with_de
 from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Reset, continuation_of, extras_of, first_run_id, parent_of, reset_of
+from perdure.runtime.chains import Reset, continuation_of, created_by, extras_of, first_run_id, parent_of, reset_of
 from perdure.runtime.circuits import holder
 from perdure.runtime.commits import OF_RUNS, Witness
 from perdure.runtime.requests import start_signal_of
@@ -510,6 +510,7 @@ class Run:
             continues=continues,
             extras=extras,
             schedule=scheduled_by(self._record.object),
+            principal=created_by(self._record.object),
         )
         idle = isinstance(self._decider, Idle)
         # One that begins only to end waits for nothing.

@@ -23,7 +23,7 @@ def _by(
 ) -> str:
     """What was asked for, by whom and why."""
     why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
-    return what + (f" by {event.identity}" if event.identity else "") + (f": {why}" if why else "")
+    return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
 
 
 class Teller:

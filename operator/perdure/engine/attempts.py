@@ -169,11 +169,14 @@ class Attempts(Ledger):
             )
         )
 
-    def failed(self, activity: PendingActivity, failure: Failure, *, identity: str = "") -> None:
-        """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again."""
+    def failed(self, activity: PendingActivity, failure: Failure, **who: str) -> None:
+        """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again.
+
+        `who` has reported it: `identity`, or `principal`.
+        """
         failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
         if activity.cancel_requested:
-            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, identity=identity)
+            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, **who)
             return
         decision = decide_retry(
             activity.retry_policy,
@@ -193,7 +196,7 @@ class Attempts(Ledger):
             )
             self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, message), RetryState.TIMEOUT)
         else:
-            self.give_up(activity, failure, decision.state, identity=identity)
+            self.give_up(activity, failure, decision.state, **who)
 
     def lost(self, activity: PendingActivity, failure: Failure) -> None:
         """The attempt's pod was lost: try again without counting it, within schedule-to-close."""
@@ -250,12 +253,10 @@ class Attempts(Ledger):
         )
         self.durable = True
 
-    def give_up(
-        self, activity: PendingActivity, failure: Failure, retry_state: RetryState, *, identity: str = ""
-    ) -> None:
-        """Close the activity with its failure."""
+    def give_up(self, activity: PendingActivity, failure: Failure, retry_state: RetryState, **who: str) -> None:
+        """Close the activity with its failure. `who` has reported it: `identity`, or `principal`."""
         closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
-        self.ended(activity, closing, failure=failure, retry_state=retry_state, identity=identity)
+        self.ended(activity, closing, failure=failure, retry_state=retry_state, **who)
 
     def ended(
         self,
@@ -347,9 +348,9 @@ class Attempts(Ledger):
                     f"activity `{answered.activity_id}` was not asked to cancel itself; answer with a failure instead"
                 )
                 return Answer(ok=False, reason="CancelNotRequested", message=message)
-            self.ended(activity, ev.ActivityTaskCanceled, details=answered.result)
+            self.ended(activity, ev.ActivityTaskCanceled, details=answered.result, principal=answered.principal)
         elif answered.failure is not None:
-            self.failed(activity, answered.failure)
+            self.failed(activity, answered.failure, principal=answered.principal)
         else:
-            self.ended(activity, ev.ActivityTaskCompleted, result=answered.result)
+            self.ended(activity, ev.ActivityTaskCompleted, result=answered.result, principal=answered.principal)
         return OK

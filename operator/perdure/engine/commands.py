@@ -135,6 +135,7 @@ class AcceptUpdate:
     input: Any = None
     header: Any = None
     identity: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ class Event(
     """When it was recorded (UTC); for ActivityTaskStarted, when the attempt started."""
     user_metadata: Any = None
     """Summary and details that a program gave along, opaque; only where a Temporal SDK decides."""
+    principal: str = ""
+    """User that asked for what it records, as the API server has authenticated it; empty where none did, or it is not known."""
 
 
 class CommandEvent(Event, frozen=True, kw_only=True):

@@ -96,7 +96,8 @@ AttemptInput: TypeAlias = (
 
 
 # What somebody asks of the run. A request that was recorded is not recorded again: its id stays in the state until
-# `RequestForgotten` says that whoever asked has had the answer.
+# `RequestForgotten` says that whoever asked has had the answer. `identity` is what a client says of itself, `principal` the
+# user that the API server has authenticated; empty where that is not known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,7 @@ class SignalRequested:
     signal_name: str
     input: Any = None
     identity: str = ""
+    principal: str = ""
     header: Any = None
 
 
@@ -117,6 +119,7 @@ class CancelRequested:
     request_id: str
     reason: str = ""
     identity: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,7 @@ class TerminateRequested:
     reason: str = ""
     details: Any = None
     identity: str = ""
+    principal: str = ""
     reset_run: str = ""
     """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
     reset_event_id: int = 0
@@ -141,6 +145,7 @@ class PauseRequested:
     activity_id: str | None = None
     reason: str = ""
     identity: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +156,7 @@ class UnpauseRequested:
     activity_id: str | None = None
     reason: str = ""
     identity: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +169,7 @@ class ActivityAnswered:
     """Its output; where it was cancelled, how far it came."""
     failure: Failure | None = None
     cancelled: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

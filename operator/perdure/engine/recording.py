@@ -278,5 +278,9 @@ def _signals(undecided: Iterable[ev.AnyEvent]) -> Iterable[CarriedSignal]:
     for event in undecided:
         if isinstance(event, ev.WorkflowExecutionSignaled):
             yield CarriedSignal(
-                signal_name=event.signal_name, input=event.input, identity=event.identity, header=event.header
+                signal_name=event.signal_name,
+                input=event.input,
+                identity=event.identity,
+                principal=event.principal,
+                header=event.header,
             )

@@ -38,6 +38,7 @@ def reset_event(
     task: ev.WorkflowTaskStarted | None = None,
     reason: str = "",
     identity: str = "",
+    principal: str = "",
 ) -> ev.WorkflowTaskFailed:
     """The event that tells of a reset.
 
@@ -50,7 +51,8 @@ def reset_event(
         successor: Name that the WorkflowRun which continues or retries this one is to have.
         task: Of code that workers run: the event at the point.
         reason: Why.
-        identity: Who.
+        identity: Who, as the client says.
+        principal: Who, as the API server says.
     """
     expiration = _after(now, first.workflow_execution_timeout)
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
@@ -62,6 +64,7 @@ def reset_event(
         event_time=now,
         reason=reason,
         identity=identity,
+        principal=principal,
         base_run_id=base_run_id,
         new_run_id=new_run_id,
         workflow_execution_expiration_time=expiration,
@@ -146,6 +149,7 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
         signal_name=event.signal_name,
         input=event.input,
         identity=event.identity,
+        principal=event.principal,
         header=event.header,
     )
 

@@ -71,6 +71,7 @@ class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     signal_name: str
     input: Any = None
     identity: str = ""
+    principal: str = ""
     header: Any = None
 
 

@@ -296,6 +296,7 @@ class _Pass(Attempts, Others):
                         signal_name=request.signal_name,
                         input=request.input if self.state.code is not None else plain(request.input),
                         identity=request.identity,
+                        principal=request.principal,
                         header=request.header,
                         **self.here,
                     ),
@@ -304,13 +305,17 @@ class _Pass(Attempts, Others):
             case inp.CancelRequested():
                 if not self.state.cancel_requested and not (self.tasks and self.tasks.cancel_is_buffered()):
                     event = ev.WorkflowExecutionCancelRequested
-                    self.emit(event(cause=request.reason, identity=request.identity, **self.here), decide=True)
+                    asked = event(
+                        cause=request.reason, identity=request.identity, principal=request.principal, **self.here
+                    )
+                    self.emit(asked, decide=True)
             case inp.TerminateRequested():
                 self.close(
                     ev.WorkflowExecutionTerminated(
                         reason=request.reason,
                         details=request.details,
                         identity=request.identity,
+                        principal=request.principal,
                         reset_run=request.reset_run,
                         reset_event_id=request.reset_event_id,
                         **self.here,
@@ -332,7 +337,10 @@ class _Pass(Attempts, Others):
         if request.activity_id is None:
             if pause is (self.state.paused is None):
                 event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
-                self.emit(event(reason=request.reason, identity=request.identity, **self.here), decide=False)
+                asked = event(
+                    reason=request.reason, identity=request.identity, principal=request.principal, **self.here
+                )
+                self.emit(asked, decide=False)
             return OK
         activity = activity_named(self.state, request.activity_id)
         if activity is None:

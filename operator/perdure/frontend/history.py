@@ -59,6 +59,8 @@ class Historian:
         )
         made.event_time.FromDatetime(event.event_time)
         made.worker_may_ignore = isinstance(event, _PAUSES)
+        if event.principal:
+            made.principal.type, made.principal.name = _PRINCIPAL, event.principal
         metadata = data.user_metadata(event.user_metadata)
         if metadata is not None:
             made.user_metadata.CopyFrom(metadata)
@@ -225,6 +227,8 @@ def _update_completed(attributes: Any, event: ev.WorkflowExecutionUpdateComplete
         attributes.outcome.success.SetInParent()
 
 
+_PRINCIPAL = "kubernetes"
+"""Type of the principals of events: users of Kubernetes, ServiceAccounts among them."""
 _CAUSES = {
     "WorkflowExecutionAlreadyStarted": "WorkflowAlreadyExists",
     "ExternalWorkflowExecutionNotFound": "ExternalWorkflowExecutionNotFound",

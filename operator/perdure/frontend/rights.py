@@ -91,6 +91,11 @@ def needed(rpc: str) -> tuple[Right, ...]:
     return _RIGHTS.get(rpc, (_WORK,))
 
 
+def changes(rpc: str) -> bool:
+    """Whether an RPC of a client changes something; those of workers do not count."""
+    return rpc in _RIGHTS and any(right.verb not in {"get", "list"} for right in _RIGHTS[rpc])
+
+
 _WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
 
 

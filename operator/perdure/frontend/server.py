@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
@@ -15,6 +16,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure import __version__
 from perdure.controller.manager import Manager
+from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core, Settings
 from perdure.frontend.door import MAX_MESSAGE, Door
@@ -219,7 +221,7 @@ def generic_handlers(
     for service, module in _SERVICES.items():
         methods = {
             name: grpc.stream_unary_rpc_method_handler(
-                _served(name, handler, getattr(module, f"{name}Request").FromString, manager, door),
+                _served(_Rpc(name, handler, getattr(module, f"{name}Request").FromString, manager, door)),
                 response_serializer=getattr(module, f"{name}Response").SerializeToString,
             )
             for name, handler in handlers.items()
@@ -229,25 +231,38 @@ def generic_handlers(
     return tuple(made)
 
 
-def _served(
-    name: str, handler: Handler, decode: Callable[[bytes], Any], manager: Served, door: Door
-) -> Callable[[Any, Any], Awaitable[Any]]:
-    log = structlog.get_logger("perdure.frontend").bind(rpc=name)
+@dataclass(frozen=True, slots=True)
+class _Rpc:
+    """An RPC that is offered."""
 
-    async def answer(context: Any) -> Any:
-        metadata = tuple(context.invocation_metadata() or ())
-        user = await door.authenticate(metadata, peer_of(context.peer()))
-        async with door.place(name, user), door.message(context, user) as raw:
-            request = decode(raw)
-            await manager.learned()  # before, "not found" would be a guess
-            namespace = namespace_of(name, request)
-            await door.authorize(user, name, namespace)
-            _need_served(manager, namespace)
-            return await handler(request, Call(context.time_remaining(), metadata))
+    name: str
+    handler: Handler
+    decode: Callable[[bytes], Any]
+    manager: Served
+    door: Door
+
+    async def answer(self, context: Any) -> Any:
+        """Find out who calls, then read the message, and handle it."""
+        metadata, peer = tuple(context.invocation_metadata() or ()), peer_of(context.peer())
+        user = await self.door.authenticate(metadata, peer)
+        call = Call(context.time_remaining(), metadata, user.name if user is not None else "")
+        with recorded(self.name, call.principal, peer.address) as record:
+            async with self.door.place(self.name, user), self.door.message(context, user) as raw:
+                record.request = request = self.decode(raw)
+                await self.manager.learned()  # before, "not found" would be a guess
+                namespace = namespace_of(self.name, request)
+                await self.door.authorize(user, self.name, namespace)
+                _need_served(self.manager, namespace)
+                record.response = await self.handler(request, call)
+                return record.response
+
+
+def _served(rpc: _Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
+    name, log = rpc.name, structlog.get_logger("perdure.frontend").bind(rpc=rpc.name)
 
     async def serve_one(_: Any, context: Any) -> Any:
         try:
-            response = await answer(context)
+            response = await rpc.answer(context)
         except RpcError as error:
             await _abort(name, context, error)
         except DecodeError:

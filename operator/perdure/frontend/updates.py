@@ -21,6 +21,8 @@ class Update:
 
     update_id: str
     request: Request
+    principal: str = ""
+    """The user that has asked for it, as the API server says."""
     accepted: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
@@ -64,9 +66,9 @@ class Updates:
         """An update that is waited for."""
         return self._of_run.get(run_id, {}).get(update_id)
 
-    def admit(self, run_id: str, update_id: str, request: Request) -> Update:
+    def admit(self, run_id: str, update_id: str, request: Request, principal: str = "") -> Update:
         """Take in an update, or find it taken in already."""
-        return self._of_run.setdefault(run_id, {}).setdefault(update_id, Update(update_id, request))
+        return self._of_run.setdefault(run_id, {}).setdefault(update_id, Update(update_id, request, principal))
 
     def in_flight(self, run_id: str) -> int:
         """How many updates of a run have not ended."""

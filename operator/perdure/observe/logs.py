@@ -49,6 +49,8 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # Who has changed what is written at any level.
+    logging.getLogger("perdure.audit").setLevel(logging.INFO)
     # One line for each handler call would drown the rest.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

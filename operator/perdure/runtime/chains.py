@@ -79,6 +79,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     reapply_signals: bool = True
     reason: str = ""
     identity: str = ""
+    principal: str = ""
 
     @property
     def base(self) -> Ancestor:
@@ -119,6 +120,11 @@ def continuation_of(run: KubeObject) -> Continuation | None:
 def extras_of(run: KubeObject) -> StartExtras:
     """What a Temporal client said when it started the run; nothing where none did."""
     return read_annotation(run, labels.START_ANNOTATION, StartExtras) or StartExtras()
+
+
+def created_by(obj: KubeObject) -> str:
+    """The user that has made a WorkflowRun or an Operation, as the API server says; empty where that is not known."""
+    return str((obj["metadata"].get("annotations") or {}).get(labels.CREATED_BY_ANNOTATION, ""))
 
 
 def reset_of(run: KubeObject) -> Reset | None:

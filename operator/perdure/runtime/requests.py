@@ -1,5 +1,6 @@
 """What an Operation asks of a run: read from its manifest, and written as the engine takes it. Pure."""
 
+import dataclasses
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     signal_name: str
     input: Any = None
     identity: str = ""
+    principal: str = ""
     header: Any = None
 
     @property
@@ -38,42 +40,48 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             signal_name=self.signal_name,
             input=self.input,
             identity=self.identity,
+            principal=self.principal,
             header=self.header,
         )
 
 
-def request_of(spec: OperationSpec, uid: str, identity: str) -> inputs.Request:
+def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = "") -> inputs.Request:
     """What the engine is asked.
 
     Args:
         spec: The Operation's; it asks something of a run, and not to reset it.
         uid: The Operation's: the id of the request, so that it is heeded once.
         identity: Who asks, for the history.
+        principal: The user that has made it, as the API server says; empty where that is not known.
 
     Raises:
         ValueError: it asks nothing that the engine could be asked.
     """
     if spec.complete_activity is not None:
-        return _answered(spec.complete_activity, uid)
+        return dataclasses.replace(_answered(spec.complete_activity, uid), principal=principal)
     match spec.request:
         case "signal" | "signal_with_start":
             signal = spec.signal or spec.signal_with_start
             assert signal is not None
             return inputs.SignalRequested(
-                request_id=uid, signal_name=signal.name, input=signal.input, identity=identity
+                request_id=uid, signal_name=signal.name, input=signal.input, identity=identity, principal=principal
             )
         case "terminate":
             assert spec.terminate is not None
             said = {"reason": spec.terminate.reason, "details": spec.terminate.details}
-            return inputs.TerminateRequested(request_id=uid, identity=identity, **said)
+            return inputs.TerminateRequested(request_id=uid, identity=identity, principal=principal, **said)
         case "cancel":
             assert spec.cancel is not None
-            return inputs.CancelRequested(request_id=uid, reason=spec.cancel.reason, identity=identity)
+            return inputs.CancelRequested(
+                request_id=uid, reason=spec.cancel.reason, identity=identity, principal=principal
+            )
         case "pause" | "unpause":
             pause = spec.pause or spec.unpause
             assert pause is not None
             kind = inputs.PauseRequested if spec.pause is not None else inputs.UnpauseRequested
-            return kind(request_id=uid, activity_id=pause.step, reason=pause.reason, identity=identity)
+            return kind(
+                request_id=uid, activity_id=pause.step, reason=pause.reason, identity=identity, principal=principal
+            )
         case _:
             raise ValueError(f"`{spec.request}` is nothing that a run is asked")
 
@@ -131,15 +139,20 @@ def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeO
     meta, spec = operation["metadata"], operation["spec"]
     workflow_id = spec["target"]["workflowId"]
     carried = StartSignal(
-        request_id=signal.request_id, signal_name=signal.signal_name, input=signal.input, identity=signal.identity
+        request_id=signal.request_id,
+        signal_name=signal.signal_name,
+        input=signal.input,
+        identity=signal.identity,
+        principal=signal.principal,
     )
+    asker = {labels.CREATED_BY_ANNOTATION: signal.principal} if signal.principal else {}
     return {
         "apiVersion": labels.API_VERSION,
         "kind": "WorkflowRun",
         "metadata": {
             "name": started_name(workflow_id, meta["uid"]),
             "namespace": meta["namespace"],
-            "annotations": {labels.START_SIGNAL_ANNOTATION: msgspec.json.encode(carried).decode()},
+            "annotations": {labels.START_SIGNAL_ANNOTATION: msgspec.json.encode(carried).decode(), **asker},
         },
         "spec": {**spec["signalWithStart"]["start"], "workflowId": workflow_id},
     }

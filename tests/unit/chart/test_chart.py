@@ -302,6 +302,25 @@ def test_clients_show_a_certificate_where_an_authority_is_named(render: Render) 
     assert mounts["temporal-client-ca"] == "/temporal-client-ca"
 
 
+def test_the_api_server_writes_down_who_makes_operations_and_runs_where_it_can(helm: Helm, render: Render) -> None:
+    def kinds(*arguments: str) -> set[str]:
+        done = helm("template", "perdure", str(CHART), *arguments)
+        assert done.returncode == 0, done.stderr
+        found = [x for x in yaml.safe_load_all(done.stdout) if x and x["metadata"]["name"] == "perdure-attribution"]
+        return {x["kind"] for x in found}
+
+    fence = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert kinds() == fence
+    able = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    assert kinds(able) == fence | {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+    assert kinds(able, "--set=attribution.enabled=false") == set()
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-attribution")["spec"]
+    assert "'system:serviceaccount:perdure-system:op'" in policy["matchConditions"][0]["expression"]
+    assert labels.CREATED_BY_ANNOTATION in policy["validations"][0]["expression"]
+    binding = named(render(NAMESPACED), "ValidatingAdmissionPolicyBinding", "perdure-attribution")["spec"]
+    assert binding["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"] == ["team-a", "team-b"]
+
+
 def test_there_is_one_operator_at_a_time_where_sdk_workers_speak_to_it(helm: Helm, render: Render) -> None:
     def strategy(*settings: str) -> str:
         [deployment] = of_kind(render(*settings), "Deployment")

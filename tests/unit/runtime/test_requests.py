@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from perdure.api import labels
 from perdure.api.operation import Operation
 from perdure.engine import inputs as inp
+from perdure.runtime.chains import created_by
 from perdure.runtime.requests import (
     MAX_DEPTH,
     MAX_PAYLOAD,
@@ -20,6 +21,7 @@ from perdure.runtime.requests import (
 
 RUN = {"kind": "WorkflowRun", "name": "order"}
 WHO = "operation/ask-1"
+_ANSWER = {"completeActivity": {"step": "charge", "result": {"output": 7}}}
 
 
 def operation(target: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -79,6 +81,19 @@ def test_a_failure_from_outside_is_one_of_the_application() -> None:
     assert (failure.details, failure.non_retryable) == ({"by": "phone"}, True)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [{"signal": {"name": "go"}}, {"cancel": {}}, {"terminate": {}}, {"pause": {}}, {"unpause": {}}, _ANSWER],
+    ids=str,
+)
+def test_a_request_has_the_user_that_has_made_the_operation(spec: dict[str, Any]) -> None:
+    obj = operation(RUN, **spec)
+    obj["metadata"]["annotations"] = {labels.CREATED_BY_ANNOTATION: "alice"}
+    request: Any = request_of(Operation.parse(obj).spec, "uid-1", WHO, created_by(obj))
+    assert request.principal == "alice"
+    assert asked(**spec).principal == ""
+
+
 def test_a_reset_is_no_request_to_the_engine() -> None:
     with pytest.raises(ValueError, match="reset"):
         asked(reset={"eventId": 3})
@@ -117,7 +132,9 @@ def test_a_run_to_start_has_a_name_that_is_a_lock_and_carries_its_signal(workflo
     start = {"workflow": {"name": "cart"}, "input": [1]}
     obj = operation(target, signalWithStart={"name": "add", "input": {"n": 1}, "start": start})
     obj["metadata"]["uid"] = str(uid)
-    signal = inp.SignalRequested(request_id=str(uid), signal_name="add", input={"n": 1}, identity=WHO)
+    signal = inp.SignalRequested(
+        request_id=str(uid), signal_name="add", input={"n": 1}, identity=WHO, principal="alice"
+    )
     run = run_to_start(obj, signal)
     name = run["metadata"]["name"]
     assert len(name) <= 63
@@ -128,6 +145,7 @@ def test_a_run_to_start_has_a_name_that_is_a_lock_and_carries_its_signal(workflo
     carried = start_signal_of(run)
     assert carried is not None
     assert carried.request == signal
+    assert created_by(run) == "alice"
 
 
 def test_a_mark_that_is_not_ours_is_none() -> None:

@@ -72,7 +72,6 @@ class Batches:
         self, request: StartBatchOperationRequest, call: Call
     ) -> StartBatchOperationResponse:
         """Ask many workflows for the same; asked again, it asks those that were not asked yet."""
-        del call
         kind = request.WhichOneof("operation") or ""
         if not request.job_id or len(request.job_id) > MAX_ID:
             raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
@@ -92,7 +91,7 @@ class Batches:
             query=request.visibility_query,
         )
         at_once = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._make(entry, batch, asked, at_once) for entry in entries))
+        await asyncio.gather(*(self._make(entry, batch, asked, at_once, call.principal) for entry in entries))
         return StartBatchOperationResponse()
 
     async def _entries(self, request: StartBatchOperationRequest) -> list[Entry]:
@@ -116,7 +115,10 @@ class Batches:
         entries = (directory.get(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
-    async def _make(self, entry: Entry, batch: Batch, asked: dict[str, Any], at_once: asyncio.Semaphore) -> None:
+    async def _make(
+        self, entry: Entry, batch: Batch, asked: dict[str, Any], at_once: asyncio.Semaphore, principal: str
+    ) -> None:
+        asker = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
         name = batch_operation_name(batch.job_id, entry.uid)
         body = {
             "apiVersion": labels.API_VERSION,
@@ -125,7 +127,7 @@ class Batches:
                 "name": name,
                 "namespace": entry.namespace,
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
-                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode()},
+                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **asker},
             },
             "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **asked},
         }

@@ -17,6 +17,8 @@ class Call:
     seconds_left: float | None
     """Until the caller gives up; None: never."""
     metadata: Sequence[tuple[str, str | bytes]] = ()
+    principal: str = ""
+    """The user, as the API server has authenticated it; empty without authentication."""
 
     def within(self, longest: float) -> float:
         """How long to wait at most, so that the answer comes before the caller gives up."""

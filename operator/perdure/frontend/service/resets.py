@@ -28,7 +28,6 @@ class Resets:
         self, request: ResetWorkflowExecutionRequest, call: Call
     ) -> ResetWorkflowExecutionResponse:
         """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
-        del call
         if request.workflow_task_finish_event_id <= 1:
             raise invalid("WorkflowTaskFinishEventId must be > 1.")
         if request.workflow_task_finish_event_id > MAX_EVENT:
@@ -51,6 +50,7 @@ class Resets:
                 wanted,
                 request_id=request.request_id or uuid.uuid4().hex,
                 identity=request.identity,
+                principal=call.principal,
             )
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error

@@ -72,8 +72,7 @@ class Starting:
         self, request: StartWorkflowExecutionRequest, call: Call
     ) -> StartWorkflowExecutionResponse:
         """Start a workflow."""
-        del call
-        begun = await self.begin(request, "Fail")
+        begun = await self.begin(request, "Fail", principal=call.principal)
         eager = None
         if begun.entry.uid in self._core.reserved:
             try:
@@ -99,6 +98,7 @@ class Starting:
             signal_name=request.signal_name,
             input=data.to_json(request.signal_input.payloads),
             identity=request.identity,
+            principal=call.principal,
             header=data.fields_to_json(request.header.fields),
         )
 
@@ -109,7 +109,7 @@ class Starting:
         meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
         until = monotonic() + seconds
         while True:
-            begun = await self.begin(request, "UseExisting", signal)
+            begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
             try:
                 entry = await self._core.runs.along(begun.entry, meant, seconds, demand)
             except CompletedError:
@@ -120,13 +120,16 @@ class Starting:
                 run_id=entry.uid, started=begun.started, first_execution_run_id=entry.first_uid
             )
 
-    async def begin(self, request: Any, conflict: str, signal: StartSignal | None = None) -> Begun:
+    async def begin(
+        self, request: Any, conflict: str, signal: StartSignal | None = None, *, principal: str = ""
+    ) -> Begun:
         """Start a workflow, or find it open, as the policies say.
 
         Args:
             request: What to start; also one that signals.
             conflict: What to do if it is open, where the request does not say.
             signal: What it is told with its start.
+            principal: The user that asks for it, as the API server says.
 
         Raises:
             RpcError: it cannot be started.
@@ -150,6 +153,8 @@ class Starting:
         if known is None:
             await self._may_be_used_again(request, reuse, name)
         body = self._body(request, name, reuse, conflict)
+        if principal:
+            body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
         carried = msgspec.json.encode(signal).decode() if signal is not None else ""
         if carried and len(carried) <= _MAX_CARRIED:
             body["metadata"]["annotations"][labels.START_SIGNAL_ANNOTATION] = carried

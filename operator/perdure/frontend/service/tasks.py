@@ -1,6 +1,7 @@
 """RPCs of workers about workflow tasks and queries."""
 
 import uuid
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -26,6 +27,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
+from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
@@ -183,7 +185,7 @@ class WorkflowTasks:
         completed = inputs.TaskCompleted(
             request_id=uuid.uuid4().hex,
             token=token.engine(),
-            commands=tuple(answered.commands),
+            commands=tuple(self._attributed(entry, command) for command in answered.commands),
             identity=request.identity,
             sdk_metadata=data.message_to_json(request.sdk_metadata),
             metering_metadata=data.message_to_json(request.metering_metadata),
@@ -201,6 +203,13 @@ class WorkflowTasks:
             raise refusal(answer)
         await self._settle(entry, request, answered)
         return RespondWorkflowTaskCompletedResponse(reset_history_event_id=int(answer.message or 0))
+
+    def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
+        """A command; one that accepts an update with the user that has asked for that."""
+        if not isinstance(command, cmd.AcceptUpdate):
+            return command
+        update = self._core.updates.get(entry.uid, command.update_id)
+        return replace(command, principal=update.principal) if update is not None else command
 
     def _updates(self, entry: Entry, token: WorkflowTaskToken) -> Known | None:
         """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""

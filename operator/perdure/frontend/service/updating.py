@@ -81,7 +81,7 @@ class Updating:
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
         if known is None:
-            known = await self._admit(entry, request)
+            known = await self._admit(entry, request, call.principal)
         wanted = request.wait_policy.lifecycle_stage or _ACCEPTED
         stage = await self._wait(known, wanted)
         if known.aborted:
@@ -119,7 +119,7 @@ class Updating:
         if update.ended.is_set():
             self._core.updates.forget(view.entry.uid, update.update_id)
 
-    async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest) -> Update:
+    async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest, principal: str) -> Update:
         view = await self._core.runs.view(entry)
         if view.state is not None and view.state.closed and view.state.code is None:
             raise CompletedError
@@ -132,7 +132,7 @@ class Updating:
         if len(view.state.code.updates) >= MAX_TOTAL:
             message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
             raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
-        update = self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request)
+        update = self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
         try:
             await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
         except RpcError:
@@ -208,7 +208,7 @@ class Updating:
     ) -> tuple[Begun, UpdateWorkflowExecutionResponse]:
         begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = begun or await self._starting.begin(start, "Fail")
+            begun = begun or await self._starting.begin(start, "Fail", principal=call.principal)
         except RpcError as error:
             raise several(0, [error, None]) from error
         try:

@@ -78,6 +78,7 @@ class Workflows:
             signal_name=request.signal_name,
             input=data.to_json(request.input.payloads),
             identity=request.identity,
+            principal=call.principal,
             header=data.fields_to_json(request.header.fields),
         )
         await self._demand(request, call, signal)
@@ -88,7 +89,10 @@ class Workflows:
     ) -> RequestCancelWorkflowExecutionResponse:
         """Ask a workflow to cancel itself. One that has closed has done what was wanted."""
         cancel = inputs.CancelRequested(
-            request_id=request.request_id or uuid.uuid4().hex, reason=request.reason, identity=request.identity
+            request_id=request.request_id or uuid.uuid4().hex,
+            reason=request.reason,
+            identity=request.identity,
+            principal=call.principal,
         )
         with suppress(CompletedError):
             await self._demand(request, call, cancel)
@@ -103,6 +107,7 @@ class Workflows:
             reason=request.reason,
             details=data.to_json(request.details.payloads),
             identity=request.identity,
+            principal=call.principal,
         )
         await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()

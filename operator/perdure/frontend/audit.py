@@ -1,0 +1,58 @@
+"""The audit log of the frontend: one line for each call that changes something, with the user that the API server knows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from perdure.frontend.errors import RpcError
+from perdure.frontend.rights import changes
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a call; it is filled in as the call proceeds."""
+
+    request: Any = None
+    response: Any = None
+
+
+@contextmanager
+def recorded(rpc: str, user: str, address: str) -> Iterator[Record]:
+    """Write the line of a call at the end of the block, however that ends.
+
+    Calls that only read are left out, and those of workers: what they decide and report is in the histories of runs.
+    """
+    record, outcome = Record(), "OK"
+    try:
+        yield record
+    except RpcError as error:
+        outcome = error.code.name
+        raise
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        if changes(rpc):
+            structlog.get_logger("perdure.audit").info(
+                "RPC", rpc=rpc, user=user, address=address, outcome=outcome, **_about(record)
+            )
+
+
+def _about(record: Record) -> dict[str, str]:
+    """What the call is about: ids, as the client gives them, and the run that was made."""
+    request = record.request
+    inner = getattr(request, "operations", None) or ()
+    if inner:
+        request = inner[0].start_workflow  # of the two that go together; both are about the same workflow
+    found: dict[str, Any] = {}
+    for name in ("workflow_execution", "execution"):
+        named = getattr(request, name, None)
+        found["workflow_id"] = found.get("workflow_id") or getattr(named, "workflow_id", "")
+        found["run_id"] = found.get("run_id") or getattr(named, "run_id", "")
+    for name in ("namespace", "workflow_id", "schedule_id", "job_id", "identity"):
+        found[name] = found.get(name) or getattr(request, name, "")
+    found["run_id"] = found["run_id"] or getattr(record.response, "run_id", "")
+    return {name: value for name, value in found.items() if isinstance(value, str) and value}

@@ -1,0 +1,83 @@
+"""Who has asked for something is in the audit log, and in the history as Temporal's clients read it."""
+
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import structlog
+from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsRequest,
+    ExecuteMultiOperationRequest,
+    PatchScheduleRequest,
+    SignalWorkflowExecutionRequest,
+    StartWorkflowExecutionRequest,
+    StartWorkflowExecutionResponse,
+)
+
+from perdure.engine import events as ev
+from perdure.frontend.audit import recorded
+from perdure.frontend.errors import not_found
+from perdure.frontend.history import Historian
+
+USER = "system:serviceaccount:orders:shop"
+
+
+def lines(rpc: str, request: Any, response: Any = None, error: Exception | None = None) -> list[Any]:
+    expected = pytest.raises(type(error)) if error is not None else nullcontext()
+    with structlog.testing.capture_logs() as found, expected, recorded(rpc, USER, "10.0.0.1") as record:
+        record.request, record.response = request, response
+        if error is not None:
+            raise error
+    return list(found)
+
+
+def test_a_call_that_changes_something_leaves_one_line_with_the_user_and_the_run() -> None:
+    request = StartWorkflowExecutionRequest(namespace="orders", workflow_id="order-17", identity="me@laptop")
+    (line,) = lines("StartWorkflowExecution", request, StartWorkflowExecutionResponse(run_id="uid-1"))
+    assert line == {
+        "event": "RPC",
+        "log_level": "info",
+        "rpc": "StartWorkflowExecution",
+        "user": USER,
+        "address": "10.0.0.1",
+        "outcome": "OK",
+        "namespace": "orders",
+        "workflow_id": "order-17",
+        "run_id": "uid-1",
+        "identity": "me@laptop",
+    }
+
+
+def test_a_call_that_fails_leaves_one_too() -> None:
+    request = SignalWorkflowExecutionRequest(namespace="orders")
+    request.workflow_execution.workflow_id = "order-17"
+    (line,) = lines("SignalWorkflowExecution", request, error=not_found("no such workflow"))
+    assert (line["outcome"], line["workflow_id"]) == ("NOT_FOUND", "order-17")
+    (line,) = lines("SignalWorkflowExecution", request, error=ValueError("x"))
+    assert line["outcome"] == "ValueError"
+    (line,) = lines("SignalWorkflowExecution", None, error=not_found("the message was not read"))
+    assert line["outcome"] == "NOT_FOUND"
+
+
+def test_schedules_and_both_parts_of_a_call_are_named() -> None:
+    (line,) = lines("PatchSchedule", PatchScheduleRequest(namespace="orders", schedule_id="nightly"))
+    assert line["schedule_id"] == "nightly"
+    both = ExecuteMultiOperationRequest(namespace="orders")
+    both.operations.add().start_workflow.workflow_id = "order-17"
+    (line,) = lines("ExecuteMultiOperation", both)
+    assert line["workflow_id"] == "order-17"
+
+
+@pytest.mark.parametrize("rpc", ["CountWorkflowExecutions", "PollWorkflowTaskQueue", "RespondActivityTaskCompleted"])
+def test_calls_that_read_and_those_of_workers_leave_none(rpc: str) -> None:
+    assert lines(rpc, CountWorkflowExecutionsRequest(namespace="orders")) == []
+
+
+def test_clients_read_the_user_as_the_principal_of_an_event() -> None:
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    event = ev.WorkflowExecutionSignaled(event_id=2, event_time=time, signal_name="go", identity="me", principal=USER)
+    made = Historian("orders", lambda _: "").one(event)
+    assert (made.principal.type, made.principal.name) == ("kubernetes", USER)
+    event = ev.WorkflowExecutionSignaled(event_id=2, event_time=time, signal_name="go", identity="me")
+    assert not Historian("orders", lambda _: "").one(event).HasField("principal")

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image wheels install test test-unit test-cluster test-temporal test-sdk lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image wheels install test test-unit simulate test-cluster test-temporal test-sdk lint format generate clean
 
 # kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
 CLUSTER ?= kind
@@ -50,6 +50,9 @@ test: setup ## Run every test; brings up a cluster of its own, named perdure-tes
 
 test-unit: setup ## Run the tests that need no cluster
 	$(RUN) pytest -q -m "not cluster"
+
+simulate: setup ## Run the operator in virtual time with seeds of faults: ARGS="--scenario rough --seeds 100", or ARGS=--help
+	PYTHONPATH=operator:tests PYTHONHASHSEED=0 $(RUN) python -m simulated $(ARGS)
 
 test-temporal: setup ## Run Temporal's SDK against the operator, on the cluster NAME (or KUBECONFIG's)
 	$(RUN) pytest -q tests/temporal

@@ -1,0 +1,82 @@
+"""Run seeds of the simulation, or replay one: `python -m simulated --help`, through `make simulate`.
+
+Sets of strings are ordered by a hash that differs between processes; so this starts itself again with a fixed one.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+import traceback
+
+import structlog
+
+from simulated.scenarios import SCENARIOS
+from simulated.world import Result, Setting, simulate
+
+
+def main() -> int:
+    """Run what the arguments ask for; the number of seeds that have failed, at most 100."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(
+            sys.executable, [sys.executable, "-m", "simulated", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+        )
+    parser = argparse.ArgumentParser(
+        prog="simulated", description="Run the operator in virtual time, over an API server in memory."
+    )
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="mixed")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--operators", type=int, default=1, help="how many run at once")
+    parser.add_argument("--faults", type=float, default=0.05, help="share of requests that fail")
+    parser.add_argument("--kills", type=int, default=4, help="how often an operator is killed, frozen or cut off")
+    parser.add_argument("--trace", metavar="TEXT", help="print the timeline of what mentions TEXT; '' for all of it")
+    parser.add_argument("--digest", action="store_true", help="print only what is the same whenever a seed is run")
+    options = parser.parse_args()
+    level = logging.INFO if options.trace is not None else logging.CRITICAL
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=True)
+    began, failed, virtual = time.monotonic(), 0, 0.0
+    for seed in range(options.seed, options.seed + options.seeds):
+        setting = Setting(seed=seed, operators=options.operators, faults=options.faults, kills=options.kills)
+        result = _one(options.scenario, setting, options.trace)
+        virtual += result.seconds
+        if result.violations:
+            failed += 1
+            _show(options, setting, result)
+        elif options.seeds == 1:
+            print(
+                f"seed {seed}: {result.pods} pods, {result.writes} writes in {result.seconds:.0f} s, digest {result.digest}"
+            )
+    if options.digest:
+        return min(failed, 100)
+    took = time.monotonic() - began
+    print(
+        f"{options.scenario}: {options.seeds} seeds, {failed} failed; {took:.1f} s for {virtual:.0f} s of virtual time"
+    )
+    return min(failed, 100)
+
+
+def _one(scenario: str, setting: Setting, wanted: str | None) -> Result:
+    def trace(at: float, line: str, about: str) -> None:
+        if wanted is not None and (wanted in line or wanted in about):
+            print(f"{at:9.3f} {line}")
+
+    try:
+        return simulate(SCENARIOS[scenario], setting, trace if wanted is not None else None)
+    except Exception:  # noqa: BLE001 - one seed must not end the others
+        traceback.print_exc()
+        return Result(violations=["the scenario has failed"], seconds=0, pods=0, writes=0, digest="")
+
+
+def _show(options: argparse.Namespace, setting: Setting, result: Result) -> None:
+    print(f"seed {setting.seed} of {options.scenario} has failed:", *result.violations, sep="\n  ", flush=True)
+    replay = f"--scenario {options.scenario} --seed {setting.seed} --operators {setting.operators}"
+    print(
+        f"  replay: make simulate ARGS='{replay} --faults {setting.faults} --kills {setting.kills} --trace NAME'",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

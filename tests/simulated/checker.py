@@ -1,0 +1,237 @@
+"""What must hold whatever happens, checked at every write and at the end (docs/architecture.md: Invariants).
+
+At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is open.
+No name of a pod or run is used twice. Nothing that is still waited for is deleted or released. At the end: nothing is held, and
+nothing is written any more.
+"""
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from simulated.apiserver import ApiServer, Key, Object, Write
+from simulated.loop import START
+
+_FINALIZER = "perdure.dev/outcome"
+_CLOSING = frozenset(
+    f"WorkflowExecution{word}"
+    for word in ("Completed", "Failed", "TimedOut", "Terminated", "Canceled", "ContinuedAsNew")
+)
+_ACTIVITY_CLOSED = frozenset(f"ActivityTask{word}" for word in ("Completed", "Failed", "TimedOut", "Canceled"))
+_CHORES = ("children", "externals", "markers", "startSuccessor", "reports")
+_MOST_VIOLATIONS = 10
+_DECIDED_SECONDS = 2.0
+"""For so long an operator may act on the spec of one object, read before it was changed, towards another object."""
+
+
+class Checker:
+    """Watches every write, and notes what must not happen."""
+
+    def __init__(self, server: ApiServer, operators: set[str]) -> None:
+        """`operators` are the names of those whose writes are judged."""
+        self.violations: list[str] = []
+        self.writes: Counter[str] = Counter()
+        self.pods: Counter[tuple[str, str]] = Counter()
+        self.named_again: set[str] = set()
+        """Names of runs that people delete, and use once more."""
+        self._server = server
+        self._operators = operators
+        self._histories: dict[str, list[Object]] = {}
+        self._open: dict[tuple[str, str], set[str]] = {}
+        self._runs: Counter[str] = Counter()
+        self._edited: dict[str, tuple[float, Object]] = {}
+        """By name of a Schedule, when its spec was changed last, and what it was before."""
+        server.observers.append(self._observe)
+
+    def fail(self, message: str) -> None:
+        """Note a violation."""
+        if len(self.violations) < _MOST_VIOLATIONS:
+            self.violations.append(message)
+
+    # At every write
+
+    def _observe(self, write: Write) -> None:
+        self.writes[write.actor] += 1
+        judged = write.actor in self._operators
+        match write.key.plural:
+            case "pods":
+                self._check_pod(write, judged=judged)
+            case "workflowruns":
+                self._check_run(write)
+                if judged and write.asked_to_delete:
+                    self._check_run_deleted(write)
+            case "schedules" if write.before is not None and write.before["spec"] != write.after["spec"]:
+                self._edited[f"{write.key.namespace}/{write.key.name}"] = write.time, write.before["spec"]
+            case "operations" if judged and write.asked_to_delete:
+                self._check_expired(write, 3_600)
+
+    def _at(self, write: Write, message: str) -> None:
+        self.fail(f"{write.time:.3f} {write.actor}: {write.key.plural} {write.key.name}: {message}")
+
+    def _check_pod(self, write: Write, *, judged: bool) -> None:
+        meta = write.after["metadata"]
+        if write.type == "ADDED":
+            made = (meta["labels"].get("perdure.dev/run-id", ""), write.key.name)
+            self.pods[made] += 1
+            if self.pods[made] > 1:
+                self._at(write, f"is created {self.pods[made]} times")
+        if not judged or write.before is None:
+            return
+        released = _held(write.before) and (write.type == "DELETED" or not _held(write.after))
+        activity = self._waiting(write.after)
+        if activity is None:
+            return
+        if released:
+            self._at(write, "is released while its run waits for its result")
+        elif write.asked_to_delete and not activity.get("cancelRequested"):
+            self._at(write, "is deleted while its run waits for it")
+
+    def _waiting(self, pod: Object) -> Object | None:
+        """The open activity that waits for the pod, in its run as it is now; None if nothing does."""
+        meta = pod["metadata"]
+        owner = next((each for each in meta.get("ownerReferences") or () if each["kind"] == "WorkflowRun"), None)
+        run = self._server.objects.get(Key("workflowruns", meta["namespace"], owner["name"])) if owner else None
+        if owner is None or run is None or run["metadata"]["uid"] != owner["uid"]:
+            return None
+        if "deletionTimestamp" in run["metadata"]:
+            return None
+        state = (run.get("status") or {}).get("state") or {}
+        if state.get("status", "Running") != "Running":
+            return None
+        notes = meta["annotations"]
+        activity = (state.get("activities") or {}).get(notes["perdure.dev/scheduled-event-id"])
+        due = activity is not None and str(activity.get("attempt", 1)) == notes["perdure.dev/attempt"]
+        return activity if due else None
+
+    def _check_run(self, write: Write) -> None:
+        run, status = write.after, write.after.get("status") or {}
+        uid = run["metadata"]["uid"]
+        if write.type == "ADDED":
+            self._runs[write.key.name] += 1
+            if self._runs[write.key.name] > 1 + (write.key.name in self.named_again):
+                self._at(write, f"is created {self._runs[write.key.name]} times")
+        identity = (write.key.namespace, run["spec"].get("workflowId") or write.key.name)
+        open_ = self._open.setdefault(identity, set())
+        open_.discard(uid)
+        if write.type != "DELETED" and status.get("state") and not status.get("completionTime"):
+            open_.add(uid)
+            if len(open_) > 1:
+                self._at(write, f"is open while another run of workflow ID {identity[1]} is")
+        if write.type == "DELETED":
+            return
+        before = ((write.before or {}).get("status") or {}).get("history") or {}
+        if (status.get("history") or {}) != before:
+            self._check_history(write, uid, status.get("history") or {})
+
+    def _check_history(self, write: Write, uid: str, stored: Object) -> None:
+        known, tail = self._histories.setdefault(uid, []), stored.get("events") or []
+        if not tail:
+            return
+        if not known and stored.get("segments"):
+            known += self._sealed(uid)  # a reset: the history of another run comes first
+        first = int(tail[0]["eventId"])
+        if [int(event["eventId"]) for event in tail] != list(range(first, first + len(tail))) or first > len(known) + 1:
+            self._at(write, f"its history has a gap: {len(known)} events, then {[event['eventId'] for event in tail]}")
+            return
+        if first > 1 and len(self._sealed(uid)) < first - 1:
+            self._at(write, f"events up to {first - 1} are dropped, and {len(self._sealed(uid))} are sealed")
+        again = known[first - 1 :]
+        if again != tail[: len(again)]:
+            self._at(write, "its history was changed")
+            return
+        if any(event["eventType"] in _CLOSING for event in known) and len(again) < len(tail):
+            self._at(write, "its history continues after its end")
+        known += tail[len(again) :]
+
+    def _sealed(self, uid: str) -> list[Object]:
+        found = [
+            segment["spec"]
+            for segment in self._server.of("historysegments")
+            if any(owner["uid"] == uid for owner in segment["metadata"].get("ownerReferences") or ())
+        ]
+        return [event for each in sorted(found, key=lambda each: each["index"]) for event in each["events"]]
+
+    def _check_run_deleted(self, write: Write) -> None:
+        """An operator removes a run only after its end, when nothing is left to do, and no earlier than it may."""
+        run, status = write.before or {}, (write.before or {}).get("status") or {}
+        if not status.get("completionTime"):
+            self._at(write, "is deleted while it is open")
+            return
+        if any((status.get("state") or {}).get(chore) for chore in _CHORES):
+            self._at(write, "is deleted with something left to do")
+        schedule = next((o for o in run["metadata"].get("ownerReferences") or () if o["kind"] == "Schedule"), None)
+        found = schedule and self._server.objects.get(Key("schedules", write.key.namespace, schedule["name"]))
+        if schedule and found and found["metadata"]["uid"] == schedule["uid"]:
+            self._check_limit(write, found)
+        else:
+            self._check_expired(write, 86_400)
+
+    def _check_limit(self, write: Write, schedule: Object) -> None:
+        """More runs of its sort, newer ones, are kept than the Schedule, as it is now, wants."""
+        run = write.before or {}
+        well = run["status"]["phase"] == "Completed"
+        name = "successfulRunsHistoryLimit" if well else "failedRunsHistoryLimit"
+        limit = schedule["spec"].get(name)
+        edited, before = self._edited.get(write.key.namespace + "/" + schedule["metadata"]["name"], (0.0, {}))
+        if limit is not None and write.time < edited + _DECIDED_SECONDS:
+            limit = min(limit, before.get(name, limit))
+        newer = [
+            each
+            for each in self._server.of("workflowruns")
+            if any(o["uid"] == schedule["metadata"]["uid"] for o in each["metadata"].get("ownerReferences") or ())
+            and ((each.get("status") or {}).get("phase") == "Completed") is well
+            and (each.get("status") or {}).get("completionTime", "") >= run["status"]["completionTime"]
+            and each["metadata"]["uid"] != run["metadata"]["uid"]
+        ]
+        if limit is not None and len(newer) < limit:
+            self._at(write, f"is deleted with {len(newer)} newer ones; the limit is {limit}")
+        state = (schedule.get("status") or {}).get("state") or {}
+        if any(each["name"] == write.key.name for each in state.get("running") or ()):
+            self._at(write, "is deleted before its schedule has recorded its end")
+
+    def _check_expired(self, write: Write, default: int) -> None:
+        obj = write.before or {}
+        done = (obj.get("status") or {}).get("completionTime")
+        if not done:
+            self._at(write, "is deleted before it is complete")
+            return
+        kept = timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", default))
+        if START + timedelta(seconds=write.time) < datetime.fromisoformat(done) + kept - timedelta(seconds=1):
+            self._at(write, "is deleted before its time is over")
+
+    # At the end
+
+    def finish(self) -> None:
+        """Check what must be so once everything has come to rest."""
+        for obj in self._server.of("pods"):
+            meta = obj["metadata"]
+            if _held(obj):
+                self.fail(f"pod {meta['name']} is still held")
+            elif "deletionTimestamp" in meta:
+                self.fail(f"pod {meta['name']} is still terminating")
+        pods = {obj["metadata"]["uid"] for obj in self._server.of("pods")}
+        for lease in self._server.of("leases"):
+            if not any(owner["uid"] in pods for owner in lease["metadata"]["ownerReferences"]):
+                self.fail(f"Lease {lease['metadata']['name']} is left behind")
+        for run in self._server.of("workflowruns"):
+            self._check_closed(run)
+
+    def _check_closed(self, run: Object) -> None:
+        name, uid = run["metadata"]["name"], run["metadata"]["uid"]
+        history = self._histories.get(uid, [])
+        closed = [event["eventType"] for event in history if event["eventType"] in _CLOSING]
+        if len(closed) != 1:
+            self.fail(f"run {name} has {len(closed)} closing events")
+        ended: Counter[Any] = Counter(
+            event["scheduledEventId"] for event in history if event["eventType"] in _ACTIVITY_CLOSED
+        )
+        if twice := [number for number, times in ended.items() if times > 1]:
+            self.fail(f"run {name}: activities {twice} have ended twice")
+
+    def history(self, run: Object) -> list[Object]:
+        """All events of a run."""
+        return self._histories.get(run["metadata"]["uid"], [])
+
+
+def _held(pod: Object) -> bool:
+    return _FINALIZER in (pod["metadata"].get("finalizers") or ())

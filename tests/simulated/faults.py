@@ -1,0 +1,51 @@
+"""What goes wrong with requests, drawn from the seed."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from simulated.loop import VirtualLoop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What becomes of one request. Times are in seconds."""
+
+    arrives_after: float
+    answered_after: float
+    refused: int = 0
+    """HTTP status with which it is refused before anything is done; 0: it is not."""
+    dropped: bool = False
+    """It never arrives."""
+    unanswered: bool = False
+    """It is done, and its answer is lost."""
+    survives: bool = True
+    """It arrives although its sender dies before."""
+
+
+@dataclass
+class Faults:
+    """Draws the fate of each request."""
+
+    loop: VirtualLoop
+    random: Random
+    rate: float
+    """Share of requests that fail, half of them after they were done."""
+    outages: list[tuple[float, float]] = field(default_factory=list)
+    """When the API server answers nobody."""
+
+    def fate(self) -> Fate:
+        """Of the next request."""
+        random = self.random
+        slow = random.random() < self.rate / 5
+        before, after = random.uniform(0.001, 0.02), random.uniform(*(0.1, 5.0) if slow else (0.001, 0.02))
+        draw, survives = random.random(), random.random() < 0.5
+        if any(start <= self.loop.time() + before < end for start, end in self.outages):
+            return Fate(arrives_after=before, answered_after=after, refused=503, survives=survives)
+        if draw < self.rate * 0.35:
+            status = random.choice([429, 500, 503, 504])
+            return Fate(arrives_after=before, answered_after=after, refused=status, survives=survives)
+        if draw < self.rate * 0.5:
+            return Fate(arrives_after=before, answered_after=random.uniform(0.1, 5), dropped=True)
+        if draw < self.rate:
+            return Fate(arrives_after=before, answered_after=random.uniform(0.1, 5), unanswered=True, survives=survives)
+        return Fate(arrives_after=before, answered_after=after, survives=survives)

@@ -1,0 +1,129 @@
+"""A scripted kubelet for all nodes: pods start, beat, and end as the scenario says; deleted ones stop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from simulated.apiserver import ApiServer, Key, Object, Write
+from simulated.loop import VirtualLoop
+
+_KILLED = 143
+"""Exit code of a container that SIGTERM has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a pod's container ends."""
+
+    after: float
+    """Seconds from its start."""
+    code: int = 0
+    message: str = '"ok"'
+    """What it leaves as its result, or as its failure."""
+
+
+Script = Callable[[Object], Ending]
+"""How a pod ends; called once for each, when it starts."""
+
+
+class Kubelet:
+    """Runs every pod. Also counts how often each has been started, by run and name."""
+
+    def __init__(self, loop: VirtualLoop, random: Random, server: ApiServer, script: Script) -> None:
+        self._loop = loop
+        self._random = random
+        self._server = server
+        self._script = script
+        self._stopped: set[str] = set()
+        server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural != "pods":
+            return
+        uid = write.after["metadata"]["uid"]
+        if write.type == "ADDED":
+            self._loop.call_later(self._random.uniform(0.5, 2), self._start, write.key, uid)
+        elif write.type == "MODIFIED" and "deletionTimestamp" in write.after["metadata"]:
+            before = write.before or {}
+            if "deletionTimestamp" not in before["metadata"] and uid not in self._stopped:
+                self._loop.call_later(self._random.uniform(0.05, 1), self._stop, write.key, uid)
+
+    def _live(self, key: Key, uid: str) -> Object | None:
+        """The pod, if it is still that one and its containers have not ended."""
+        pod = self._server.objects.get(key)
+        return pod if pod and pod["metadata"]["uid"] == uid and uid not in self._stopped else None
+
+    def _start(self, key: Key, uid: str) -> None:
+        pod = self._live(key, uid)
+        if pod is None or "deletionTimestamp" in pod["metadata"]:
+            return
+        started = self._stamp()
+
+        def run(obj: Object) -> None:
+            obj["spec"]["nodeName"] = "node"
+            states = _containers(obj, {"running": {"startedAt": started}})
+            obj["status"] = {"phase": "Running", "startTime": started, "containerStatuses": states}
+
+        self._server.update(key, run, actor="kubelet")
+        ending = self._script(pod)
+        self._loop.call_later(ending.after, self._end, key, uid, ending)
+        self._beat(key, uid)
+
+    def _beat(self, key: Key, uid: str) -> None:
+        """Renew the pod's Lease, if it has one that wants it, until the container has ended."""
+        if self._live(key, uid) is None:
+            return
+        lease = self._server.objects.get(Key("leases", key.namespace, key.name))
+        seconds = lease["spec"].get("leaseDurationSeconds") if lease else 1.0
+        if lease is not None and seconds:
+            renewed = self._loop.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            where = Key("leases", key.namespace, key.name)
+            self._server.update(where, lambda obj: obj["spec"].update(renewTime=renewed), actor="pod")
+        if seconds:
+            self._loop.call_later(seconds / 3, self._beat, key, uid)
+
+    def _end(self, key: Key, uid: str, ending: Ending) -> None:
+        pod = self._live(key, uid)
+        if pod is not None:
+            self._finish(key, uid, ending.code, ending.message)
+
+    def _stop(self, key: Key, uid: str) -> None:
+        """The pod was deleted: its containers are stopped, and it goes, unless a finalizer keeps it."""
+        pod = self._live(key, uid)
+        if pod is not None and pod["status"]["phase"] == "Running":
+            self._finish(key, uid, _KILLED, "")
+        pod = self._server.objects.get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid:
+            self._stopped.add(uid)
+            self._server.delete(key, actor="kubelet", grace=0)
+
+    def _finish(self, key: Key, uid: str, code: int, message: str) -> None:
+        self._stopped.add(uid)
+        finished = self._stamp()
+
+        def finish(obj: Object) -> None:
+            status = obj["status"]
+            end = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+            end |= {"startedAt": status["startTime"], "finishedAt": finished}
+            status["phase"] = "Failed" if code else "Succeeded"
+            status["containerStatuses"] = _containers(obj, {"terminated": end})
+
+        self._server.update(key, finish, actor="kubelet")
+
+    def _stamp(self) -> str:
+        return self._loop.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _containers(pod: Object, state: dict[str, Any]) -> list[Object]:
+    return [
+        {
+            "name": each["name"],
+            "ready": "running" in state,
+            "restartCount": 0,
+            "image": "image",
+            "imageID": "image",
+            "state": state,
+        }
+        for each in pod["spec"]["containers"]
+    ]

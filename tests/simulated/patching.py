@@ -1,0 +1,71 @@
+"""JSON patch and JSON merge patch, as the API server applies them."""
+
+from typing import Any
+
+import orjson
+
+
+class PatchError(Exception):
+    """A JSON patch does not fit the object: a test fails, or a path leads nowhere."""
+
+
+def copy(value: Any) -> Any:
+    """A deep copy of a JSON value."""
+    return orjson.loads(orjson.dumps(value))
+
+
+def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
+    """The value after a JSON patch (RFC 6902); `value` itself stays as it is.
+
+    Raises:
+        PatchError: an operation does not fit.
+    """
+    value = copy(value)
+    for operation in operations:
+        keys = [key.replace("~1", "/").replace("~0", "~") for key in operation["path"].split("/")[1:]]
+        try:
+            at = value
+            for key in keys[:-1]:
+                at = at[int(key)] if isinstance(at, list) else at[key]
+            _apply(operation, at, keys[-1])
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise PatchError(f"{operation['op']} {operation['path']}: {error!r}") from error
+    return value
+
+
+def _apply(operation: dict[str, Any], at: Any, key: str) -> None:
+    verb = operation["op"]
+    where: Any = key
+    if isinstance(at, list):
+        where = len(at) if key == "-" else int(key)
+        if not 0 <= where <= len(at) - (verb != "add"):
+            raise IndexError(key)
+    elif verb != "add" and key not in at:
+        raise KeyError(key)
+    match verb:
+        case "test":
+            if at[where] != operation["value"]:
+                raise ValueError("the test fails")
+        case "remove":
+            del at[where]
+        case "replace":
+            at[where] = copy(operation["value"])
+        case "add" if isinstance(at, list):
+            at.insert(where, copy(operation["value"]))
+        case "add":
+            at[where] = copy(operation["value"])
+        case _:
+            raise ValueError(verb)
+
+
+def merge_patch(value: Any, patch: Any) -> Any:
+    """The value after a JSON merge patch (RFC 7386); `value` itself stays as it is."""
+    if not isinstance(patch, dict):
+        return copy(patch)
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, change in patch.items():
+        if change is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), change)
+    return merged

@@ -1,0 +1,100 @@
+"""The kinds that the in-memory API server knows: Perdure's own with what their CRDs say, and those of Kubernetes it needs."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulated.patching import copy
+
+_CRDS = Path(__file__).resolve().parents[2] / "crds"
+
+Default = Callable[[Any], None]
+"""Fills defaults into a value, in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind, as its URLs and its lists need it."""
+
+    group: str
+    """Empty for the core group."""
+    version: str
+    plural: str
+    kind: str
+    has_status: bool = False
+    """Whether the status is a subresource of its own."""
+    selectable: frozenset[str] = frozenset({"metadata.name", "metadata.namespace"})
+    """Fields that lists can be selected by."""
+    defaults: Default | None = None
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def is_custom(self) -> bool:
+        return self.group == "perdure.dev"
+
+
+@cache
+def resources() -> dict[tuple[str, str], Resource]:
+    """All kinds, by group and plural."""
+    found = [*_builtin(), *map(_custom, sorted(_CRDS.glob("*.yaml")))]
+    return {(each.group, each.plural): each for each in found}
+
+
+def _builtin() -> Iterator[Resource]:
+    yield Resource(group="", version="v1", plural="pods", kind="Pod", has_status=True)
+    yield Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
+    yield Resource(group="", version="v1", plural="namespaces", kind="Namespace")
+    yield Resource(group="events.k8s.io", version="v1", plural="events", kind="Event")
+    yield Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
+    yield Resource(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")
+
+
+def _custom(file: Path) -> Resource:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    spec = yaml.load(file.read_text(), Loader=loader)["spec"]
+    version = next(each for each in spec["versions"] if each["storage"])
+    fields = {field["jsonPath"].removeprefix(".") for field in version.get("selectableFields", ())}
+    return Resource(
+        group=spec["group"],
+        version=version["name"],
+        plural=spec["names"]["plural"],
+        kind=spec["names"]["kind"],
+        has_status="status" in version.get("subresources", {}),
+        selectable=frozenset({"metadata.name", "metadata.namespace", *fields}),
+        defaults=_defaults(version["schema"]["openAPIV3Schema"]),
+    )
+
+
+def _defaults(schema: dict[str, Any]) -> Default | None:  # noqa: C901 (a case for each sort of value)
+    """What fills in the defaults of a structural schema; None where it has none. Absent parents are not made."""
+    given = {key: each["default"] for key, each in schema.get("properties", {}).items() if "default" in each}
+    within = {key: fill for key, each in schema.get("properties", {}).items() if (fill := _defaults(each))}
+    items = _defaults(schema["items"]) if isinstance(schema.get("items"), dict) else None
+    others = schema.get("additionalProperties")
+    values = _defaults(others) if isinstance(others, dict) else None
+    if not (given or within or items or values):
+        return None
+
+    def fill(value: Any) -> None:
+        if isinstance(value, list):
+            for each in value:
+                items(each) if items else None
+        elif isinstance(value, dict):
+            for key, default in given.items():
+                if key not in value:
+                    value[key] = copy(default)
+            for key, inner in within.items():
+                if key in value:
+                    inner(value[key])
+            if values:
+                for each in value.values():
+                    values(each)
+
+    return fill

@@ -1,0 +1,324 @@
+"""What happens in the simulations: each scenario fills a world, and checks in the end what only it can know."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from simulated.apiserver import Object, Write
+from simulated.kubelet import Ending
+from simulated.loop import START
+from simulated.patching import copy
+from simulated.world import Scenario, World
+
+
+def _activity(name: str, **more: Any) -> Object:
+    container = {"image": "image", "command": ["work"]}
+    return {"name": name, "startToCloseTimeout": "5m", "container": container, **more}
+
+
+def _step(name: str, activity: str, **more: Any) -> Object:
+    return {"name": name, "activity": {"name": activity, **more}}
+
+
+_FLOW = {
+    "activities": [
+        _activity("flaky", retryPolicy={"exponential": {"initialInterval": "1s", "maximumInterval": "5s"}}),
+        _activity("steady"),
+        _activity("beating", heartbeatTimeout="15s"),
+    ],
+    "steps": [
+        _step("one", "flaky", input={"n": 1}),
+        {"name": "nap", "sleep": {"duration": "7s"}},
+        {
+            "name": "fan",
+            "forEach": {"items": "${[1, 2, 3, 4]}", "maxConcurrency": 2, "as": "x"},
+            "activity": {"name": "steady", "input": "${x}"},
+        },
+        {"name": "wait", "waitForSignal": {"name": "go", "timeout": "15m"}},
+        _step("beat", "beating"),
+        _step("last", "flaky"),
+    ],
+    "output": "${steps.wait.output}",
+}
+_CHILD = {
+    "activities": [_activity("steady")],
+    "steps": [_step("work", "steady")],
+    "output": "${'done'}",
+}
+_LOOP = {
+    "activities": [_activity("steady")],
+    "steps": [
+        _step("work", "steady"),
+        {"name": "again", "when": "${input.n > 0}", "continueAsNew": {"input": {"n": "${input.n - 1}"}}},
+    ],
+    "output": "${input.n}",
+}
+_SLOW = {
+    "activities": [_activity("steady")],
+    "steps": [{"name": "nap", "sleep": {"duration": "100s"}}, _step("work", "steady")],
+}
+_PARENT = {
+    "activities": [_activity("flaky", retryPolicy={"exponential": {"maximumAttempts": 8}}), _activity("steady")],
+    "steps": [
+        {"name": "first", "childWorkflow": {"workflow": {"name": "child"}, "input": {}}},
+        _step("work", "flaky"),
+        {"name": "second", "childWorkflow": {"workflow": {"name": "child"}, "input": {}}},
+    ],
+    "output": "${steps.first.output + steps.second.output}",
+}
+
+
+def _parent_of_slow(policy: str) -> Object:
+    child = {"workflow": {"name": "slow"}, "input": {}, "parentClosePolicy": policy}
+    return {"activities": [_activity("steady")], "steps": [{"name": "child", "childWorkflow": child}]}
+
+
+def _with_breaker() -> Object:
+    steps = [_step("x", "guarded"), _step("y", "guarded")]
+    return {"activities": [_activity("guarded", retryPolicy={"name": "breaker"})], "steps": steps}
+
+
+def _schedule(every: str, **more: Any) -> Object:
+    template = {"spec": {"workflow": {"name": "child"}}}
+    return {"intervals": [{"every": every}], "catchupWindow": "10m", "workflowRunTemplate": template, **more}
+
+
+class _Plan:
+    """Has things happen at times that the seed chooses."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = world.random("plan")
+
+    def at(self, earliest: float, latest: float, do: Callable[..., Any], *args: Any, **named: Any) -> None:
+        self.world.loop.call_at(self.random.uniform(earliest, latest), lambda: do(*args, **named))
+
+    def run(self, earliest: float, latest: float, name: str, spec: Object) -> None:
+        self.at(earliest, latest, self.world.create, "WorkflowRun", name, copy(spec))
+
+    def operate(self, earliest: float, latest: float, name: str, run: str, **what: Any) -> None:
+        self.at(earliest, latest, self.world.operate, name, run, **what)
+
+
+def _failing(random: Random, share: float, activity: str) -> Callable[[Object], Ending]:
+    """Pods of one activity fail now and then; all take a while."""
+
+    def script(pod: Object) -> Ending:
+        after = random.uniform(0.1, 8)
+        if pod["metadata"]["labels"]["perdure.dev/activity"] == activity and random.random() < share:
+            return Ending(after=after, code=1, message='{"type": "Flaky", "message": "no"}')
+        return Ending(after=after)
+
+    return script
+
+
+async def flows(world: World) -> None:
+    """Runs with retries, timers, a fan-out, heartbeats and signals, while operators die."""
+    plan = _Plan(world)
+    world.script = _failing(world.random("script"), 0.25, "flaky")
+    for i in range(6):
+        plan.run(0, 3, f"flow{i}", {"inline": _FLOW})
+        plan.operate(8, 60, f"go{i}", f"flow{i}", signal={"name": "go", "input": {"i": i}})
+    await asyncio.sleep(5)
+    await world.trouble(60)
+    await world.rest()
+    for i in range(6):
+        run = world.run(f"flow{i}")
+        history = [event["eventType"] for event in world.checker.history(run)]
+        status = run["status"]
+        if (status["phase"], status.get("output")) != ("Completed", {"i": i}):
+            world.checker.fail(f"flow{i} is {status['phase']} with {status.get('output')}")
+        counts = history.count("ActivityTaskCompleted"), history.count("WorkflowExecutionSignaled")
+        if counts != (7, 1):
+            world.checker.fail(f"flow{i}: (activities, signals) are {counts}")
+
+
+async def mixed(world: World) -> None:
+    """Parents and children, continue-as-new, four runs of one workflow ID, cancel, terminate, pause, a schedule, lost pods."""
+    plan, checker = _Plan(world), world.checker
+    world.script = _failing(world.random("script"), 0.2, "flaky")
+    world.create("Workflow", "child", _CHILD)
+    world.create("Workflow", "loop", _LOOP)
+    for i in range(3):
+        plan.run(0, 10, f"parent{i}", {"inline": _PARENT})
+        plan.run(0, 4, f"asked{i}", {"inline": _FLOW})
+    plan.run(0, 5, "chain", {"workflow": {"name": "loop"}, "input": {"n": 3}})
+    for i in range(4):
+        plan.run(3, 3.5, f"same{i}", {"workflowId": "same", "inline": _FLOW})
+        plan.operate(20, 60, f"same{i}-go", f"same{i}", signal={"name": "go", "input": {"i": i}})
+    plan.operate(10, 40, "cancel", "asked0", cancel={})
+    plan.operate(10, 40, "terminate", "asked1", terminate={})
+    plan.operate(5, 20, "pause", "asked2", pause={})
+    plan.operate(40, 70, "unpause", "asked2", unpause={})
+    plan.operate(15, 60, "asked2-go", "asked2", signal={"name": "go", "input": {}})
+    for _ in range(3):
+        plan.at(5, 60, _lose_pod, world, plan.random)
+    world.create("Schedule", "every", _schedule("10s", overlapPolicy="AllowAll", successfulRunsHistoryLimit=100))
+    await world.trouble(100)
+    await world.calm(125)
+    world.edit("schedules", "every", lambda obj: obj["spec"].update(paused=True))
+    last = world.loop.time()
+    await world.rest()
+    runs = world.runs()
+    for i in range(3):
+        status = runs[f"parent{i}"]["status"]
+        if status["phase"] == "Completed" and status.get("output") != "donedone":
+            checker.fail(f"parent{i} is Completed with {status.get('output')}")
+        elif status["phase"] not in {"Completed", "Failed"}:
+            checker.fail(f"parent{i} is {status['phase']}")
+    chain = sorted(run["status"]["phase"] for name, run in runs.items() if name.startswith("chain"))
+    if chain != ["Completed", *["ContinuedAsNew"] * 3]:
+        checker.fail(f"the chain is {chain}")
+    same = sorted(runs[f"same{i}"]["status"]["phase"] for i in range(4))
+    if same not in (["Completed", "Failed", "Failed", "Failed"], ["Failed"] * 4):
+        checker.fail(f"runs of one workflow ID are {same}")
+    due = {(START + timedelta(seconds=t)).strftime("every-%Y%m%dt%H%M%Sz") for t in range(10, int(last) + 1, 10)}
+    missing = {name for name in due if name not in runs and name < max(due)}
+    if missing:
+        checker.fail(f"the schedule has not started {sorted(missing)[:4]}")
+
+
+def _lose_pod(world: World, random: Random) -> None:
+    live = sorted(
+        key
+        for key, obj in world.server.objects.items()
+        if key.plural == "pods" and "deletionTimestamp" not in obj["metadata"]
+    )
+    if live:
+        world.delete("pods", random.choice(live).name)
+
+
+async def rough(world: World) -> None:
+    """Resets, deleted runs, TerminateExisting, closed parents of open children, long histories, a breaker, overlap policies."""
+    plan, checker = _Plan(world), world.checker
+    random = world.random("script")
+    flaky, guarded = _failing(random, 0.3, "flaky"), _failing(random, 0.3, "guarded")
+    world.script = lambda pod: (
+        guarded(pod) if pod["metadata"]["labels"]["perdure.dev/activity"] == "guarded" else flaky(pod)
+    )
+    for name, spec in (("child", _CHILD), ("slow", _SLOW)):
+        world.create("Workflow", name, spec)
+    breaker = {"failureThreshold": 2, "openDuration": "10s", "successThreshold": 1}
+    retries = {"initialInterval": "1s", "maximumInterval": "4s", "maximumAttempts": 12}
+    world.create("RetryPolicy", "breaker", {"exponential": retries, "circuitBreaker": breaker})
+    items = "${" + str(list(range(75))) + "}"
+    fan = {"name": "fan", "forEach": {"items": items, "maxConcurrency": 25, "as": "x"}}
+    long = {"activities": [_activity("steady")], "steps": [fan | {"activity": {"name": "steady", "input": "${x}"}}]}
+    plan.run(0, 5, "long", {"inline": {**long, "output": "${'done'}"}})
+    for i in range(3):
+        plan.run(0, 5, f"guarded{i}", {"inline": _with_breaker()})
+        taking = {"workflowIdConflictPolicy": "TerminateExisting", "workflowIdReusePolicy": "AllowDuplicate"}
+        plan.run(2, 40, f"taking{i}", {"workflowId": "taking", **taking, "inline": _FLOW})
+        plan.operate(60, 90, f"taking{i}-go", f"taking{i}", signal={"name": "go", "input": {}})
+    for policy in ("Terminate", "RequestCancel", "Abandon"):
+        name = f"closing-{policy.lower()}"
+        plan.run(0, 5, name, {"inline": _parent_of_slow(policy)})
+        plan.operate(15, 60, f"end-{name}", name, terminate={})
+    plan.run(0, 3, "reset", {"inline": _FLOW})
+    plan.operate(25, 70, "reset-it", "reset", reset={"to": "FirstWorkflowTask", "reason": "again"})
+    for i in range(3):
+        plan.run(0, 3, f"gone{i}", {"inline": _FLOW})
+        plan.at(3, 40, world.delete, "workflowruns", f"gone{i}")
+    for name, policy in (("buffer", "BufferOne"), ("cancel", "CancelOther"), ("skip", "Skip")):
+        world.create("Schedule", name, _schedule("15s", overlapPolicy=policy))
+    await world.trouble(110)
+    await world.calm(150)
+    for name in ("buffer", "cancel", "skip"):
+        world.edit("schedules", name, lambda obj: obj["spec"].update(paused=True))
+    await world.rest()
+    runs = world.runs()
+    if (runs["long"]["status"]["phase"], runs["long"]["status"].get("output")) != ("Completed", "done"):
+        checker.fail(f"long is {runs['long']['status']['phase']}")
+    for policy, ends in (("terminate", {"Terminated"}), ("requestcancel", {"Cancelled"}), ("abandon", {"Completed"})):
+        _check_children(world, f"closing-{policy}", ends)
+
+
+def _check_children(world: World, parent: str, ends: set[str]) -> None:
+    """A child of a parent that was terminated ends as the policy says; where it was made at all."""
+    runs = world.runs()
+    ends = ends | ({"Completed"} if runs[parent]["status"]["phase"] == "Completed" else set())
+    for name, run in runs.items():
+        if name.startswith(f"{parent}-") and run["status"]["phase"] not in ends:
+            world.checker.fail(f"child {name} of {parent} is {run['status']['phase']}")
+
+
+async def deletion(world: World) -> None:
+    """Runs are deleted at any moment of their lives, with requests under way; some names are used again."""
+    plan, checker = _Plan(world), world.checker
+    world.script = _failing(world.random("script"), 0.25, "flaky")
+    world.create("Workflow", "child", _CHILD)
+    for i in range(16):
+        name = f"gone{i}"
+        plan.run(0, 20, name, {"inline": _PARENT if i % 4 == 0 else _FLOW})
+        for what in ({"signal": {"name": "go", "input": {}}}, {"cancel": {}}):
+            plan.operate(15, 60, f"{name}-{next(iter(what))}", name, **what)
+        plan.at(5, 55, _delete_when_busy, world, name, plan.random)
+        if i % 2:
+            checker.named_again.add(name)
+            plan.run(88, 95, name, {"inline": _PARENT})
+    await world.trouble(60)
+    await world.calm(100)
+    await world.rest()
+
+
+def _delete_when_busy(world: World, name: str, random: Random) -> None:
+    """Delete a run soon after one of its pods has ended, when an operator is likely to write it; in any case within 30 s."""
+    pending = [0.0]
+
+    def delete() -> None:
+        if pending:
+            pending.clear()
+            world.server.observers.remove(observe)
+            world.delete("workflowruns", name)
+
+    def observe(write: Write) -> None:
+        ended = write.key.plural == "pods" and write.after.get("status", {}).get("phase") == "Succeeded"
+        if ended and write.actor == "kubelet" and write.key.name.startswith(f"{name}-"):
+            world.loop.call_later(random.choice([random.uniform(0, 0.06), random.uniform(0, 2)]), delete)
+
+    world.server.observers.append(observe)
+    world.loop.call_later(30, delete)
+
+
+async def removal(world: World) -> None:
+    """Times to live and history limits, changed at the last moment: runs, Operations and scheduled runs are removed in time."""
+    plan, checker = _Plan(world), world.checker
+    world.script = _failing(world.random("script"), 0.5, "flaky")
+    world.create("Workflow", "child", _CHILD)
+    flaky = {"activities": [_activity("flaky", retryPolicy={"exponential": {"maximumAttempts": 1}})]}
+    world.create("Workflow", "flaky", {**flaky, "steps": [_step("work", "flaky")]})
+    kept = 10_000
+    for i in range(8):
+        plan.run(0, 5, f"short{i}", {"workflow": {"name": "child"}, "ttlSecondsAfterFinished": 20})
+        plan.at(15, 45, world.edit, "workflowruns", f"short{i}", _given_time(plan.random.choice([0, 20, kept])))
+        plan.run(0, 60, f"now{i}", {"inline": _PARENT, "ttlSecondsAfterFinished": 0})
+    for i in range(3):
+        plan.operate(5, 20, f"ask{i}", f"short{i}", signal={"name": "go", "input": {}}, ttlSecondsAfterFinished=10)
+        plan.at(15, 40, world.edit, "operations", f"ask{i}", _given_time(plan.random.choice([10, kept])))
+    limits = {"successfulRunsHistoryLimit": 1, "failedRunsHistoryLimit": 1}
+    template = {"spec": {"workflow": {"name": "flaky"}, "ttlSecondsAfterFinished": 0}}
+    for name in ("few", "raised"):
+        spec = _schedule("10s", overlapPolicy="AllowAll", **limits)
+        world.create("Schedule", name, {**spec, "workflowRunTemplate": template})
+    more = {"successfulRunsHistoryLimit": 50, "failedRunsHistoryLimit": 50}
+    plan.at(30, 80, world.edit, "schedules", "raised", lambda obj: obj["spec"].update(more))
+    await world.trouble(90)
+    await world.calm(125)
+    for name in ("few", "raised"):
+        world.edit("schedules", name, lambda obj: obj["spec"].update(paused=True))
+    await world.rest()
+    for name, run in world.runs().items():
+        if name.startswith(("short", "now")) and run["spec"]["ttlSecondsAfterFinished"] < kept:
+            checker.fail(f"run {name} is not removed")
+    few = [run["status"]["phase"] for name, run in world.runs().items() if name.startswith("few-")]
+    if any(few.count(phase) > 1 for phase in ("Completed", "Failed")):
+        checker.fail(f"the schedule keeps {few}")
+
+
+def _given_time(seconds: int) -> Callable[[Object], None]:
+    return lambda obj: obj["spec"].update(ttlSecondsAfterFinished=seconds)
+
+
+SCENARIOS: dict[str, Scenario] = {each.__name__: each for each in (flows, mixed, rough, deletion, removal)}

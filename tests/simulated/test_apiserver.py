@@ -1,0 +1,109 @@
+"""What the API server in memory answers, as a real one does."""
+
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from simulated.apiserver import Answer, ApiServer, Key, Request
+from simulated.loop import VirtualLoop
+
+RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
+PODS = "/api/v1/namespaces/default/pods"
+JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+
+
+@pytest.fixture
+def server() -> Any:
+    loop = VirtualLoop(Random(0))
+    yield ApiServer(loop, Random(0), largest_page=2)
+    loop.close()
+
+
+def send(server: ApiServer, method: str, url: str, body: Any = None, **more: Any) -> tuple[int, Any]:
+    raw = b"" if body is None else orjson.dumps(body)
+    answer: Answer = server.handle(Request(method=method, url=url, body=raw, actor="test", **more))
+    return answer.status, orjson.loads(answer.body)
+
+
+def run(name: str = "run", **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **meta}, "spec": {"workflow": {"name": "any"}}, "status": {"phase": "Made up"}}
+
+
+def pod(name: str = "pod", **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **meta}, "spec": {"containers": []}}
+
+
+def test_a_new_object_gets_defaults_and_no_status(server: ApiServer) -> None:
+    status, made = send(server, "POST", RUNS, run())
+    assert status == 200
+    assert made["spec"]["ttlSecondsAfterFinished"] == 86_400
+    assert "status" not in made
+    assert send(server, "POST", RUNS, run())[1]["reason"] == "AlreadyExists"
+
+
+def test_a_write_from_an_old_version_is_a_conflict_and_one_that_changes_nothing_is_none(server: ApiServer) -> None:
+    version = send(server, "POST", RUNS, run())[1]["metadata"]["resourceVersion"]
+    same = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
+    add = [*same, {"op": "add", "path": "/status", "value": {"phase": "Running"}}]
+    assert (
+        send(server, "PATCH", f"{RUNS}/run/status", same, headers=JSON_PATCH)[1]["metadata"]["resourceVersion"]
+        == version
+    )
+    changed = send(server, "PATCH", f"{RUNS}/run/status", add, headers=JSON_PATCH)[1]
+    assert (changed["status"], changed["metadata"]["generation"]) == ({"phase": "Running"}, 1)
+    assert send(server, "PATCH", f"{RUNS}/run/status", same, headers=JSON_PATCH)[0] == 409
+    failing = [{"op": "test", "path": "/spec/workflow/name", "value": "other"}]
+    assert send(server, "PATCH", f"{RUNS}/run", failing, headers=JSON_PATCH)[0] == 422
+
+
+def test_a_finalizer_keeps_a_deleted_object_until_it_is_removed(server: ApiServer) -> None:
+    send(server, "POST", RUNS, run(finalizers=["a/b"]))
+    assert "deletionTimestamp" in send(server, "DELETE", f"{RUNS}/run", {})[1]["metadata"]
+    remove = [{"op": "remove", "path": "/metadata/finalizers/0"}]
+    send(server, "PATCH", f"{RUNS}/run", remove, headers=JSON_PATCH)
+    assert send(server, "GET", f"{RUNS}/run")[0] == 404
+
+
+@pytest.mark.parametrize("part", ["uid", "resourceVersion"])
+def test_a_delete_with_a_precondition_that_does_not_hold_is_a_conflict(server: ApiServer, part: str) -> None:
+    made = send(server, "POST", RUNS, run())[1]["metadata"]
+    assert send(server, "DELETE", f"{RUNS}/run", {"preconditions": {part: "other"}})[0] == 409
+    assert send(server, "DELETE", f"{RUNS}/run", {"preconditions": {part: made[part]}})[0] == 200
+
+
+def test_a_running_pod_goes_only_when_its_containers_have_stopped_and_its_finalizer_is_removed(
+    server: ApiServer,
+) -> None:
+    send(server, "POST", PODS, pod(finalizers=["a/b"]))
+    key = Key("pods", "default", "pod")
+    server.update(key, lambda obj: obj["spec"].update(nodeName="node"))
+    assert send(server, "DELETE", f"{PODS}/pod", {})[1]["metadata"]["deletionGracePeriodSeconds"] == 30
+    send(server, "PATCH", f"{PODS}/pod", [{"op": "remove", "path": "/metadata/finalizers"}], headers=JSON_PATCH)
+    assert key in server.objects
+    server.delete(key, actor="kubelet", grace=0)
+    assert key not in server.objects
+
+
+def test_what_belonged_to_a_deleted_object_is_collected(server: ApiServer) -> None:
+    owner = send(server, "POST", RUNS, run())[1]["metadata"]["uid"]
+    send(server, "POST", PODS, pod(ownerReferences=[{"kind": "WorkflowRun", "name": "run", "uid": owner}]))
+    send(server, "DELETE", f"{RUNS}/run", {})
+    loop = server._loop
+    loop.call_later(10, loop.stop)
+    loop.run_forever()
+    assert not server.objects
+
+
+def test_lists_come_in_pages_by_labels_and_fields_and_as_metadata_only(server: ApiServer) -> None:
+    for number in range(5):
+        send(server, "POST", RUNS, run(f"run-{number}", labels={"even": str(number % 2 == 0)}))
+    page = send(server, "GET", RUNS, query={"limit": "500", "labelSelector": "even=True"})[1]
+    rest = send(server, "GET", RUNS, query={"limit": "500", "continue": page["metadata"]["continue"]})[1]
+    assert [obj["metadata"]["name"] for obj in (*page["items"], *rest["items"])] == ["run-0", "run-2", "run-4"]
+    named = send(server, "GET", RUNS, query={"fieldSelector": "metadata.name!=run-1"})[1]["items"]
+    assert len(named) == 4
+    assert send(server, "GET", RUNS, query={"fieldSelector": "spec.input=1"})[0] == 400
+    brief = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+    assert [*send(server, "GET", RUNS, headers=brief)[1]["items"][0]] == ["metadata"]

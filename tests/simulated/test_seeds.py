@@ -1,0 +1,46 @@
+"""The operator in virtual time, on an API server in memory, with everything that goes wrong drawn from seeds.
+
+Each test is a process of its own: the order of a set of strings depends on a hash that is chosen when Python starts, and a seed
+has to do the same in every process.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulated.scenarios import SCENARIOS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 12)
+"""Of each scenario, with one operator and with two."""
+FIRST = int(os.environ.get("PERDURE_SIMULATION_FIRST_SEED") or 0)
+
+
+def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    paths = os.pathsep.join([str(REPOSITORY / "operator"), str(REPOSITORY / "tests")])
+    return subprocess.run(
+        [sys.executable, "-m", "simulated", *arguments],
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(0)  # the number of seeds is a matter of choice
+@pytest.mark.parametrize("operators", [1, 2], ids=["one operator", "two operators"])
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_the_invariants_hold_whatever_happens(scenario: str, operators: int) -> None:
+    """Operators are killed, frozen and cut off, requests and their answers are lost, watches lag and have gaps."""
+    found = simulate("--scenario", scenario, "--operators", str(operators), "--seed", str(FIRST), "--seeds", str(SEEDS))
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_a_seed_does_the_same_in_every_process() -> None:
+    first, again = (simulate("--scenario", "mixed", "--operators", "2", "--seed", "7", "--digest") for _ in range(2))
+    assert "digest" in first.stdout
+    assert first.stdout == again.stdout

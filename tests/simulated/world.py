@@ -1,0 +1,255 @@
+"""One simulation: a cluster in memory, operators on it, and what goes wrong, all from one seed."""
+
+import asyncio
+import gc
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from simulated.apiserver import ApiServer, Key, Object, Write
+from simulated.checker import Checker
+from simulated.faults import Faults
+from simulated.kubelet import Ending, Kubelet
+from simulated.loop import DeadlockError, SpinningError, VirtualLoop
+from simulated.operators import Operator, task_factory
+
+API_VERSION = "perdure.dev/v1alpha1"
+_SETTLE_SECONDS = 150
+"""After everything has closed: until the operator has nothing left to tidy up."""
+_IDLE_SECONDS = 300
+_RECOVERY_SECONDS = 60
+_IDLE_WRITES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What one simulation is made of."""
+
+    seed: int
+    operators: int = 1
+    faults: float = 0.05
+    """Share of requests that fail."""
+    kills: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of it."""
+
+    violations: list[str]
+    seconds: float
+    """Of virtual time."""
+    pods: int
+    writes: int
+    digest: str
+    """Of all writes, in order: the same for the same seed."""
+
+
+@dataclass
+class World:
+    """The cluster, as scenarios use it."""
+
+    setting: Setting
+    loop: VirtualLoop
+    server: ApiServer
+    checker: Checker
+    faults: Faults
+    trace: Callable[[str, str], None]
+    operators: list[Operator] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    """Of all processes that there were."""
+    script: Callable[[Object], Ending] = lambda _: Ending(after=1)
+    _calm_at: float = 0.0
+
+    def random(self, use: str) -> Random:
+        """A source of chance of its own for each use, so that one does not change another."""
+        return Random(f"{self.setting.seed}/{use}")
+
+    # What people do
+
+    def create(self, kind: str, name: str, spec: Object, **meta: Any) -> Object:
+        """Create an object of Perdure."""
+        plural = {"RetryPolicy": "retrypolicies"}.get(kind, f"{kind.lower()}s")
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+        self.trace(f"user creates {kind} {name}", name)
+        return self.server.create(plural, body)
+
+    def operate(self, name: str, run: str, **what: Any) -> None:
+        """Create an Operation on a run."""
+        self.create("Operation", name, {"target": {"kind": "WorkflowRun", "name": run}, **what})
+
+    def edit(self, plural: str, name: str, change: Callable[[Object], None]) -> None:
+        """Change an object, if it exists."""
+        self.trace(f"user edits {plural} {name}", name)
+        self.server.update(Key(plural, "default", name), change)
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object, if it exists."""
+        key = Key(plural, "default", name)
+        if key in self.server.objects:
+            self.trace(f"user deletes {plural} {name}", name)
+            self.server.delete(key)
+
+    def run(self, name: str) -> Object:
+        """A WorkflowRun, as it is now."""
+        return self.server.get(Key("workflowruns", "default", name))
+
+    def runs(self) -> dict[str, Object]:
+        """All WorkflowRuns, by name."""
+        return {obj["metadata"]["name"]: obj for obj in self.server.of("workflowruns")}
+
+    # What happens to operators
+
+    def start(self) -> Operator:
+        """Start one more operator."""
+        random = self.random(f"operator {len(self.names)}")
+        name = f"op-{len(self.names)}"
+        self.names.add(name)
+        operator = Operator(
+            name,
+            self.loop,
+            random,
+            self.server,
+            self.faults,
+            lag=random.choice([0.01, 0.1, 1.0, 3.0]),
+            skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
+            trace=self.trace,
+            crashed=self.checker.fail,
+        )
+        self.operators.append(operator)
+        return operator
+
+    async def trouble(self, lasting: float) -> None:
+        """Kill, freeze and deafen operators for a while."""
+        random = self.random("trouble")
+        if self.setting.faults and random.random() < 0.5:
+            begin = random.uniform(0, lasting)
+            end = begin + random.choice([2, 10, 40])
+            self.faults.outages.append((begin, end))
+            self._calm_at = end
+        for _ in range(self.setting.kills):
+            await asyncio.sleep(random.uniform(0, 2 * lasting / self.setting.kills))
+            victim = random.choice(self.operators)
+            match random.choice(["kill", "kill", "kill", "interrupt", "freeze"]):
+                case "kill":
+                    await victim.kill()
+                    self.operators.remove(victim)
+                    await asyncio.sleep(random.choice([0, random.uniform(0, 5)]))
+                    self.start()
+                case "interrupt":
+                    self._upset(victim.interrupt, random.choice([1, 5, 70]))
+                case _:
+                    self._upset(victim.freeze, random.uniform(1, 60))
+
+    def _upset(self, do: Callable[[float], None], seconds: float) -> None:
+        do(seconds)
+        self._calm_at = max(self._calm_at, self.loop.time() + seconds)
+
+    async def calm(self, earliest: float) -> None:
+        """Wait until that time, and until every operator has had the time to do what was left undone in trouble."""
+        await asyncio.sleep(max(earliest, self._calm_at + _RECOVERY_SECONDS) - self.loop.time())
+
+    # Coming to rest
+
+    async def rest(self, limit: float = 2_000) -> None:
+        """Wait until every run has closed, every Operation is answered, and nothing more is written."""
+        end = self.loop.time() + limit
+        while waiting := [*self._unfinished()]:
+            if self.loop.time() > end:
+                self.checker.fail(f"unfinished: {', '.join(waiting[:5])}")
+                break
+            await asyncio.sleep(5)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        before = self._written()
+        await asyncio.sleep(_IDLE_SECONDS)
+        if (written := self._written() - before) > _IDLE_WRITES:
+            self.checker.fail(f"not idle: {written} writes in {_IDLE_SECONDS} s")
+        self.checker.finish()
+
+    def _unfinished(self) -> list[str]:
+        found = []
+        for plural in ("workflowruns", "operations"):
+            for obj in self.server.of(plural):
+                status = obj.get("status") or {}
+                if not status.get("completionTime"):
+                    told = [each["message"] for each in status.get("conditions") or () if each.get("message")]
+                    found.append(f"{plural} {obj['metadata']['name']} {status.get('phase')} {told[:1]}")
+        return found
+
+    def _written(self) -> int:
+        return sum(self.checker.writes[name] for name in self.names)
+
+
+Scenario = Callable[[World], Awaitable[None]]
+"""Fills a world, waits until it has come to rest, and checks what only it can know."""
+
+
+def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, str], None] | None = None) -> Result:
+    """Run one simulation.
+
+    Args:
+        scenario: What happens in it.
+        setting: Its seed, and what goes wrong.
+        trace: Takes the timeline: the time in seconds, a line, and the text to find it by.
+    """
+    loop = VirtualLoop(Random(f"{setting.seed}/loop"))
+    loop.set_task_factory(task_factory)
+    asyncio.set_event_loop(loop)
+    server = ApiServer(loop, Random(f"{setting.seed}/server"), largest_page=Random(setting.seed).choice([3, 20, 500]))
+    digest = hashlib.sha256()
+    names: set[str] = set()
+    checker = Checker(server, names)
+
+    def note(write: Write) -> None:
+        meta = write.after["metadata"]
+        digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key} {meta['resourceVersion']}\n".encode())
+        if trace is not None:
+            told = " terminating" if "deletionTimestamp" in meta else ""
+            held = " held" if "finalizers" in meta else ""
+            what = f"{write.type} {write.key.plural} {write.key.name}{told}{held} v{meta['resourceVersion']}"
+            trace(loop.time(), f"{write.actor:4} stored: {what}", f"{meta}")
+
+    def fail(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        checker.fail(f"{context['message']}: {context.get('exception')!r}")
+
+    server.observers.append(note)
+    loop.set_exception_handler(fail)
+    world = World(
+        setting=setting,
+        loop=loop,
+        server=server,
+        checker=checker,
+        faults=Faults(loop, Random(f"{setting.seed}/faults"), setting.faults),
+        trace=(lambda line, about: trace(loop.time(), line, about)) if trace else (lambda _line, _about: None),
+        names=names,
+    )
+    Kubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
+
+    async def play() -> None:
+        for _ in range(setting.operators):
+            world.start()
+        try:
+            await scenario(world)
+        finally:
+            for operator in world.operators:
+                await operator.kill()
+
+    gc.disable()  # what it collects, and when, differs between two processes
+    try:
+        loop.run_until_complete(play())
+    except (SpinningError, DeadlockError) as error:
+        checker.fail(str(error))
+    finally:
+        loop.abandon()
+        asyncio.set_event_loop(None)
+        loop.close()
+        gc.enable()
+    return Result(
+        violations=checker.violations,
+        seconds=loop.time(),
+        pods=len(checker.pods),
+        writes=sum(checker.writes.values()),
+        digest=digest.hexdigest()[:12],
+    )

@@ -97,8 +97,8 @@ class Attempts:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to be looked at or let go."""
-        return not self._leaving and not self._unread
+        """Whether nothing is left to be looked at or released."""
+        return not self._leaving and not self._pods
 
     # Observing
 
@@ -306,16 +306,24 @@ class Attempts:
         """Whether an attempt is held back by a circuit breaker, and the run does not say so yet."""
         return any(
             blocked.by_circuit
+            and not self._pods.get(key)  # another operator was let through: the pod says how far the attempt is
             and (activity := _due(state, key)) is not None
+            and activity.started_time is None
             and activity.waiting_reason != _cut(blocked.message)
             for key, blocked in self._blocked.items()
         )
 
     async def make(self, activity: PendingActivity, now: datetime) -> None:
         """Make the pod of an attempt that is due, and its Lease where it has one."""
-        key = _key(activity)
+        key, attempt = _key(activity), self._attempt(activity)
+        known = self._pods.get(key)
         try:
-            pod = await self._api.ensure(self._run, self._attempt(activity), self._definition(activity))
+            if known is None:
+                pod = await self._api.ensure(self._run, attempt, self._definition(activity))
+            else:  # a predecessor, or another operator, has made it, perhaps without its Lease
+                pod = known
+                if attempt.needs_lease and not api_pods.has_ended(pod):
+                    await self._api.ensure_lease(self._run, attempt, pod)
         except AttemptBlockedError as error:
             self._block(activity, str(error), now)
         except (AttemptRefusedError, AttemptImpossibleError) as error:
@@ -336,12 +344,24 @@ class Attempts:
 
     # Asking pods to stop
 
+    def to_stop(self, state: State) -> list[PendingActivity]:
+        """The attempts that run, and have yet to be asked to stop."""
+        return [
+            activity
+            for activity in state.activities.values()
+            if activity.cancel_requested
+            and activity.started_time is not None
+            and _key(activity) not in self._told_to_stop
+        ]
+
     async def pass_on_cancellations(self, state: State) -> None:
-        """Tell the attempts that were asked to stop: through the Lease those that heartbeat, the others by SIGTERM."""
-        for activity in state.activities.values():
+        """Ask attempts to stop: those that heartbeat through their Lease, the others by SIGTERM.
+
+        Args:
+            state: The state, confirmed to be current if there are any `to_stop`.
+        """
+        for activity in self.to_stop(state):
             key = _key(activity)
-            if not activity.cancel_requested or activity.started_time is None or key in self._told_to_stop:
-                continue
             if activity.heartbeat_timeout is not None:
                 await self._api.request_cancel(self._run, key, "the workflow asks the activity to stop")
             else:
@@ -366,13 +386,28 @@ class Attempts:
                 keep = retention_of(pod, succeeded=succeeded) if worth else Retention.DELETE
                 self._leaving[pod["metadata"]["uid"]] = (pod, keep)
 
-    def sort_out(self, state: State) -> None:
-        """Pods of attempts nobody waits for (any more) are let go: superseded ones, and all once the run has closed."""
-        for key in [key for key in self._unread if _due(state, key) is None]:
+    def superfluous(self, state: State) -> list[PodKey]:
+        """The pods to be released because no attempt of this state needs them: superseded ones, and all of a closed run.
+
+        Such a pod may also belong to a newer state, which another operator has committed: confirm this one before they are
+        given up.
+        """
+        return [key for key, pod in self._pods.items() if _due(state, key) is None and _is_to_be_released(pod)]
+
+    def give_up(self, state: State, superfluous: list[PodKey]) -> None:
+        """Give up pods that no attempt needs, and forget those that nothing is left to be done about.
+
+        Args:
+            state: The state.
+            superfluous: Pods that were seen before the state was confirmed to be current. Later ones may be newer than it.
+        """
+        for key in [key for key, pod in self._pods.items() if _due(state, key) is None]:
+            if key not in superfluous and _is_to_be_released(self._pods[key]):
+                continue
             self._unread.discard(key)
             pod = self._pods.pop(key)
             self._logs.forget(pod)
-            if pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod)):
+            if pod is not None and _is_to_be_released(pod):
                 keep = retention_of(pod, succeeded=api_pods.has_succeeded(pod))
                 self._leaving[pod["metadata"]["uid"]] = (pod, keep)
 
@@ -431,6 +466,11 @@ def _due(state: State, key: PodKey) -> PendingActivity | None:
     """The open activity whose attempt that is; None for an attempt nobody waits for."""
     activity = state.activity(key.scheduled_event_id)
     return activity if activity is not None and activity.attempt == key.attempt else None
+
+
+def _is_to_be_released(pod: api.Object | None) -> bool:
+    """Whether something is left to do about a pod that no attempt needs."""
+    return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))
 
 
 def _as_asked(

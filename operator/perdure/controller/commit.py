@@ -5,12 +5,19 @@ read, the API server answers 409 and nothing has happened: the pass reads again 
 a run, and one whose answer was lost finds at its next write that the last one was done.
 """
 
+import asyncio
+import math
 from collections.abc import Mapping
+from typing import Final
 
 from perdure.controller.status import Status
 from perdure.kube import client as api
 from perdure.kube.patch import Operation, json_patch
 from perdure.observe import metrics
+
+_FRESH_SECONDS: Final = 0.5
+"""How long an object counts as current after the request was sent that has shown it so. What is done by it is sent within that
+time, also by a process that has stood still meanwhile."""
 
 
 class Record:
@@ -22,8 +29,8 @@ class Record:
         self.status: Status = obj.get("status") or {}
         self.gone = False
         """It was deleted, and is never written again."""
-        self.current = False
-        """Whether what is known here was current within this pass: an earlier one may be long ago."""
+        self._confirmed = -math.inf
+        """Time of the loop at which the last request was sent that has shown the object to be current."""
         self._client = client
         self._url = api.path(api.PERDURE, meta["namespace"], plural, meta["name"])
         self._version: str = meta["resourceVersion"]
@@ -56,6 +63,7 @@ class Record:
             operations += json_patch(self.status, status, "/status")
         else:
             operations.append({"op": "add", "path": "/status", "value": status})
+        sent = _time()
         try:
             answer = await self._client.patch(f"{self._url}/status", operations)
         except api.NotFoundError as error:
@@ -69,7 +77,7 @@ class Record:
         metrics.COMMITS.inc()
         self._version = answer["metadata"]["resourceVersion"]
         self.status = status
-        self.current = True
+        self._confirmed = sent
 
     async def mark(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         """Give the object labels and annotations, if nobody else has written since it was read.
@@ -90,18 +98,34 @@ class Record:
         self._version = answer["metadata"]["resourceVersion"]
         self.object = {**self.object, "metadata": {**meta, **changed}}
 
-    async def confirm(self) -> None:
-        """Make sure that what was read is still so, before anything is made by it that this pass has not committed itself.
+    def doubt(self) -> None:
+        """Take nothing as current any more: a new pass begins, and the last one may be long ago."""
+        self._confirmed = -math.inf
+
+    async def confirm(self, *, afresh: bool = False) -> None:
+        """Make sure that what was read is still so, before anything is made, stopped, released or removed by it.
+
+        What this process has committed or confirmed just now needs no request.
+
+        Args:
+            afresh: Send a request in any case: something was seen that may be newer than what was confirmed before.
 
         Raises:
-            ConflictError: it is not.
+            ConflictError: it is not, or the object was deleted.
         """
-        if not self.current:
-            await self._client.patch(f"{self._url}/status", [self._unchanged])
-            self.current = True
+        if afresh:
+            self.doubt()
+        while _time() - self._confirmed >= _FRESH_SECONDS:
+            sent = _time()
+            try:
+                await self._client.patch(f"{self._url}/status", [self._unchanged])
+            except api.NotFoundError as error:
+                raise api.ConflictError(error.status, error.reason, error.message) from error
+            self._confirmed = sent
 
     async def read_again(self) -> bool:
         """Take what the API server has now; whether the status is another than the one known here."""
+        sent = _time()
         try:
             fresh = await self._client.get(self._url)
         except api.NotFoundError:
@@ -112,7 +136,7 @@ class Record:
             self.gone = True
             return False
         self.object = fresh
-        self.current = False
+        self._confirmed = sent
         self._version = self._newest = meta["resourceVersion"]
         before, self.status = self.status, fresh.get("status") or {}
         return bool(self.status != before)
@@ -127,3 +151,7 @@ class Record:
     @property
     def _unchanged(self) -> Operation:
         return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""What has had its time is removed."""
+"""Removal of what has had its time."""
 
 from array import array
 from collections.abc import Callable
@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 
 from perdure.kube import client as api
 from perdure.kube.clock import now
+from perdure.runtime.commits import OF_RUNS, edited
 
 
 async def remove_expired(
     client: api.Client, url: str, uid: str, over: Callable[[api.Object], datetime | None]
 ) -> datetime | None:
     """Remove an object whose time is over; its spec may have been given more time since.
+
+    It is removed only as it was read: whoever gives it more time at the last moment keeps it.
 
     Args:
         client: Reads and deletes.
@@ -25,15 +28,43 @@ async def remove_expired(
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
+    while True:
+        try:
+            obj = await client.get(url)
+        except api.NotFoundError:
+            return None
+        time = over(obj) if obj["metadata"]["uid"] == uid else None
+        if time is None or time > now():
+            return time
+        if await client.delete(url, uid=uid, version=obj["metadata"]["resourceVersion"]):
+            return None
+
+
+async def remove_finished(client: api.Client, url: str, uid: str) -> None:
+    """Remove a run that has closed; one with something left to do stays for now, such as children that are to be closed.
+
+    Args:
+        client: Reads and deletes.
+        url: Of the run.
+        uid: Its id: another one of that name stays.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
     try:
-        obj = await client.get(url)
+        run = await client.get(url)
     except api.NotFoundError:
-        return None
-    time = over(obj) if obj["metadata"]["uid"] == uid else None
-    if time is not None and time <= now():
-        await client.delete(url, uid=uid)
-        return None
-    return time
+        return
+    status = run.get("status") or {}
+    closed = status.get("completionTime") and not edited(status, OF_RUNS)  # one that was edited may not have ended
+    if run["metadata"]["uid"] == uid and closed and not has_chores(run):
+        await client.delete(url, uid=uid, version=run["metadata"]["resourceVersion"])
+
+
+def has_chores(run: api.Object) -> bool:
+    """Whether a closed run has something left to do: children to close, a successor to create, a signal to deliver."""
+    state = (run.get("status") or {}).get("state") or {}
+    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
 
 
 class Expiries:

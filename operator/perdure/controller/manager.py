@@ -15,7 +15,7 @@ from perdure.controller import kept
 from perdure.controller import pods as attempts
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
-from perdure.controller.expiry import Expiries, remove_expired
+from perdure.controller.expiry import Expiries, has_chores, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
@@ -181,7 +181,7 @@ class Manager:
         if run is None:
             if self.directory.is_newer(obj):
                 return  # the watch lags behind what was written here: the run has closed since, and is done
-            if expiry is not None and not _has_chores(obj):
+            if expiry is not None and not has_chores(obj):
                 self._versions.pop(uid, None)
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
             self._add(obj)
@@ -404,9 +404,13 @@ class Manager:
             run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
             self._queue.wake(("run", run.ref.uid))
         elif not deleted and attempts.held(obj):
-            key = ("pod", meta["namespace"], meta["name"], meta["uid"])
-            self._orphans[key] = obj
-            self._queue.wake(key)
+            self._take_orphan(obj)
+
+    def _take_orphan(self, pod: api.Object) -> None:
+        meta = pod["metadata"]
+        key = ("pod", meta["namespace"], meta["name"], meta["uid"])
+        self._orphans[key] = pod
+        self._queue.wake(key)
 
     # Work
 
@@ -447,7 +451,7 @@ class Manager:
 
     def takes(self, plural: str, obj: api.Object) -> bool:
         """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
-        if plural != "workflowruns" or obj["metadata"]["uid"] in self._runs or _expiry(obj) is None or _has_chores(obj):
+        if plural != "workflowruns" or obj["metadata"]["uid"] in self._runs or _expiry(obj) is None or has_chores(obj):
             return False
         self._take_in(obj, self._take_run)
         return True
@@ -545,7 +549,7 @@ class Manager:
         """
         _, namespace, name, uid = key
         entry = self.directory.get(uid)
-        if entry is not None and entry.schedule_uid in self._schedules:
+        if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
         again = await remove_expired(self._tools.client, url, uid, self._over)
@@ -559,13 +563,28 @@ class Manager:
             return None
         return _over(run)
 
+    async def _has_schedule(self, entry: Entry) -> bool:
+        """Whether the Schedule that a run belongs to exists; one that no watch has shown yet is read."""
+        if entry.schedule_uid not in self._schedules:
+            url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+            try:
+                owners = (await self._tools.client.get(url))["metadata"].get("ownerReferences") or ()
+            except api.NotFoundError:
+                return False
+            for name in [owner["name"] for owner in owners if owner["uid"] == entry.schedule_uid]:
+                await self._schedule(entry.namespace, name)
+        return entry.schedule_uid in self._schedules
+
     async def _release_orphan(self, key: Key) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done."""
-        pod = self._orphans.get(key)
+        pod = self._orphans.pop(key, None)
         if pod is None:
             return
-        await self._release_orphan_pod(pod)
-        self._orphans.pop(key, None)
+        try:
+            await self._release_orphan_pod(pod)
+        except BaseException:
+            self._orphans.setdefault(key, pod)  # unless it was seen again meanwhile
+            raise
 
     async def _release_orphan_pod(self, pod: api.Object) -> None:
         meta = pod["metadata"]
@@ -746,16 +765,10 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
     return None
 
 
-def _has_chores(run: api.Object) -> bool:
-    """Whether a closed run has something left to do: children to close, a successor to make, a signal to give."""
-    state = (run.get("status") or {}).get("state") or {}
-    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
-
-
 def _over(run: api.Object) -> datetime | None:
     """When the time of a run is over; one with chores is looked at again a little later."""
     expiry = _expiry(run)
-    return max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if expiry and _has_chores(run) else expiry
+    return max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if expiry and has_chores(run) else expiry
 
 
 def _expiry(run: api.Object) -> datetime | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from perdure.api import labels
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
@@ -146,7 +147,7 @@ class Relations:
                 self._inputs += map(_Told, await self._read(child, entry, exact=state.code is not None))
             self._news.discard(uid)
         if not state.closed:
-            self._inputs += map(_Told, self._lost(state))
+            self._inputs += map(_Told, await self._lost(state))
             self._inputs += map(_Told, await self._lost_unstarted(state))
         self._gone = False
         return [told.input for told in self._inputs]
@@ -185,11 +186,15 @@ class Relations:
             )
         ]
 
-    def _lost(self, state: State) -> list[inputs.RunInput]:
-        """Children that have started, and whose runs are gone: somebody has deleted them."""
-        there = {
-            entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.namespace, self._run.uid)
-        }
+    async def _lost(self, state: State) -> list[inputs.RunInput]:
+        """Children that have started, and whose runs were deleted. Those that no watch has shown yet are read."""
+        started = {child.initiated_event_id for child in state.children.values() if child.start is None}
+        if not started - self._known_children():
+            return []
+        url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
+        for obj in await self._client.list_all(url, labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={self._run.uid}"):
+            self._peers.noted(obj)
+        there = self._known_children()
         return [
             inputs.ChildClosed(
                 initiated_event_id=child.initiated_event_id,
@@ -201,13 +206,16 @@ class Relations:
             if child.start is None and child.initiated_event_id not in there
         ]
 
+    def _known_children(self) -> set[int]:
+        """The events that have initiated the children whose runs are known."""
+        children = self._peers.directory.children_of(self._run.namespace, self._run.uid)
+        return {entry.initiated_event_id for entry in children}
+
     async def _lost_unstarted(self, state: State) -> list[inputs.RunInput]:
         """Children that were made and deleted before they had started. Looked for where a run of ours has gone."""
         if not self._gone:
             return []
-        there = {
-            entry.initiated_event_id for entry in self._peers.directory.children_of(self._run.namespace, self._run.uid)
-        }
+        there = self._known_children()
         message = "its WorkflowRun was deleted before it had started"
         return [
             inputs.ChildStartFailed(initiated_event_id=number, failure=_application(NOT_FOUND, message))

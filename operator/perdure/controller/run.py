@@ -31,7 +31,7 @@ from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options, read_spec
-from perdure.controller.directory import entry_of
+from perdure.controller.directory import Standing, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.inbox import Asked, Inbox
 from perdure.controller.pods import Pods
@@ -141,6 +141,8 @@ class Run:
         self._decide_again = False
         self._conflicts = 0
         self._compiling_since: datetime | None = None
+        self._wound_up = False
+        """Whether what the run held was released after it was deleted."""
         self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
     @property
@@ -164,7 +166,7 @@ class Run:
     def done(self) -> bool:
         """Whether nothing is left to do: the run is closed or gone, and so are its pods, as far as they are ours."""
         if self._record.gone:
-            return self._attempts.settled
+            return self._wound_up and self._attempts.settled and not self._inbox
         state = self._state
         if state is None or not state.closed or state.has_chores:
             return False
@@ -232,6 +234,7 @@ class Run:
             self._attempts.let_all_go()
             await self._attempts.finish_leaving()
             self._workers.follow(self)
+            self._wound_up = True
             return None
         try:
             wake = await self._advance(wall_clock())
@@ -256,7 +259,7 @@ class Run:
                 await self._tell_of_error(error)
             raise
         self._conflicts = 0
-        return wake
+        return wall_clock() if self.gone else wake
 
     async def _say_recovered(self) -> None:
         """The run continues: it no longer says that it cannot be processed."""
@@ -276,7 +279,7 @@ class Run:
 
     async def _advance(self, now: datetime) -> datetime | None:
         # What was committed in an earlier pass may be old by now: this process may have stood still meanwhile.
-        self._record.current = False
+        self._record.doubt()
         if self._record.outdated:
             await self._read_again()
             if self._record.gone:
@@ -290,7 +293,10 @@ class Run:
             return now
         self._workers.follow(self)
         pods = await self._done_by_pods(state)
-        self._attempts.sort_out(pods)
+        superfluous = self._attempts.superfluous(pods)
+        if superfluous or self._attempts.to_stop(pods):
+            await self._record.confirm(afresh=True)
+        self._attempts.give_up(pods, superfluous)
         await self._attempts.finish_leaving()
         await self._attempts.pass_on_cancellations(pods)
         for activity in self._attempts.missing(pods, now):
@@ -474,7 +480,7 @@ class Run:
                 await self._begin_from(self._reset, spec, now)
                 return True
             check_options(spec)
-            self._decider = self._claim(spec)
+            self._decider = await self._claim(spec)
             if self._decider is None and spec.workflow is not None and spec.workflow.type is not None:
                 workflow_type, given = spec.workflow.type, spec.input
                 extras = extras_of(self._record.object)
@@ -584,7 +590,7 @@ class Run:
         fork = await fork_of(
             self._client, self._definitions, self._record.object, reset
         )  # before anyone is stopped for it
-        self._claim(spec)
+        await self._claim(spec)
         if not fork.final:
             fork = await fork_of(self._client, self._definitions, self._record.object, reset)
         if not fork.final:
@@ -607,13 +613,17 @@ class Run:
         self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
         self._relations.look_again()
 
-    def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
+    async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """What decides if another run of the workflow id is open; None if none is.
 
         Raises:
             NotReadyError: it has to be waited for another one.
+            ConflictError: the run does not wait any more.
         """
         entry = self._peers.directory.get(self.ref.uid) or entry_of(self._record.object)
+        other = self._peers.directory.open_run(entry.namespace, entry.workflow_id)
+        if other is not None and other.standing is Standing.OPEN and other.uid != self.ref.uid:
+            await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._peers, entry, spec, self._reset)
 
     async def _wait_for_definition(self, error: NotYetError, now: datetime) -> None:

@@ -27,6 +27,7 @@ from perdure.controller.commit import Record
 from perdure.controller.definitions import Definitions, unfit_input
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.errors import NotYetError
+from perdure.controller.expiry import remove_finished
 from perdure.controller.policies import Policies
 from perdure.controller.relations import Peers, failure_in, has_successor
 from perdure.engine import inputs as run_inputs
@@ -163,7 +164,7 @@ class Schedule:
             raise
 
     async def _advance(self, now: datetime) -> datetime | None:
-        self._record.current = False
+        self._record.doubt()
         if self._record.outdated:
             await self._read_again()
             if self._record.gone:
@@ -209,7 +210,7 @@ class Schedule:
         self._tell(before, transition)
         self._answer(asked, transition)
         await self._make_runs(transition.state, now)
-        self._stop_runs(transition.state)
+        await self._stop_runs(transition.state)
         await self._remove_old(rules.spec, transition.state)
         return now if transition.more or self._news else wake
 
@@ -459,7 +460,7 @@ class Schedule:
         metrics.SCHEDULE_ACTIONS.labels(self.namespace, "Refused").inc()
         self._news.append(inp.RunRefused(name=run.name, message=message))
 
-    def _stop_runs(self, state: State) -> None:
+    async def _stop_runs(self, state: State) -> None:
         """Ask the runs that are in the way to stop: each link of their chains that is open.
 
         A link that closes at that very moment may be followed by another, which is asked when the watch tells of it.
@@ -479,6 +480,7 @@ class Schedule:
                         if how == "terminate"
                         else run_inputs.CancelRequested(request_id=request_id, reason=reason)
                     )
+                    await self._record.confirm(afresh=True)
                     self._peers.ask(entry, request, lambda _: None)
                     self._stopped.add((entry.uid, how))
 
@@ -497,8 +499,11 @@ class Schedule:
         well = [chain for chain in closed if _ended_well(chain)]
         badly = [chain for chain in closed if not _ended_well(chain)]
         extra = [*well[spec.successful_runs_history_limit :], *badly[spec.failed_runs_history_limit :]]
+        if extra:  # the limits, and which runs are recorded as ended, are those of now
+            await self._record.confirm(afresh=True)
         for entry in (entry for chain in extra for entry in chain):
-            await self._client.delete(api.path(api.PERDURE, self.namespace, "workflowruns", entry.name), uid=entry.uid)
+            url = api.path(api.PERDURE, self.namespace, "workflowruns", entry.name)
+            await remove_finished(self._client, url, entry.uid)
 
     # Telling
 

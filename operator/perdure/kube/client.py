@@ -255,18 +255,39 @@ class Client:
         return await self._request("PUT", url, body=body)
 
     async def delete(
-        self, url: str, *, uid: str | None = None, grace_seconds: int | None = None, propagation: str = "Background"
-    ) -> None:
-        """Delete an object; with `uid`, only if it is still that one. One that is gone already is fine."""
+        self,
+        url: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: str = "Background",
+    ) -> bool:
+        """Delete an object; one that does not exist any more is fine.
+
+        Args:
+            url: Of the object.
+            uid: Delete it only if it is still that one.
+            version: Delete it only if it still has this resourceVersion.
+            grace_seconds: How long its containers may take to stop; None: as the object says.
+            propagation: What the garbage collector does with its dependents.
+
+        Returns:
+            False if it exists and has another version than `version`, or is another one than `uid`: nothing is deleted.
+        """
         options: Object = {"propagationPolicy": propagation}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": version}
+        if any(conditions.values()):
+            options["preconditions"] = {key: value for key, value in conditions.items() if value}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         try:
             await self._request("DELETE", url, body=options)
-        except (NotFoundError, ConflictError):
-            return
+        except NotFoundError:
+            return True
+        except ConflictError:
+            return False
+        return True
 
     async def patch(self, url: str, operations: list[Operation]) -> Object:
         """Apply a JSON patch; the answer is the object's metadata only."""

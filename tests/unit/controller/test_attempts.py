@@ -221,6 +221,6 @@ async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_
 async def test_a_pod_that_nobody_waits_for_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, _):
         nothing = State(start_time=T0, next_event_id=9)
-        found.sort_out(nothing)
+        found.give_up(nothing, found.superfluous(nothing))
         assert found._leaving
         assert found.next_wake(nothing, at(2)) is None

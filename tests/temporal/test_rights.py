@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
@@ -75,6 +76,20 @@ async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(gua
 async def test_who_is_not_known_is_not_let_in(guarded: Operator, token: str | None) -> None:
     with pytest.raises((RPCError, RuntimeError), match=r"token"):
         await (await connect(guarded, token)).count_workflows()
+
+
+async def test_the_history_names_the_user_that_has_asked(guarded: Operator) -> None:
+    client = await connect(guarded, account(guarded, "asker", CLIENT))
+    handle = await client.start_workflow(flows.Box.run, id="asked", task_queue="nobody")
+    await handle.signal(flows.Box.close)
+    await handle.terminate("enough")
+    events = [event async for event in handle.fetch_history_events()]
+    user = f"system:serviceaccount:{guarded.namespace}:asker"
+    named = {EventType.Name(event.event_type): event.principal.name for event in events[1:] if event.principal.name}
+    signaled, terminated = "EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED", "EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED"
+    assert named == {signaled: user, terminated: user}
+    # Who has made the run says the API server, which takes this operator, that runs outside of the cluster, for a user.
+    assert events[0].principal.name
 
 
 async def test_a_token_for_the_api_server_is_refused_with_the_remedy(guarded: Operator) -> None:

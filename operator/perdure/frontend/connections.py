@@ -18,6 +18,8 @@ from urllib.parse import unquote
 from perdure.observe import metrics
 
 _SWEEP_SECONDS = 5.0
+_CLOSE_SECONDS = 0.1
+"""To look for sockets takes some milliseconds where there are a thousand: it is done so often at most."""
 _OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -75,7 +77,7 @@ class Connections:
         if peer in self._known:
             return  # others who were admitted may share it
         if not self._closing:
-            asyncio.get_running_loop().call_soon(self._close_all)
+            asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self._close_all)
         self._closing.add(peer)
 
     @asynccontextmanager

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from grpc import StatusCode
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
@@ -16,11 +15,12 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.errors import RpcError, invalid
+from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, Query, parse
 from perdure.frontend.service.call import Call
 from perdure.frontend.visibility import Record, is_known, record_of
+from perdure.kube import client as api
 
 PAGE = 1_000
 _LIGHT = 2_048
@@ -94,7 +94,9 @@ async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]
             known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]
             for at in range(0, len(untold), _AT_ONCE):
                 read = await _records(core, namespace, untold[at : at + _AT_ONCE])
-                known += [(record.start_time, record.run_id) for record in read if query.test(record.field)]
+                known += [
+                    (record.start_time, record.run_id) for record in read if record.finds and query.test(record.field)
+                ]
             found = core.visibility.sorted(known)
     except InvalidQueryError as error:
         raise invalid(f"invalid query: {error}") from error
@@ -109,14 +111,20 @@ async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[R
         record = core.visibility.get(namespace, run_id)
         if record is None or not record.left_out:
             return record
-        async with at_once:
-            entry = core.runs.manager.directory.get(run_id)
-            try:
-                return record_of((await core.runs.view(entry)).object) if entry is not None else None
-            except RpcError as error:
-                if error.code is StatusCode.NOT_FOUND:
-                    return None
-                raise
+        entry = core.runs.manager.directory.get(run_id)
+        if entry is None:
+            return None
+        url = api.path(api.PERDURE, namespace, "workflowruns", entry.name)
+        try:
+            async with at_once:
+                obj = await core.runs.manager.client.get(url)
+        except api.NotFoundError:
+            return None
+        except api.UnreadableError:
+            return record
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        return record_of(obj) if obj["metadata"]["uid"] == run_id else None
 
     return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
 

@@ -1,0 +1,128 @@
+"""Lists of finished runs whose search attributes and memo are too large to be kept in memory."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsRequest,
+    CountWorkflowExecutionsResponse,
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
+)
+
+from perdure.controller.manager import Manager
+from perdure.frontend.core import Settings
+from perdure.frontend.server import Frontend
+from perdure.frontend.service.listing import Listing
+from perdure.handlers.main import Options, assemble
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+
+Json = dict[str, Any]
+RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
+NAMESPACE = RUN["metadata"]["namespace"]
+MEMO = {"note": {"payloads": [{"metadata": {"encoding": "json/plain"}, "data": "Imh1aCI="}]}}
+
+
+def finished(name: str, second: int, **code: Json) -> Json:
+    run = deepcopy(RUN)
+    run["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+    run["status"]["state"] |= {"startTime": f"2026-01-01T00:00:{second:02}Z", "code": {"workflowType": "Order", **code}}
+    return run
+
+
+@dataclass
+class Stage:
+    manager: Manager
+    listing: Listing
+    runs: dict[str, Json]
+    read: list[str]
+
+    def add(self, run: Json) -> None:
+        self.runs[run["metadata"]["name"]] = run
+        self.manager.on_run(run, deleted=False)
+
+    async def list(self, query: str, **page: Any) -> ListWorkflowExecutionsResponse:
+        request = ListWorkflowExecutionsRequest(namespace=NAMESPACE, query=query, **page)
+        return await self.listing.list_workflow_executions(request, cast("Any", None))
+
+    async def count(self, query: str) -> CountWorkflowExecutionsResponse:
+        request = CountWorkflowExecutionsRequest(namespace=NAMESPACE, query=query)
+        return await self.listing.count_workflow_executions(request, cast("Any", None))
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    runs: dict[str, Json] = {}
+    read: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        name = request.path.rpartition("/")[2]
+        read.append(name)
+        await asyncio.sleep(0)
+        if name not in runs:
+            return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
+        return web.json_response(runs[name])
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server = "http://{}:{}".format(*runner.addresses[0][:2])
+    async with Client.open(Access(server=server), user_agent="test") as client:
+        frontend = Frontend(Settings(authentication=False))
+        manager, _ = assemble(client, Options(), frontend)
+        frontend.attach(manager)
+        yield Stage(manager, Listing(frontend), runs, read)
+    await runner.cleanup()
+
+
+def names(response: ListWorkflowExecutionsResponse) -> list[str]:
+    return [each.execution.run_id.removeprefix("uid-") for each in response.executions]
+
+
+async def test_what_is_small_is_listed_without_a_read(stage: Stage) -> None:
+    stage.add(finished("a", 1, searchAttributes={"City": "Oslo"}, memo=MEMO))
+    stage.add(finished("b", 2, searchAttributes={"City": "Rome"}))
+    found = await stage.list("City = 'Oslo'")
+    assert names(found) == ["a"]
+    assert found.executions[0].memo.fields["note"].data == b'"huh"'
+    assert names(await stage.list("")) == ["b", "a"]
+    assert stage.read == []
+
+
+async def test_what_is_large_is_read_when_a_filter_or_a_list_needs_it(stage: Stage) -> None:
+    large = "x" * 1_000
+    stage.add(finished("small", 1, searchAttributes={"City": "Oslo"}))
+    stage.add(finished("large", 3, searchAttributes={"City": "Oslo", "Notes": large}))
+    stage.add(finished("other", 2, searchAttributes={"City": "Rome", "Notes": large}, memo={"note": large}))
+    found = await stage.list("City = 'Oslo'")
+    assert names(found) == ["large", "small"]
+    assert large.encode() in found.executions[0].search_attributes.indexed_fields["Notes"].data
+    assert set(stage.read) == {"large", "other"}
+    assert (await stage.count("City = 'Oslo' AND ExecutionStatus = 'Completed'")).count == 2
+
+
+async def test_a_filter_that_does_not_need_what_is_large_reads_only_what_is_on_the_page(stage: Stage) -> None:
+    for number in range(5):
+        stage.add(finished(f"run-{number}", number, searchAttributes={"Notes": "x" * 1_000}))
+    found = await stage.list("WorkflowType = 'Order'", page_size=2)
+    assert names(found) == ["run-4", "run-3"]
+    assert set(stage.read) == {"run-4", "run-3"}
+    assert (await stage.count("WorkflowType = 'Order'")).count == 5
+    following = await stage.list("WorkflowType = 'Order'", page_size=3, next_page_token=found.next_page_token)
+    assert names(following) == ["run-2", "run-1", "run-0"]
+
+
+async def test_a_run_that_was_deleted_meanwhile_is_left_out(stage: Stage) -> None:
+    stage.add(finished("a", 1, searchAttributes={"Notes": "x" * 1_000}))
+    stage.add(finished("b", 2))
+    del stage.runs["a"]
+    assert names(await stage.list("")) == ["b"]
+    assert names(await stage.list(f"Notes = '{'x' * 1_000}'")) == []

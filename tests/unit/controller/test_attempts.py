@@ -224,3 +224,23 @@ async def test_a_pod_that_nobody_waits_for_does_not_wait_for_its_log(monkeypatch
         found.give_up(nothing, found.superfluous(nothing))
         assert found._leaving
         assert found.next_wake(nothing, at(2)) is None
+
+
+async def test_nothing_is_settled_while_a_pod_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with failing(monkeypatch) as (found, node, _):
+        await node.answer("it has failed")
+        await found.gather(state_of(2), at(3))
+        assert not found._unread  # it was read, and the run is found deleted at its commit
+        assert not found.settled
+        found.let_all_go()
+        assert found._leaving
+
+
+async def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with failing(monkeypatch) as (found, _, _):
+        older = State(start_time=T0, next_event_id=2)
+        found.give_up(older, [])
+        assert not found._leaving
+        assert [key.scheduled_event_id for key in found.superfluous(older)] == [2]

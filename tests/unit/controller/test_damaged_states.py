@@ -27,6 +27,8 @@ from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL
+from simulated.patching import json_patch
+from simulated.selecting import by_labels
 
 Json = dict[str, Any]
 
@@ -109,30 +111,14 @@ class Store:
             self._count += 1
             body["metadata"] |= {"uid": f"{plural}-{self._count}", "namespace": "shop"}
             return web.json_response(self.put(plural, body), status=201)
-        selector = request.query.get("labelSelector", "").partition("=")
-        items = [
-            obj
-            for key, obj in self.objects.items()
-            if key.startswith(f"{plural}/")
-            and (not selector[2] or (obj["metadata"].get("labels") or {}).get(selector[0]) == selector[2])
-        ]
+        selected = by_labels(request.query.get("labelSelector", ""))
+        items = [obj for key, obj in self.objects.items() if key.startswith(f"{plural}/") and selected(obj)]
         return web.json_response({"items": items, "metadata": {"resourceVersion": str(self._count)}})
 
     def _patched(self, plural: str, obj: Json, operations: list[Json]) -> web.StreamResponse:
-        changed = copy.deepcopy(obj)
-        for operation in operations:
-            *steps, last = operation["path"][1:].replace("~1", "/").split("/")
-            if last == "resourceVersion" and operation["value"] != obj["metadata"]["resourceVersion"]:
-                return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
-            place = changed
-            for step in steps:
-                place = place[int(step)] if isinstance(place, list) else place[step]
-            if operation["op"] == "remove":
-                del place[int(last) if isinstance(place, list) else last]
-            elif isinstance(place, list):
-                place.append(operation["value"])
-            elif operation["op"] != "test":
-                place[last] = operation["value"]
+        changed = json_patch(obj, operations)
+        if changed["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
         return web.json_response({"metadata": self.put(plural, changed)["metadata"]})
 
 

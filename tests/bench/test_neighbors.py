@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Callable[[int], Json], int]] = {
 SMALL: Json = {
     "steps": [
         {"name": "double", "set": {"v": "${input * 2}"}},
-        {"name": "end", "return": {"output": "${steps.double.v}"}},
+        {"name": "end", "return": {"output": "${vars.v}"}},
     ]
 }
 

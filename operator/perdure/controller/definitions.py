@@ -24,6 +24,7 @@ import pydantic
 from perdure.api.common import mistakes_by_path
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.reasons import ConditionReason
+from perdure.api.searching import unfit
 from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError
@@ -289,6 +290,13 @@ def check_options(spec: WorkflowRunSpec) -> None:
     findings = [*options(spec), *unfit_input(spec.input)]
     if findings:
         raise InvalidWorkflowError(findings)
+
+
+def as_far_as_fit(spec: WorkflowRunSpec) -> WorkflowRunSpec:
+    """The spec of a run that begins only to fail, without the search attributes that it cannot carry."""
+    wrong = unfit(spec.search_attributes)
+    kept = {name: value for name, value in spec.search_attributes.items() if name not in wrong}
+    return spec.model_copy(update={"search_attributes": kept}) if wrong else spec
 
 
 def unfit_input(given: Any, path: str = "spec.input") -> Iterator[Finding]:

@@ -30,7 +30,14 @@ from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
 from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definition, Definitions, NotReadyError, check_options, read_spec
+from perdure.controller.definitions import (
+    Definition,
+    Definitions,
+    NotReadyError,
+    as_far_as_fit,
+    check_options,
+    read_spec,
+)
 from perdure.controller.directory import Standing, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.inbox import Asked, Inbox
@@ -500,7 +507,7 @@ class Run:
                 await self._wait_for_definition(error, now)
             self._decider = Idle()
         except InvalidWorkflowError as error:
-            self._decider = Refuser(str(error), error.type)
+            self._decider, spec = Refuser(str(error), error.type), as_far_as_fit(spec)
         except RefusedError as error:
             self._decider = Refuser(error.message, error.reason.value)
         continues = continuation_of(self._record.object)

@@ -18,7 +18,7 @@ from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import TIME_PATTERN
 from perdure.controller import definitions
 from perdure.controller.beginning import Idle, first_event, scope_of
-from perdure.controller.definitions import check_options, read_spec
+from perdure.controller.definitions import as_far_as_fit, check_options, read_spec
 from perdure.controller.status import RunFacts, compose
 from perdure.engine.step import start
 from perdure.handlers.main import _DEEPEST
@@ -145,3 +145,11 @@ def test_an_annotation_that_nests_deep_is_none_of_ours() -> None:
     text = "[" * 100_000 + "]" * 100_000
     run = {"metadata": {"annotations": {"perdure.dev/start-signal": text}}}
     assert read_annotation(run, "perdure.dev/start-signal", StartSignal) is None
+
+
+def test_a_run_that_fails_for_a_search_attribute_carries_the_others() -> None:
+    attributes = {"deep": nested(600, "list"), "customer": "c-1"}
+    spec = read_spec({"workflow": {"name": "w"}, "searchAttributes": attributes})
+    with pytest.raises(InvalidWorkflowError, match=r"spec.searchAttributes.deep: is nested too deep"):
+        check_options(spec)
+    assert as_far_as_fit(spec).search_attributes == {"customer": "c-1"}

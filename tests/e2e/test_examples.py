@@ -292,12 +292,10 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
 
 @pytest.fixture
 def volume(namespace: Cluster) -> Iterator[None]:
-    """A volume for the claim `run-files`, where the cluster makes none by itself."""
+    """A volume for the claim `run-files` on one node: the default class of a test cluster may only work on its first one."""
     classes = json.loads(namespace("get", "storageclasses", "-o", "json"))["items"]
     default = "storageclass.kubernetes.io/is-default-class"
-    if any((one["metadata"].get("annotations") or {}).get(default) == "true" for one in classes):
-        yield
-        return
+    found = [one for one in classes if (one["metadata"].get("annotations") or {}).get(default) == "true"]
     nodes = json.loads(namespace("get", "nodes", "-o", "json"))["items"]
     node = next(one["metadata"]["name"] for one in nodes if not one["spec"].get("taints"))
     name = f"files-{namespace.namespace}"
@@ -314,13 +312,17 @@ def volume(namespace: Cluster) -> Iterator[None]:
         "containers": [makes],
         "volumes": [{"name": "made", "hostPath": host}],
     }
-    namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "makes-the-folder"}, "spec": spec})
-    namespace.pod("makes-the-folder", "Succeeded")
+    elsewhere = Cluster(
+        namespace.kubectl, namespace.kubeconfig, "default"
+    )  # the namespaces of tests allow no `hostPath`
+    elsewhere.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    elsewhere.pod(name, "Succeeded")
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
         "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": found[0]["metadata"]["name"] if found else "",
         "claimRef": {"namespace": namespace.namespace, "name": "run-files"},
         "local": {"path": host["path"]},  # unlike `hostPath`, it takes an fsGroup
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
@@ -328,6 +330,7 @@ def volume(namespace: Cluster) -> Iterator[None]:
     namespace.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
     yield
     namespace("delete", "persistentvolume", name, "--wait=false")
+    elsewhere("delete", "pod", name, "--wait=false")
 
 
 @pytest.mark.usefixtures("volume")

@@ -11,7 +11,7 @@ from perdure.api.names import reset_name
 from perdure.api.operation import Reset, ResetPoint
 from perdure.api.reasons import ConditionReason
 from perdure.controller.definitions import Definitions
-from perdure.controller.errors import RefusedError
+from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.resetting import Made, reset
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -62,7 +62,13 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         async def asked(name: str, request_id: str = "op-1", **wanted: object) -> Made:
             run = await asyncio.to_thread(namespace.get, "workflowrun", name)  # while others wait for their answers
             assert run is not None
-            return await reset(client, definitions, run, Reset.parse(wanted), request_id=request_id, identity="ada")
+            while True:
+                try:
+                    return await reset(
+                        client, definitions, run, Reset.parse(wanted), request_id=request_id, identity="ada"
+                    )
+                except NotYetError as error:  # its definition is being compiled: an Operation is worked on again then
+                    await asyncio.wait([error.awaited])
 
         yield asked
 

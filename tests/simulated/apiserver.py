@@ -8,9 +8,10 @@ the operator's own client runs unchanged. Admission, schemas and CEL rules are n
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import itemgetter
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -27,8 +28,7 @@ _COLLECTED_WITHIN = 2.0
 """Seconds that the garbage collector takes at most after an owner has gone."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
     """Where an object is stored."""
 
     plural: str
@@ -172,10 +172,11 @@ class ApiServer:
         fielded, fields = by_fields(query.get("fieldSelector", ""))
         if not fields <= resource.selectable:
             raise Refusal(400, "BadRequest", f"field label not supported: {sorted(fields - resource.selectable)}")
+        found = [each for each in self.objects.items() if each[0].plural == resource.plural]
         return [
             obj
-            for key, obj in sorted(self.objects.items())
-            if key.plural == resource.plural and namespace in {None, key.namespace} and labelled(obj) and fielded(obj)
+            for key, obj in sorted(found, key=itemgetter(0))
+            if namespace in {None, key.namespace} and labelled(obj) and fielded(obj)
         ]
 
     def _post(self, resource: Resource, namespace: str, body: Object, actor: str, *, dry: bool) -> Object:

@@ -9,8 +9,9 @@ import msgspec
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 
-MAX_CHILD_DEPTH = 100
-"""How many ancestors a run may have. Temporal has no limit; Argo stops templates that call each other 100 times."""
+MAX_CHILD_DEPTH = 20
+"""How many ancestors a run may have. A failure is told with those below it: from 23 levels on, the status of a run that fails
+for its children has no room for it. Temporal has no limit; Argo stops templates that call each other 100 times."""
 
 
 class ParentClosePolicy(StrEnum):

@@ -289,13 +289,16 @@ class EventReason(StrEnum):
     """What a run does next could not be decided; it is tried again."""
 
     STATE_DAMAGED = "StateDamaged"
-    """What the status of an open run keeps of it cannot be read; the run stays as it is until that is restored."""
+    """Another client wrote the status of a run or Schedule; nothing is done for it until the status is restored or accepted."""
 
     COMPILING = "Compiling"
     """Warning: a run waits for its definition to be compiled."""
 
     INTERNAL_ERROR = "InternalError"
     """Warning: the operator fails to process an object, and retries with backoff."""
+
+    FINISHED_RUNS_REMOVED = "FinishedRunsRemoved"
+    """The oldest finished runs of a namespace were removed before their TTL, because it had too many of them."""
 
     HISTORY_LIMIT_EXCEEDED = "HistoryLimitExceeded"
     """A run was terminated because its history became too long."""

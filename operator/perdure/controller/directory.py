@@ -23,6 +23,7 @@ from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
+from perdure.runtime.retention import Tally, stored_size
 from perdure.schedule.runs import owner_of
 
 _OPEN = "Running"
@@ -68,6 +69,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Name of the run that it continues or retries."""
     schedule_uid: str = ""
     """The Schedule that it belongs to."""
+    size: int = 0
+    """Bytes that it takes, with its HistorySegments; 0 while it is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,8 @@ class Directory:
         self._by_name: dict[str, dict[str, str]] = {}
         self._going: dict[tuple[str, str], str] = {}
         """By workflow id, the run that was told to go and is not known to have started."""
+        self._finished: dict[str, Tally] = {}
+        """By namespace."""
 
     def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
@@ -156,6 +161,7 @@ class Directory:
             self._by_parent.discard(namespace, before.parent_uid, uid)
         if before is not None and before.schedule_uid != entry.schedule_uid:
             self._by_schedule.discard(namespace, before.schedule_uid, uid)
+        self._count(before, entry)
         self._by_uid[uid] = _packed(entry) if _is_settled(entry) else entry
         names = self._by_name.setdefault(namespace, {})
         if names.get(entry.name) != uid:  # else the same text would be kept twice
@@ -177,6 +183,7 @@ class Directory:
         entry = self.get(uid)
         if entry is not None:
             del self._by_uid[uid]
+            self._count(entry, None)
             names = self._by_name.get(entry.namespace, {})
             if names.get(entry.name) == uid:
                 del names[entry.name]
@@ -201,6 +208,25 @@ class Directory:
     def uids(self) -> Collection[str]:
         """The ids of all runs."""
         return self._by_uid.keys()
+
+    def finished(self, namespace: str) -> Tally:
+        """How many runs of a namespace have finished, and what they take."""
+        return self._finished.get(namespace) or Tally()
+
+    def finished_runs(self, namespace: str) -> list[Entry]:
+        """The runs of a namespace that have finished, in no order."""
+        found = self._entries(self._by_name.get(namespace, {}).values())
+        return [entry for entry in found if entry.standing is Standing.CLOSED]
+
+    def _count(self, before: Entry | None, after: Entry | None) -> None:
+        """Count a run that is another one now."""
+        if before is not None and before.standing is Standing.CLOSED:
+            tally = self._finished[before.namespace]
+            tally.remove(before.size)
+            if not tally.runs:
+                del self._finished[before.namespace]
+        if after is not None and after.standing is Standing.CLOSED:
+            self._finished.setdefault(after.namespace, Tally()).add(after.size)
 
     def named(self, namespace: str, name: str) -> Entry | None:
         """A run by its name."""
@@ -341,6 +367,7 @@ def entry_of(obj: api.Object) -> Entry:
         parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
         continues=before.name if before else "",
         schedule_uid=owner_of(obj),
+        size=stored_size(obj) if closed else 0,
     )
 
 

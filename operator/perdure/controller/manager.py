@@ -19,6 +19,7 @@ from perdure.controller.expiry import Expiries, has_chores, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
+from perdure.controller.retention import Retention
 from perdure.controller.run import Run, Tools
 from perdure.controller.schedule import Schedule
 from perdure.engine import inputs
@@ -30,6 +31,7 @@ from perdure.kube.decoding import Stored
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import letter_of, runs_again
+from perdure.runtime.retention import Limits
 from perdure.schedule.inputs import Answer as ScheduleAnswer
 from perdure.schedule.inputs import Request as ScheduleRequest
 
@@ -37,7 +39,7 @@ Key = tuple[str, ...]
 """``("run", uid)``; ``("workflow", namespace, name)``; ``("schedule", uid)``;
 ``("pod", namespace, name, uid)`` for a pod whose run is not known; ``("expiry", namespace, name, uid)``
 for a closed run that is removed when its time is over; ``("policy", namespace, name)`` for a RetryPolicy;
-``("letter", namespace, name)`` for a DeadLetter."""
+``("letter", namespace, name)`` for a DeadLetter; ``("retention", namespace)`` for a namespace with too many finished runs."""
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -53,7 +55,10 @@ _DEFAULT_TTL = 86_400
 class Manager:
     """Knows every run, and works on those that something has happened to."""
 
-    def __init__(self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32) -> None:
+    def __init__(
+        self, tools: Tools, *, namespaces: tuple[str, ...] = (), workers: int = 32, kept: Limits | None = None
+    ) -> None:
+        """`kept`: what each namespace may keep of its finished runs; None for the default limits."""
         self.directory = Directory()
         self._tools = tools
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
@@ -62,6 +67,15 @@ class Manager:
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._runs: dict[str, Run] = {}
         self._schedules: dict[str, Schedule] = {}
+        self._retention = Retention(
+            tools.client,
+            tools.recorder,
+            self.directory,
+            kept or Limits(),
+            runs=self._runs,
+            schedules=self._schedules,
+            is_over=lambda run: self._over(run) is not None and not _has_chores(run),
+        )
         self._suspects: set[str] = set()
         """Uids of closed runs whose status was edited."""
         self._orphans: dict[Key, api.Object] = {}
@@ -207,6 +221,7 @@ class Manager:
             before, after = self.directory.drop(obj["metadata"]["uid"]), None
         else:
             before, after = self.directory.put(obj)
+        self._queue_retention(obj["metadata"]["namespace"])
         letter = letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(("letter", obj["metadata"]["namespace"], letter))
@@ -226,6 +241,11 @@ class Manager:
                 self._queue.wake(("run", other.uid))
         if deleted:
             self._orphan_children(known)
+
+    def _queue_retention(self, namespace: str) -> None:
+        due = self._retention.observe(namespace)
+        if due is not None:
+            self._queue.wake_at(("retention", namespace), due)
 
     def _orphan_children(self, parent: Entry) -> None:
         """The object of a run is gone: the garbage collector removes its children but for those that are to close in order."""
@@ -512,6 +532,8 @@ class Manager:
                 await self._advance_schedule(key)
             case ("policy", namespace, name):
                 await self._tools.policies.reconcile(namespace, name)
+            case ("retention", namespace):
+                self._queue.wake_at(key, await self._retention.enforce(namespace))
             case ("letter", namespace, name):
                 await self._tools.letters.reconcile(namespace, name)
 

@@ -127,6 +127,12 @@ class Schedule:
         """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
         self._inbox.append(_Asked(request, then))
 
+    def waits_for(self, run_id: str) -> bool:
+        """Whether the end of a run, named by the first one of its chain, is not recorded yet."""
+        if self._state is None:
+            return True
+        return any(run_id == (run.run_id or self._made.get(run.name)) for run in self._state.running)
+
     def withdraw(self, request_id: str) -> None:
         """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
         for each in [each for each in self._inbox if each.request.request_id == request_id]:

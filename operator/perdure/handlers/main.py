@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +33,7 @@ from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.observe import health, logs, memory
 from perdure.runtime.attempts import PodSettings
+from perdure.runtime.retention import MIB, Limits
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
@@ -61,6 +62,8 @@ class Options:
     """How long the pods of attempts that have succeeded are kept, for their logs; zero: not at all."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
+    finished: Limits = field(default_factory=Limits)
+    """How much each namespace may keep of runs that have finished."""
     temporal_address: str = ""
     """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
 
@@ -69,7 +72,8 @@ class Options:
         """Read the options.
 
         Raises:
-            ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS or PERDURE_POD_TTL_SECONDS is not a number.
+            ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS or
+                PERDURE_FINISHED_MIB is not a number.
         """
         return cls(
             namespaces=tuple(filter(None, map(str.strip, environment.get("PERDURE_WATCH_NAMESPACES", "").split(",")))),
@@ -80,6 +84,10 @@ class Options:
             sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
             pod_ttl=timedelta(seconds=int(environment.get("PERDURE_POD_TTL_SECONDS") or 300)),
             instance=environment.get("POD_NAME") or socket.gethostname(),
+            finished=Limits(
+                runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
+                size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
+            ),
             temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
         )
 
@@ -109,7 +117,7 @@ def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manage
         recorder=recorder,
         workers=workers,
     )
-    manager = Manager(tools, namespaces=options.namespaces, workers=options.workers)
+    manager = Manager(tools, namespaces=options.namespaces, workers=options.workers, kept=options.finished)
     operations = Operations(
         client, manager, tools.definitions, tools.letters, tools.recorder, namespaces=options.namespaces
     )

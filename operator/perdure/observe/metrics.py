@@ -118,6 +118,32 @@ SCHEDULE_DELAY = Histogram(
 )
 
 
+FINISHED_RUNS = Gauge("perdure_finished_runs", "Finished runs that are kept.", ["namespace"], registry=REGISTRY)
+FINISHED_BYTES = Gauge(
+    "perdure_finished_runs_bytes",
+    "Bytes of the finished runs that are kept, with their HistorySegments.",
+    ["namespace"],
+    registry=REGISTRY,
+)
+FINISHED_REMOVED = Counter(
+    "perdure_finished_runs_removed",
+    "Finished runs that were removed before their TTL because their namespace had too many.",
+    ["namespace"],
+    registry=REGISTRY,
+)
+
+
+def show_finished(namespace: str, runs: int, size: int) -> None:
+    """Show what the finished runs of a namespace take; nothing for a namespace without any."""
+    if runs:
+        FINISHED_RUNS.labels(namespace).set(runs)
+        FINISHED_BYTES.labels(namespace).set(size)
+        return
+    for gauge in (FINISHED_RUNS, FINISHED_BYTES):
+        with suppress(KeyError):
+            gauge.remove(namespace)
+
+
 def render() -> bytes:
     """All metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

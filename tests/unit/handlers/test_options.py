@@ -3,6 +3,7 @@
 import pytest
 
 from perdure.handlers.main import Options
+from perdure.runtime.retention import Limits
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -22,6 +23,8 @@ def test_what_is_set_is_taken() -> None:
             "PERDURE_LOG_LEVEL": "debug",
             "PERDURE_WORKERS": "8",
             "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "worker",
+            "PERDURE_FINISHED_RUNS": "0",
+            "PERDURE_FINISHED_MIB": "64",
             "POD_NAME": "perdure-0",
             "PATH": "/bin",
         }
@@ -32,6 +35,7 @@ def test_what_is_set_is_taken() -> None:
         log_level="debug",
         workers=8,
         activity_identity="worker",
+        finished=Limits(runs=0, size=64 * 1024 * 1024),
         instance="perdure-0",
     )
 

@@ -1,0 +1,132 @@
+"""The bound on what finished runs take of etcd: where a namespace exceeds it, its oldest ones are removed."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from perdure.api.labels import API_VERSION
+from perdure.api.reasons import EventReason
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.run import Run
+from perdure.controller.schedule import Schedule
+from perdure.kube import client as api
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.retention import Limits, surplus
+
+_WAIT: Final = timedelta(seconds=10)
+"""Between two looks at a namespace: each costs as much as the namespace has finished runs."""
+_GRACE: Final = timedelta(minutes=1)
+"""A run that has just finished is kept for a while, so that whoever waits for its result can read it."""
+_MOST: Final = 500
+"""Runs that are removed in one pass, so that other work of the namespace gets its turn."""
+
+
+class Retention:
+    """Watches over the finished runs of all namespaces."""
+
+    def __init__(
+        self,
+        client: api.Client,
+        recorder: Recorder,
+        directory: Directory,
+        limits: Limits,
+        *,
+        runs: Mapping[str, Run],
+        schedules: Mapping[str, Schedule],
+        is_over: Callable[[api.Object], bool],
+    ) -> None:
+        """Begin to watch over finished runs.
+
+        Args:
+            client: Reads and deletes.
+            recorder: Records Events.
+            directory: Knows the finished runs.
+            limits: What each namespace may keep.
+            runs: The runs in this process, by UID.
+            schedules: The Schedules, by UID.
+            is_over: Whether a run as it is now has nothing left to do.
+        """
+        self._client = client
+        self._recorder = recorder
+        self._directory = directory
+        self._limits = limits
+        self._runs = runs
+        self._schedules = schedules
+        self._is_over = is_over
+        self._waiting: set[str] = set()
+        self._log = structlog.get_logger("perdure.retention")
+
+    def observe(self, namespace: str) -> datetime | None:
+        """A run of a namespace has finished or is gone: when `enforce` is to be called; None for never."""
+        tally = self._directory.finished(namespace)
+        metrics.show_finished(namespace, tally.runs, tally.size)
+        if namespace in self._waiting or not self._limits.exceeded_by(tally):
+            return None
+        self._waiting.add(namespace)
+        return now() + _WAIT
+
+    async def enforce(self, namespace: str) -> datetime | None:
+        """Remove the oldest finished runs of a namespace that has too many; when to call again, None for never.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+        """
+        why = self._limits.exceeded_by(self._directory.finished(namespace))
+        if not why:
+            self._waiting.discard(namespace)
+            return None
+        latest = (now() - _GRACE).isoformat()
+        found = surplus(
+            self._directory.finished_runs(namespace),
+            self._limits,
+            lambda run: run.closed < latest and not self._is_waited_for(run),
+        )
+        removed = [run for run in found[:_MOST] if await self._remove(run)]
+        if removed:
+            self._report(removed, why)
+        return now() + _WAIT
+
+    def _is_waited_for(self, run: Entry) -> bool:
+        """Whether something still has to be done for, or to be read from, a finished run."""
+        if run.uid in self._runs or run.successor:
+            return True
+        if any(other.standing is Standing.WAITING for other in self._directory.sharing(run)):
+            return True  # it may begin with the history of this one
+        schedule, parent = self._schedules.get(run.schedule_uid), self._runs.get(run.parent_uid)
+        if schedule is not None and schedule.waits_for(run.first_uid):
+            return True
+        if parent is None:
+            known = self._directory.get(run.parent_uid)
+            return known is not None and known.standing is not Standing.CLOSED
+        children = parent.state.children.values() if parent.state is not None else None
+        return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
+
+    async def _remove(self, run: Entry) -> bool:
+        """Remove a run, if it is finished as it is now; whether it was."""
+        url = api.path(api.PERDURE, run.namespace, "workflowruns", run.name)
+        try:
+            obj = await self._client.get(url)
+        except (api.NotFoundError, api.UnreadableError):
+            return False
+        meta = obj["metadata"]
+        if meta["uid"] != run.uid or not self._is_over(obj):
+            return False
+        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
+
+    def _report(self, removed: list[Entry], why: str) -> None:
+        namespace, oldest = removed[0].namespace, removed[0]
+        metrics.FINISHED_REMOVED.labels(namespace).inc(len(removed))
+        self._log.warning("Removed the oldest finished runs", namespace=namespace, runs=len(removed), reason=why)
+        about = {
+            "apiVersion": API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {"namespace": namespace, "name": oldest.name, "uid": oldest.uid},
+        }
+        note = f"Removed {len(removed)} finished runs, from `{oldest.name}` on, before their TTL: {why}"
+        self._recorder.record(
+            about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED.value, note=note, action="Remove"
+        )

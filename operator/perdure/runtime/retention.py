@@ -1,0 +1,102 @@
+"""Which finished runs of a namespace are removed before their time, so that they do not fill etcd. Pure."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+import orjson
+
+from perdure.runtime.segments import size_of
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much each namespace may keep of runs that have finished; 0 for no limit."""
+
+    runs: int = 10_000
+    """Finished runs. About a day of one run every nine seconds, and at most 10 MiB of the operator's memory."""
+    size: int = 256 * MIB
+    """Bytes of finished runs and their HistorySegments. An eighth of etcd's default quota of 2 GiB."""
+
+    def exceeded_by(self, tally: "Tally") -> str:
+        """Why some have to be removed; empty where none have to be."""
+        if 0 < self.runs < tally.runs:
+            return f"the namespace has {tally.runs} finished runs, and may have {self.runs}"
+        if 0 < self.size < tally.size:
+            return f"its finished runs take {tally.size / MIB:.0f} MiB, and may take {self.size / MIB:.0f} MiB"
+        return ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The finished runs of a namespace, together."""
+
+    runs: int = 0
+    size: int = 0
+    """Bytes."""
+
+    def add(self, size: int) -> None:
+        """One more run."""
+        self.runs += 1
+        self.size += size
+
+    def remove(self, size: int) -> None:
+        """One run less."""
+        self.runs -= 1
+        self.size -= size
+
+
+class Finished(Protocol):
+    """A run that has finished."""
+
+    @property
+    def uid(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def closed(self) -> str:
+        """When it finished, RFC 3339 in UTC."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, with its HistorySegments."""
+        ...
+
+
+_Run = TypeVar("_Run", bound=Finished)
+
+
+def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run], bool]) -> list[_Run]:
+    """The runs to remove, the oldest first, until the rest is within the limits.
+
+    Args:
+        finished: All finished runs of a namespace.
+        limits: What the namespace may keep.
+        removable: Whether a run may be removed. One that may not counts, and younger ones go in its place.
+    """
+    oldest_first = sorted(finished, key=lambda run: (run.closed, run.uid))
+    left = Tally(len(oldest_first), sum(run.size for run in oldest_first))
+    removed: list[_Run] = []
+    for run in oldest_first:
+        if not limits.exceeded_by(left):
+            break
+        if removable(run):
+            removed.append(run)
+            left.remove(run.size)
+    return removed
+
+
+def stored_size(run: dict[str, Any]) -> int:
+    """Bytes that a run takes: its object as JSON, and the events in its HistorySegments."""
+    history = (run.get("status") or {}).get("history") or {}
+    whole = int(history.get("sizeBytes") or 0)
+    try:
+        return len(orjson.dumps(run)) + (
+            max(0, whole - size_of(history.get("events") or ())) if history.get("segments") else 0
+        )
+    except (TypeError, ValueError):  # nested too deeply, or a number of more than 64 bits
+        return whole

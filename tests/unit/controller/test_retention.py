@@ -1,0 +1,138 @@
+"""Finished runs that are removed before their TTL, and those that are not. The API server is one on loopback."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import orjson
+import pytest
+from aiohttp import web
+
+from perdure.api.fields import format_time
+from perdure.api.labels import PARENT_ANNOTATION
+from perdure.controller.directory import Directory
+from perdure.controller.retention import Retention
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.retention import Limits
+
+Json = dict[str, Any]
+
+
+class Stored:
+    """The API server: finished runs of the namespace `shop`, and how they were deleted."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Json] = {}
+        self.deleted: dict[str, Json] = {}
+        self.before_answer: Callable[[], Any] = lambda: None
+        self.address = ""
+
+    def finished(self, name: str, minutes_ago: float, **meta: Any) -> Json:
+        closed = format_time(now() - timedelta(minutes=minutes_ago))
+        status = {"completionTime": closed, "phase": "Completed", "state": {"status": "Completed"}}
+        return self.put(name, status, **meta)
+
+    def put(self, name: str, status: Json, workflow_id: str = "", **meta: Any) -> Json:
+        meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": "7", **meta}
+        spec = {"workflowId": workflow_id} if workflow_id else {}
+        self.runs[name] = {"metadata": meta, "spec": spec, "status": status}
+        return self.runs[name]
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.before_answer()
+        name = request.path.rsplit("/", 1)[-1]
+        if name not in self.runs:
+            return web.json_response({"reason": "NotFound", "message": name}, status=404)
+        if request.method == "DELETE":
+            self.deleted[name] = orjson.loads(await request.read())["preconditions"]
+        return web.json_response(self.runs[name])
+
+
+@pytest.fixture
+async def stored() -> AsyncIterator[Stored]:
+    found = Stored()
+    runner = web.ServerRunner(web.Server(found.answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.address = "http://{}:{}".format(*runner.addresses[0][:2])
+    yield found
+    await runner.cleanup()
+
+
+async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:
+    """Let an operator, which works on some runs, look at the namespace once; the names of the runs that it has deleted."""
+    directory = Directory()
+    for obj in stored.runs.values():
+        directory.put(obj)
+    async with Client.open(Access(server=stored.address), user_agent="test") as client:
+        retention = Retention(
+            client,
+            Recorder(client, instance="test"),
+            directory,
+            limits,
+            runs=dict.fromkeys(works_on, cast("Any", None)),
+            schedules={},
+            is_over=lambda run: bool(run["status"].get("completionTime")),
+        )
+        retention.observe("shop")
+        await retention.enforce("shop")
+    return sorted(stored.deleted)
+
+
+async def test_the_oldest_runs_are_removed_and_only_as_they_were_seen(stored: Stored) -> None:
+    for minutes in range(2, 7):
+        stored.finished(f"run-{minutes}", minutes)
+    before = metrics.FINISHED_REMOVED.labels("shop")._value.get()
+    assert await enforce(stored, Limits(runs=3)) == ["run-5", "run-6"]
+    assert stored.deleted["run-6"] == {"uid": "uid-run-6", "resourceVersion": "7"}
+    assert metrics.FINISHED_REMOVED.labels("shop")._value.get() == before + 2
+    assert metrics.FINISHED_RUNS.labels("shop")._value.get() == 5
+
+
+async def test_the_size_of_runs_counts(stored: Stored) -> None:
+    for minutes in range(2, 7):
+        stored.finished(f"run-{minutes}", minutes)["spec"]["input"] = "x" * 10_000
+    assert await enforce(stored, Limits(size=35_000)) == ["run-5", "run-6"]
+
+
+async def test_without_limits_nothing_is_removed(stored: Stored) -> None:
+    for minutes in range(2, 7):
+        stored.finished(f"run-{minutes}", minutes)
+    assert await enforce(stored, Limits(runs=0, size=0)) == []
+
+
+async def test_open_runs_and_those_that_have_just_finished_stay(stored: Stored) -> None:
+    stored.put("open", {"phase": "Running", "state": {"nextEventId": 3}})
+    stored.put("waits", {})
+    stored.finished("young", 0.5)
+    stored.finished("old", 5)
+    assert await enforce(stored, Limits(runs=1, size=1)) == ["old"]
+
+
+async def test_a_run_that_something_waits_for_stays(stored: Stored) -> None:
+    stored.finished("works", 9)
+    stored.finished("continues", 9)["status"]["state"] |= {"successor": "next", "startSuccessor": True}
+    stored.finished("forked", 9, workflow_id="same")
+    stored.put("fork", {}, workflow_id="same")
+    stored.put("parent", {"phase": "Running", "state": {"nextEventId": 3}})
+    tie = {"name": "parent", "workflowId": "parent", "runId": "uid-parent", "initiatedEventId": 2}
+    stored.finished("child", 9, annotations={PARENT_ANNOTATION: orjson.dumps(tie).decode()})
+    stored.finished("free", 9)
+    assert await enforce(stored, Limits(runs=1), works_on=("uid-works",)) == ["free"]
+
+
+async def test_a_run_that_is_another_one_now_stays(stored: Stored) -> None:
+    stored.finished("again", 9)
+    stored.finished("other", 8)
+
+    def later() -> None:
+        stored.put("again", {})
+        stored.finished("other", 8, uid="uid-of-another")
+
+    stored.before_answer = later
+    assert await enforce(stored, Limits(runs=0, size=1)) == []

@@ -1,0 +1,86 @@
+"""Which finished runs are removed before their time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.runtime.retention import Limits, Tally, stored_size, surplus
+
+
+@dataclass(frozen=True)
+class Run:
+    uid: str
+    closed: str
+    size: int
+
+
+def runs(*sizes: int) -> list[Run]:
+    """Runs that finished one after the other."""
+    return [Run(f"run-{n}", f"2026-01-01T00:{n:02}:00Z", size) for n, size in enumerate(sizes)]
+
+
+def removed(found: list[Run], limits: Limits, *kept: int) -> list[int]:
+    """Numbers of the runs that are removed, where those in `kept` may not be."""
+    stays = {f"run-{n}" for n in kept}
+    return [int(run.uid.removeprefix("run-")) for run in surplus(found, limits, lambda run: run.uid not in stays)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept", "want"),
+    [
+        (Limits(runs=5, size=100), (), []),
+        (Limits(runs=3, size=100), (), [0, 1]),
+        (Limits(runs=3, size=100), (0,), [1, 2]),
+        (Limits(runs=3, size=100), (0, 1, 2, 3, 4), []),
+        (Limits(runs=9, size=21), (), [0, 1, 2]),
+        (Limits(runs=9, size=21), (1,), [0, 2, 3]),
+        (Limits(runs=1, size=21), (), [0, 1, 2, 3]),
+        (Limits(runs=0, size=100), (), []),
+        (Limits(runs=0, size=0), (), []),
+        (Limits(runs=0, size=1), (), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_the_oldest_go_until_the_rest_is_within_the_limits(
+    limits: Limits, kept: tuple[int, ...], want: list[int]
+) -> None:
+    assert removed(runs(10, 10, 10, 10, 10), limits, *kept) == want
+
+
+def test_the_order_in_which_runs_are_known_does_not_matter() -> None:
+    assert removed(runs(1, 1, 1, 1)[::-1], Limits(runs=2)) == [0, 1]
+
+
+@given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 12), st.integers(0, 200), st.sets(st.integers(0, 11)))
+def test_what_is_left_fits_or_may_not_be_removed(sizes: list[int], most: int, size: int, kept: set[int]) -> None:
+    limits, found = Limits(runs=most, size=size), runs(*sizes)
+    gone = set(removed(found, limits, *kept))
+    assert not gone & kept
+    left = [n for n in range(len(sizes)) if n not in gone]
+    if limits.exceeded_by(Tally(len(left), sum(sizes[n] for n in left))):
+        assert set(left) <= kept
+    elif gone:  # and no more than that
+        before = [*left, max(gone)]
+        assert limits.exceeded_by(Tally(len(before), sum(sizes[n] for n in before)))
+
+
+def test_why_runs_are_removed_is_said() -> None:
+    limits = Limits(runs=10, size=2 * 1024 * 1024)
+    assert "12 finished runs, and may have 10" in limits.exceeded_by(Tally(12, 0))
+    assert "take 3 MiB, and may take 2 MiB" in limits.exceeded_by(Tally(2, 3 * 1024 * 1024))
+    assert limits.exceeded_by(Tally(10, 2 * 1024 * 1024)) == ""
+
+
+def test_a_run_takes_its_object_and_its_segments() -> None:
+    tail = [{"eventId": 300, "result": "x" * 100}]
+    history = {"events": tail, "segments": 2, "sizeBytes": 100_000 + len(orjson.dumps(tail[0]))}
+    run: dict[str, Any] = {"metadata": {"name": "r"}, "spec": {"input": "y" * 1000}, "status": {"history": history}}
+    assert stored_size(run) == len(orjson.dumps(run)) + 100_000
+    run["status"]["history"]["segments"] = 0
+    assert stored_size(run) == len(orjson.dumps(run))
+    assert stored_size({"metadata": {}}) == len(orjson.dumps({"metadata": {}}))
+    run["spec"]["input"] = 2**70
+    assert stored_size(run) == history["sizeBytes"]

@@ -238,6 +238,8 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_LOG_LEVEL": "debug",
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_WORKERS": "32",
+        "PERDURE_FINISHED_RUNS": "10000",
+        "PERDURE_FINISHED_MIB": "256",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_POD_TTL_SECONDS": "300",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",

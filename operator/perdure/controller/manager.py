@@ -74,7 +74,7 @@ class Manager:
             kept or Limits(),
             runs=self._runs,
             schedules=self._schedules,
-            is_over=lambda run: self._over(run) is not None and not _has_chores(run),
+            is_over=lambda run: self._over(run) is not None and not has_chores(run),
         )
         self._suspects: set[str] = set()
         """Uids of closed runs whose status was edited."""

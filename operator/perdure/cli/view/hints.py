@@ -138,7 +138,7 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
 def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
     for step in [step for step in run.every_step() if _printed_only(step, run)][:_MAX_ACTIVITIES]:
         yield (
-            f"`{step.path}` returned nothing; a container returns what it writes to /dev/termination-log; see what it printed",
+            f"what `{step.path}` printed; a container returns what it writes to /dev/termination-log, not that",
             page.kubectl(run.namespace, "logs", step.pods[-1]),
         )
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")

@@ -25,18 +25,28 @@ def create(namespace: Cluster, *manifests: Json) -> None:
         namespace("create", "-f", "-", stdin=text)
 
 
+def condition(namespace: Cluster, kind: str, name: str, reason: str) -> Json:
+    """The condition with that reason, once there is one; the object itself is not read, as it may nest too deep for that."""
+
+    def look() -> Json | None:
+        text = namespace("get", kind, name, "-o", "jsonpath={.status.conditions}") or "[]"
+        return next((each for each in json.loads(text) if each["reason"] == reason), None)
+
+    found: Json = namespace.wait(f"{kind} {name} to say {reason}", look)
+    return found
+
+
 def failed(namespace: Cluster, name: str) -> str:
     """The message of a run that has failed for its definition."""
-    status = namespace.closed(name)
-    (condition,) = status["conditions"]
-    assert (status["phase"], condition["type"], condition["status"]) == ("Failed", "Succeeded", "False")
-    message: str = condition["message"]
+    found = condition(namespace, "workflowrun", name, "InvalidWorkflow")
+    assert (found["type"], found["status"]) == ("Succeeded", "False")
+    message: str = found["message"]
     return message
 
 
 def not_ready(namespace: Cluster, kind: str, name: str) -> str:
     """The message of the condition of an object that is invalid."""
-    message: str = namespace.condition(kind, name, "InvalidSpec")["message"]
+    message: str = condition(namespace, kind, name, "InvalidSpec")["message"]
     return message
 
 

@@ -20,7 +20,7 @@ def test_each_change_is_a_line() -> None:
     flow.started(1)
     look(1)
     look(2)
-    flow.completed(10)
+    flow.completed(10, "R-1")
     look(10.5)
     flow.failed(12)
     look(12)

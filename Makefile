@@ -49,6 +49,7 @@ test: setup ## Run every test; brings up a cluster of its own, named perdure-tes
 	$(RUN) python hack/runtests.py
 
 test-unit: setup ## Run the tests that need no cluster
+	python3 hack/cluster tools >/dev/null
 	$(RUN) pytest -q -m "not cluster"
 
 simulate: setup ## Run the operator in virtual time with seeds of faults: ARGS="--scenario rough --seeds 100", or ARGS=--help

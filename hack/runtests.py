@@ -14,6 +14,7 @@ from cluster import lifecycle
 from cluster.console import say
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
+from cluster.tools import DEFAULT_TOOLS, ensure_tools
 from deploy import Target, existing_cluster, install, kind_cluster
 
 NAME = os.environ.get("NAME", "perdure-test")
@@ -22,10 +23,15 @@ NAME = os.environ.get("NAME", "perdure-test")
 def main() -> int:
     """Run all tests; return the exit status."""
     began = time.monotonic()
+    cache = Cache.from_environment(os.environ)
+    try:
+        ensure_tools(cache, DEFAULT_TOOLS)  # the tests of the chart need helm
+    except ClusterError as error:
+        say(f"Error: {error}")
+        return 1
     status = pytest(["-m", "not cluster", "-n", "2"], os.environ)
     if status:
         return status
-    cache = Cache.from_environment(os.environ)
     existing = os.environ.get("CLUSTER") == "existing"
     try:
         target = existing_cluster(cache, os.environ.get("IMAGE")) if existing else kind_cluster(cache, NAME, audit=True)

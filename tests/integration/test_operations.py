@@ -255,7 +255,7 @@ def test_hostile_requests_are_refused_and_harm_nobody(namespace: Cluster) -> Non
     many = [operation(f"fill-{n}", "order", signal={"name": "x", "input": "x" * 120_000}) for n in range(12)]
     namespace("create", "-f", "-", stdin=yaml.safe_dump_all(many))
     reasons = [answer(namespace, f"fill-{n}")["conditions"][0]["reason"] for n in range(12)]
-    assert set(reasons) == {"Done", "PayloadTooLarge"}
+    assert set(reasons) == {"SignalNotAwaited", "PayloadTooLarge"}
     assert ask(namespace, "last", "order", signal={"name": "approved", "input": 1})[0] == "Done"
     assert namespace.closed("order")["output"] == 1
 

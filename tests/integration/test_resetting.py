@@ -32,10 +32,10 @@ def nap(name: str, duration: str) -> Json:
     return {"name": name, "sleep": {"duration": duration}}
 
 
-def tell(namespace: Cluster, name: str, value: object) -> None:
-    """Have another run give a signal to the open run of workflow id `long`."""
-    step = {"name": "tell", "signal": {"workflowId": "long", "name": name, "input": value}}
-    namespace.start(f"tell-{name}", {"inline": {"steps": [step]}})
+def tell(namespace: Cluster, name: str, value: object, workflow_id: str = "long") -> None:
+    """Have another run signal the open run of a workflow ID."""
+    step = {"name": "tell", "signal": {"workflowId": workflow_id, "name": name, "input": value}}
+    namespace.start(f"tell-{workflow_id}-{name}", {"inline": {"steps": [step]}})
 
 
 def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -> int:
@@ -168,8 +168,9 @@ async def _taken(namespace: Cluster, ask: Asker) -> None:
 async def test_children_from_before_the_point_are_kept_and_later_ones_close_with_the_old_run(
     namespace: Cluster, ask: Asker
 ) -> None:
-    namespace.apply(workflow("slow", nap("nap", "20s"), {"name": "end", "return": {"output": "${run.runId}"}}))
-    child = {"workflow": {"name": "slow"}}
+    waits = {"name": "wait", "waitForSignal": {"name": "go"}}
+    namespace.apply(workflow("waits", waits, {"name": "end", "return": {"output": "${run.runId}"}}))
+    child = {"workflow": {"name": "waits"}}
     steps = [
         {"name": "early", "childWorkflow": {**child, "workflowId": "early"}, "needs": []},
         {**nap("pause", "1s"), "needs": []},
@@ -183,6 +184,9 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
         run["spec"]["workflowId"]: run for run in namespace.list("workflowruns") if run["metadata"]["name"] != "parent"
     }
     made = await ask("parent", eventId=point)
+    event(namespace, made.name, ev.ChildWorkflowExecutionStarted, 1)
+    tell(namespace, "go", None, "early")
+    tell(namespace, "go", None, "late-parent")
     status = namespace.closed(made.name)
     assert status["phase"] == "Completed"
     early, late = children["early"]["metadata"], children["late-parent"]["metadata"]

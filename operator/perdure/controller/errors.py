@@ -1,10 +1,13 @@
 """What the controller tells its callers that cannot be done."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.api.reasons import ConditionReason
+
+_Result = TypeVar("_Result")
 
 
 class RefusedError(Exception):
@@ -32,3 +35,27 @@ class NotYetError(Exception):
         super().__init__("it is being made")
         self.awaited = awaited
         self.until = until
+
+
+async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) -> _Result:
+    """Do something outside of a queue; where it needs what is being made elsewhere, again when that is there.
+
+    Args:
+        work: What to do. It may be done several times.
+        seconds: How long to wait at most.
+
+    Raises:
+        NotYetError: what it needs was not made in time.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + seconds
+    while True:
+        try:
+            return await work()
+        except NotYetError as error:
+            awaited = error.awaited  # keeps what was made until the next try has found it
+            await asyncio.wait({awaited}, timeout=max(0.0, until - clock()))
+            if not awaited.done():
+                raise
+            if not awaited.cancelled():
+                awaited.exception()  # the next try raises its own

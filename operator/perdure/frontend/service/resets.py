@@ -1,17 +1,18 @@
 """The RPC that resets a workflow."""
 
 import uuid
+from functools import partial
 
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
 
 from perdure.api.operation import Reset
-from perdure.controller.errors import RefusedError
+from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.resetting import reset
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.given import MAX_EVENT
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.kube import client as api
 
 _BEGIN_SECONDS = 20.0
@@ -42,16 +43,20 @@ class Resets:
             reason=request.reason,
         )
         manager, view = self._core.runs.manager, await self._core.runs.view(entry)
+        attempt = partial(
+            reset,
+            manager.client,
+            manager.definitions,
+            view.object,
+            wanted,
+            request_id=request.request_id or uuid.uuid4().hex,
+            identity=request.identity,
+            principal=call.principal,
+        )
         try:
-            made = await reset(
-                manager.client,
-                manager.definitions,
-                view.object,
-                wanted,
-                request_id=request.request_id or uuid.uuid4().hex,
-                identity=request.identity,
-                principal=call.principal,
-            )
+            made = await when_ready(attempt, seconds=call.within(LONGEST_WAIT))
+        except NotYetError as error:
+            raise unavailable("the definition of the workflow is being compiled; try again") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
         manager.made(await manager.client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", made.name)))

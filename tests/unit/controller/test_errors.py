@@ -1,0 +1,77 @@
+"""Work outside of a queue waits for what is made elsewhere, such as a compiled definition."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from perdure.controller.definitions import Definitions
+from perdure.controller.errors import NotYetError, RefusedError, when_ready
+from perdure.language.program import InvalidWorkflowError, Program
+
+NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
+
+
+@pytest.fixture
+def definitions() -> Definitions:
+    return Definitions(cast("Any", None))
+
+
+async def test_it_waits_until_a_definition_is_compiled(definitions: Definitions) -> None:
+    with pytest.raises(NotYetError):
+        definitions.compile("shop", NAP)
+
+    async def compiled() -> Program:
+        return definitions.compile("shop", NAP)
+
+    program = await when_ready(compiled, seconds=30)
+    assert program is definitions.compile("shop", NAP)
+
+
+async def test_what_is_wrong_with_a_definition_is_raised(definitions: Definitions) -> None:
+    async def compiled() -> Program:
+        return definitions.compile("shop", {"steps": [{"name": "nap", "activity": {"name": "none"}}]})
+
+    with pytest.raises(InvalidWorkflowError, match="none"):
+        await when_ready(compiled, seconds=30)
+
+
+async def test_it_waits_no_longer_than_asked_for_and_leaves_what_others_wait_for() -> None:
+    made = asyncio.get_running_loop().create_future()
+
+    async def unready() -> None:
+        raise NotYetError(made)
+
+    async with asyncio.timeout(30):
+        with pytest.raises(NotYetError):
+            await when_ready(unready, seconds=0.01)
+    assert not made.done()
+
+
+@pytest.mark.parametrize("ending", ["fails", "is cancelled"])
+async def test_it_tries_again_when_what_it_waits_for_comes_to_nothing(ending: str) -> None:
+    made = asyncio.get_running_loop().create_future()
+    tries: list[int] = []
+
+    async def second_time() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            asyncio.get_running_loop().call_soon(
+                lambda: made.cancel() if ending == "is cancelled" else made.set_exception(OSError())
+            )
+            raise NotYetError(made)
+        return len(tries)
+
+    assert await when_ready(second_time, seconds=30) == 2
+
+
+async def test_other_errors_are_not_tried_again() -> None:
+    tries: list[int] = []
+
+    async def refused() -> None:
+        tries.append(1)
+        raise RefusedError(cast("Any", "Reason"), "no")
+
+    with pytest.raises(RefusedError):
+        await when_ready(refused, seconds=30)
+    assert tries == [1]

@@ -7,6 +7,7 @@ The name of the run is a lock: of two Operations at once, one starts it, and the
 has taken is left to it.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from perdure.api import labels
@@ -18,6 +19,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
+from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (
     asked_by,
     letter_status,
@@ -34,6 +36,9 @@ _NUMBERS_TRIED: Final = 10
 
 class DeadLetters:
     """The DeadLetters of all namespaces that this operator watches."""
+
+    suspect: Callable[[api.Object], None] = staticmethod(lambda _: None)
+    """Called with a run whose status was edited: it is reported, and the DeadLetter reconciled when it is restored."""
 
     def __init__(self, client: api.Client, recorder: Recorder) -> None:
         self._client = client
@@ -136,6 +141,9 @@ class DeadLetters:
             except api.NotFoundError:
                 return None
             runs = await self._runs(letter)
+            for run in runs:
+                if edited(run.get("status") or {}, OF_RUNS):
+                    self.suspect(run)
             status = letter_status(letter, runs, wall_clock())
             if status == (letter.get("status") or {}):
                 return letter, runs

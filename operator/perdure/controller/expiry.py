@@ -1,16 +1,28 @@
 """Removal of what has had its time."""
 
 from array import array
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
 
+_LATER = timedelta(seconds=1)
+"""After this, an object is looked at again that is still needed when its time is over."""
+
+
+async def needed_by_none(_: api.Object) -> bool:
+    """Whether an object may be removed that nothing else goes by."""
+    return True
+
 
 async def remove_expired(
-    client: api.Client, url: str, uid: str, over: Callable[[api.Object], datetime | None]
+    client: api.Client,
+    url: str,
+    uid: str,
+    over: Callable[[api.Object], datetime | None],
+    may_go: Callable[[api.Object], Awaitable[bool]] = needed_by_none,
 ) -> datetime | None:
     """Remove an object whose time is over; its spec may have been given more time since.
 
@@ -21,6 +33,7 @@ async def remove_expired(
         url: Of the object.
         uid: Its id: another one of that name stays.
         over: When its time is over; None if that is not known yet.
+        may_go: Whether it may be removed then, as it was read.
 
     Returns:
         When to look again; None if never.
@@ -36,6 +49,8 @@ async def remove_expired(
         time = over(obj) if obj["metadata"]["uid"] == uid else None
         if time is None or time > now():
             return time
+        if not await may_go(obj):
+            return now() + _LATER
         if await client.delete(url, uid=uid, version=obj["metadata"]["resourceVersion"]):
             return None
 

@@ -56,19 +56,18 @@ async def delete_expired(client: api.Client, namespace: str | None, time: dateti
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
     """
-    kept: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
+    kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
     url = api.path(api.CORE, namespace, "pods")
     async for pod in client.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
         meta = pod["metadata"]
         text = meta["labels"][labels.EXPIRES_LABEL]
         if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
             continue
-        kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"]))
+        kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"], meta["resourceVersion"]))
     deleted = 0
     for where, pods in kept.items():
         pods.sort(reverse=True)
         over = [pod for number, pod in enumerate(pods) if number >= most or pod[0] <= time.timestamp()]
-        for _, name, uid in over:
-            await client.delete(api.path(api.CORE, where, "pods", name), uid=uid)
-        deleted += len(over)
+        for _, name, uid, version in over:  # as it was listed: one that is given more time at the last moment stays
+            deleted += await client.delete(api.path(api.CORE, where, "pods", name), uid=uid, version=version)
     return deleted

@@ -19,6 +19,7 @@ from perdure.controller.expiry import Expiries, has_chores, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
+from perdure.controller.recorded import Recorded
 from perdure.controller.retention import Retention
 from perdure.controller.run import Run, Tools
 from perdure.controller.schedule import Schedule
@@ -98,6 +99,7 @@ class Manager:
         self._swept = False
         self._log = structlog.get_logger("perdure.manager")
         tools.policies.changed = self._policies_changed
+        tools.letters.suspect = self.suspect
 
     # Watch events
 
@@ -263,18 +265,22 @@ class Manager:
         self._enter(obj, deleted=False)
 
     def suspect(self, obj: api.Object) -> None:
-        """The status of a closed run was edited: have it reported; those who wait for its result hear when it is restored."""
+        """The status of a closed run was edited: have it reported; what waits for its result learns when it is restored."""
         uid = obj["metadata"]["uid"]
         self._suspects.add(uid)
         if uid not in self._runs:
             self._add(obj)
 
-    def _cleared(self, uid: str) -> None:
-        """A run is as it was recorded: those who wait for its result look again."""
+    def _cleared(self, run: Run) -> None:
+        """A run is as it was recorded: what waits for its result looks again."""
+        uid = run.ref.uid
         entry = self.directory.get(uid)
         if uid not in self._suspects or entry is None:
             return
         self._suspects.discard(uid)
+        letter = letter_of(run.object)
+        if letter is not None:
+            self._queue.wake(("letter", run.ref.namespace, letter))
         parent = self._runs.get(entry.parent_uid)
         if parent is not None:
             parent.observe_child(uid)
@@ -546,7 +552,7 @@ class Manager:
         if run.done:
             self._runs.pop(uid, None)
             self._queue.forget(key)
-            self._cleared(uid)
+            self._cleared(run)
         else:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
@@ -567,14 +573,15 @@ class Manager:
     async def _remove_expired(self, key: Key) -> None:
         """Remove a closed run whose time to be kept is over; its spec may have been given more time since.
 
-        The runs of a Schedule are kept as long as its history limits say.
+        The runs of a Schedule are kept as long as its history limits say. One whose end is still to be recorded elsewhere waits.
         """
         _, namespace, name, uid = key
         entry = self.directory.get(uid)
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
         url = api.path(api.PERDURE, namespace, "workflowruns", name)
-        again = await remove_expired(self._tools.client, url, uid, self._over)
+        client = self._tools.client
+        again = await remove_expired(client, url, uid, self._over, Recorded(client).everywhere)
         if again is not None:
             self._remove_at(uid, again)
 

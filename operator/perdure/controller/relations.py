@@ -5,7 +5,7 @@ whatever is done again after a crash is found done. What comes of it returns as 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -191,8 +191,7 @@ class Relations:
         started = {child.initiated_event_id for child in state.children.values() if child.start is None}
         if not started - self._known_children():
             return []
-        url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
-        for obj in await self._client.list_all(url, labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={self._run.uid}"):
+        async for obj in self._children_of(self._run.uid):
             self._peers.noted(obj)
         there = self._known_children()
         return [
@@ -205,6 +204,11 @@ class Relations:
             for child in state.children.values()
             if child.start is None and child.initiated_event_id not in there
         ]
+
+    def _children_of(self, uid: str) -> AsyncIterator[api.Object]:
+        """The runs whose parent that is, from the API server itself."""
+        url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
+        return self._client.each(url, labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={uid}")
 
     def _known_children(self) -> set[int]:
         """The events that have initiated the children whose runs are known."""
@@ -251,6 +255,9 @@ class Relations:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
+        if state.closed and any(f"close/{key}" not in self._asked for key in state.children):
+            async for obj in self._children_of(self._run.uid):  # a watch may not have shown them all
+                self._peers.noted(obj)
         for key, child in state.children.items():
             if _is_to_be_made(child, state):
                 await self._make_child(child, depth_of(run) + 1)
@@ -303,8 +310,6 @@ class Relations:
             self._asked.discard(f"close/{key}")  # the next run of the chain is about to be made, and is asked then
             return
         target = next((entry for entry in entries if entry.standing is not Standing.CLOSED), None)
-        if target is None and child.start is not None and f"close/{key}" not in self._asked:
-            target = await self._unseen(child)
         if target is None or child.parent_close_policy is ParentClosePolicy.ABANDON:
             self._once(f"close/{key}", lambda: self._tell(chore))
             return
@@ -316,7 +321,14 @@ class Relations:
             request = inputs.TerminateRequested(
                 request_id=request_id, reason=f"its parent `{self._run.name}` has closed"
             )
-        self._once(f"close/{key}", lambda: self._peers.ask(target, request, lambda _: self._tell(chore)))
+
+        def answered(answer: Answer) -> None:
+            if answer.reason == inputs.CLOSED:  # it may have continued as new just before: the next run is asked
+                self._ask_later(f"close/{key}")
+            else:
+                self._tell(chore)
+
+        self._once(f"close/{key}", lambda: self._peers.ask(target, request, answered))
 
     async def take_over(self, base: Ancestor, children: Iterable[PendingChild]) -> None:
         """Make the children of a run that is closed, and goes on as this one, children of this one.
@@ -328,20 +340,13 @@ class Relations:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        known = self._peers.directory.children_of(self._run.namespace, base.run_id)
-        for child in children:
-            number = child.initiated_event_id
-            names = {entry.name for entry in known if entry.initiated_event_id == number}
-            for name in sorted(names or {child_name(base.name, number)}):
-                url = api.path(api.PERDURE, self._run.namespace, "workflowruns", name)
-                try:
-                    found = await self._client.get(url)
-                except api.NotFoundError:
-                    continue
-                tie = parent_of(found)
-                if tie is not None and (tie.run_id, tie.initiated_event_id) == (base.run_id, number):
-                    answer = await self._client.merge(url, adopted(found, self._run))
-                    self._peers.directory.put({**found, "metadata": answer["metadata"]})
+        numbers = {child.initiated_event_id for child in children}
+        async for found in self._children_of(base.run_id):
+            tie = parent_of(found)
+            if tie is not None and tie.run_id == base.run_id and tie.initiated_event_id in numbers:
+                url = api.path(api.PERDURE, self._run.namespace, "workflowruns", found["metadata"]["name"])
+                answer = await self._client.merge(url, adopted(found, self._run))
+                self._peers.directory.put({**found, "metadata": answer["metadata"]})
 
     async def _unseen(self, child: PendingChild) -> Entry | None:
         """A child that was made and that no watch has shown yet."""

@@ -35,6 +35,7 @@ from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, Reset, continuation_of, is_successor, reset_of, reset_run
+from perdure.runtime.commits import OF_RUNS, edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +153,12 @@ async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
     """All events of a run.
 
     Raises:
-        RefusedError: some are gone.
+        RefusedError: some are gone, or its status was edited.
     """
+    if wrong := edited(run.get("status") or {}, OF_RUNS):
+        raise RefusedError(
+            ConditionReason.STATE_DAMAGED, f"the state of `{run['metadata']['name']}` is damaged: {wrong}"
+        )
     past = await past_of(client, run)
     if past.damage:
         message = f"the history of `{run['metadata']['name']}` is not whole: {past.damage[0].message}"

@@ -9,6 +9,7 @@ import structlog
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.recorded import Recorded
 from perdure.controller.run import Run
 from perdure.controller.schedule import Schedule
 from perdure.kube import client as api
@@ -85,13 +86,14 @@ class Retention:
             self._limits,
             lambda run: run.closed < latest and not self._is_waited_for(run),
         )
-        removed = [run for run in found[:_MOST] if await self._remove(run)]
+        recorded = Recorded(self._client)
+        removed = [run for run in found[:_MOST] if await self._remove(run, recorded)]
         if removed:
             self._report(removed, why)
         return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
-        """Whether something still has to be done for, or to be read from, a finished run."""
+        """Whether something still has to be done for, or to be read from, a finished run, as far as this process knows."""
         if run.uid in self._runs or run.successor:
             return True
         if any(other.standing is Standing.WAITING for other in self._directory.sharing(run)):
@@ -105,15 +107,15 @@ class Retention:
         children = parent.state.children.values() if parent.state is not None else None
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
 
-    async def _remove(self, run: Entry) -> bool:
-        """Remove a run, if it is finished as it is now; whether it was."""
+    async def _remove(self, run: Entry, recorded: Recorded) -> bool:
+        """Remove a run, if it is finished as it is now, and its end is recorded wherever it is waited for; whether it was."""
         url = api.path(api.PERDURE, run.namespace, "workflowruns", run.name)
         try:
             obj = await self._client.get(url)
         except (api.NotFoundError, api.UnreadableError):
             return False
         meta = obj["metadata"]
-        if meta["uid"] != run.uid or not self._is_over(obj):
+        if meta["uid"] != run.uid or not self._is_over(obj) or not await recorded.everywhere(obj):
             return False
         return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
 

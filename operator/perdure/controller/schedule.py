@@ -21,6 +21,8 @@ import pydantic
 import structlog
 
 from perdure.api.common import API_VERSION, mistakes
+from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.names import label_value
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.controller.commit import Record
@@ -355,29 +357,40 @@ class Schedule:
         state = self._state
         if state is None or not state.running:
             return []
+        followed = [(run, run_id) for run in state.running if (run_id := run.run_id or self._made.get(run.name))]
+        chains = self._chains()
+        if any(run_id not in chains for _, run_id in followed):
+            chains = await self._listed_chains()
+        ends = [await self._end_of(run, chains.get(run_id, [])) for run, run_id in followed]
+        return [end for end in ends if end is not None]
+
+    def _chains(self) -> dict[str, list[Entry]]:
+        """The runs that are known, by the first one of their chain."""
         chains: dict[str, list[Entry]] = {}
         for entry in self._peers.directory.of_schedule(self.namespace, self.uid):
             chains.setdefault(entry.first_uid, []).append(entry)
-        found: list[inp.ScheduleInput] = []
-        for run in state.running:
-            run_id = run.run_id or self._made.get(run.name)
-            if run_id:
-                closed = await self._end_of(run, chains.get(run_id, []))
-                found += [closed] if closed else []
-        return found
+        return chains
+
+    async def _listed_chains(self) -> dict[str, list[Entry]]:
+        """The same, with the runs that no watch has shown yet: only what the API server does not list was deleted."""
+        url = api.path(api.PERDURE, self.namespace, "workflowruns")
+        async for obj in self._client.each(url, labelSelector=f"{SCHEDULE_LABEL}={label_value(self.name)}"):
+            self._peers.noted(obj)
+        return self._chains()
 
     async def _end_of(self, run: Running, chain: list[Entry]) -> inp.RunClosed | None:
-        """How a run has ended, with all that continues it; None while it goes on."""
+        """How a run has ended, with all that continues it; None while it continues."""
         gone = inp.RunClosed(name=run.name, outcome=Outcome.TERMINATED, time=wall_clock())
         if not chain:
-            return gone  # somebody has deleted it
+            return gone  # someone else has deleted it
         last = max(chain, key=lambda entry: (entry.closed, entry.uid))
         if last.successor or any(entry.standing is not Standing.CLOSED for entry in chain):
             return None  # one is open, or about to be made
         try:
             obj = await self._client.get(api.path(api.PERDURE, self.namespace, "workflowruns", last.name))
         except api.NotFoundError:
-            return gone
+            chain = (await self._listed_chains()).get(last.first_uid, [])
+            return None if any(entry.standing is not Standing.CLOSED for entry in chain) else gone
         status = obj.get("status") or {}
         if edited(status, OF_RUNS):
             self._peers.suspect(obj)
@@ -493,12 +506,9 @@ class Schedule:
     async def _remove_old(self, spec: ScheduleSpec, state: State) -> None:
         """Keep so many closed runs of either sort, the newest, each with its whole chain."""
         open_ = {run.run_id or self._made.get(run.name) for run in state.running}
-        chains: dict[str, list[Entry]] = {}
-        for entry in self._peers.directory.of_schedule(self.namespace, self.uid):
-            chains.setdefault(entry.first_uid, []).append(entry)
         closed = [
             chain
-            for first, chain in chains.items()
+            for first, chain in self._chains().items()
             if first not in open_ and all(entry.standing is Standing.CLOSED for entry in chain)
         ]
         closed.sort(key=lambda chain: max((entry.closed, entry.uid) for entry in chain), reverse=True)

@@ -18,6 +18,7 @@ from perdure.engine import events as ev
 from perdure.engine import failures
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.chains import continuation_of, reset_of, retry_policy_json
+from perdure.runtime.commits import OF_RUNS, edited
 
 STEP: Final = "redrive"
 """Name of the one step of a run that re-drives."""
@@ -154,7 +155,8 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
     """The status of a DeadLetter, by the runs that re-drive it.
 
     A re-drive goes on in the runs that its run is reset to, retried or continued by; the newest of them tells. Runs may be
-    removed when their time is over: what they told stays. One that is removed before it has ended has failed.
+    removed when their time is over: what they told stays. One that is removed before it has ended has failed. One whose status
+    was edited has not ended, whatever it says.
 
     Args:
         letter: The DeadLetter.
@@ -166,6 +168,10 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
     if newest is None or _number(newest) < before.get("redrives", 0):
         return _without_its_run(letter, now)
     told, name = newest.get("status") or {}, newest["metadata"]["name"]
+    if edited(told, OF_RUNS):
+        if _number(newest) == before.get("redrives", 0):
+            return before
+        told = {}
     status: dict[str, Any] = {
         "observedGeneration": letter["metadata"].get("generation", 1),
         "redrives": _number(newest),
@@ -214,6 +220,12 @@ def runs_again(letter: KubeObject) -> bool:
     return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in told)
 
 
+def waits_for(letter: KubeObject, run: KubeObject) -> bool:
+    """Whether a DeadLetter does not say yet how a run has ended that re-drives it."""
+    number, known = _number(run), (letter.get("status") or {}).get("redrives", 0)
+    return number > known or (number == known and runs_again(letter))
+
+
 def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
     """Why a DeadLetter is not re-driven now; None: it may be."""
     if not letter["spec"].get("definition"):
@@ -237,7 +249,7 @@ def tie_of(run: KubeObject) -> KubeObject:
     return {
         "metadata": {key: value for key, value in run["metadata"].items() if key != "managedFields"},
         "spec": {"workflowId": run["spec"].get("workflowId")},
-        "status": {"completionTime": status.get("completionTime")},
+        "status": {} if edited(status, OF_RUNS) else {"completionTime": status.get("completionTime")},
     }
 
 

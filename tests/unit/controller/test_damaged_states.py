@@ -12,13 +12,17 @@ import pytest
 from aiohttp import web
 
 from perdure.api.fields import format_time
-from perdure.api.labels import ACCEPT_STATE_ANNOTATION
+from perdure.api.labels import ACCEPT_STATE_ANNOTATION, DEAD_LETTER_ANNOTATION, DEAD_LETTER_LABEL
+from perdure.api.operation import Reset
+from perdure.api.reasons import ConditionReason
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
+from perdure.controller.errors import RefusedError
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
+from perdure.controller.resetting import reset
 from perdure.controller.run import Tools
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -300,6 +304,44 @@ async def test_the_output_of_a_child_that_was_forged_does_not_reach_its_parent(s
         await until(reason(store, "Completed"))
     closing = store.status()["history"]["events"]
     assert [event["result"] for event in closing if event["eventType"] == "ChildWorkflowExecutionCompleted"] == ["good"]
+
+
+async def test_the_end_of_a_re_drive_that_was_forged_does_not_count(store: Store) -> None:
+    letter = store.create("deadletters", "letter", spec={"activity": "work"})
+    again = {"inline": {"steps": [{"name": "x", "return": {"output": "good"}}]}}
+    store.create("workflowruns", "order", spec=again, labels={DEAD_LETTER_LABEL: letter["metadata"]["uid"]})
+    meta = store.objects["workflowruns/order"]["metadata"]
+    meta |= {"name": "letter-redrive-1", "annotations": {DEAD_LETTER_ANNOTATION: "letter"}}
+    made = "workflowruns/letter-redrive-1"
+    store.objects[made] = store.objects.pop("workflowruns/order")
+    forged: list[Json] = []
+
+    def forge(plural: str, obj: Json, deleted: bool) -> None:
+        if plural == "workflowruns" and (obj.get("status") or {}).get("output") == "good" and not forged:
+            forged.append(obj["status"])
+            store.objects[made]["status"]["output"] = "forged"
+            obj = copy.deepcopy(store.objects[made])
+        passed(plural, obj, deleted)
+
+    passed, store.watch = store.watch, forge
+    async with operator(store):
+        passed, store.watch = store.watch, forge
+        await until(reason(store, "StateDamaged", made))
+        await until(reason(store, "RedriveRunning", "deadletters/letter"))
+        store.edit(made, lambda run: run.update(status=forged[0]))
+        await until(reason(store, "RedriveSucceeded", "deadletters/letter"))
+    assert store.status("deadletters/letter")["output"] == "good"
+
+
+async def test_the_history_of_a_run_that_was_edited_is_not_continued_by_a_reset(store: Store) -> None:
+    store.create("workflowruns", "order", spec={"inline": {"steps": [{"name": "x", "return": {"output": 1}}]}})
+    async with operator(store) as manager:
+        await until(reason(store, "Completed"))
+        run = copy.deepcopy(store.objects["workflowruns/order"])
+        run["status"]["history"]["events"][0]["input"] = "forged"
+        with pytest.raises(RefusedError, match="damaged") as caught:
+            await reset(manager.client, manager.definitions, run, Reset(event_id=1), request_id="asked")
+    assert caught.value.reason is ConditionReason.STATE_DAMAGED
 
 
 async def test_a_run_by_the_version_before_goes_on_undisturbed(store: Store) -> None:

@@ -207,7 +207,16 @@ class Cluster:
 
 def expiring(name: str, expires: str, namespace: str = "shop", **meta: Any) -> dict[str, Any]:
     notes = {"perdure.dev/expires": expires}
-    return {"metadata": {"name": name, "namespace": namespace, "uid": f"u-{name}", "labels": notes, **meta}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"u-{name}",
+            "resourceVersion": "7",
+            "labels": notes,
+            **meta,
+        }
+    }
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, Reset, reset_run
+from perdure.runtime.commits import OF_RUNS, digest
 from perdure.runtime.deadletters import (
     asked_by,
     dead_letter,
@@ -27,6 +28,7 @@ from perdure.runtime.deadletters import (
     redrives,
     refusal,
     tie_of,
+    waits_for,
 )
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -140,6 +142,39 @@ def test_its_status_follows_the_newest_re_drive() -> None:
     assert (condition(done), done["redrives"], done["output"]) == (("True", "RedriveSucceeded"), 2, 5)
     assert "failure" not in done
     assert letter_status(letter(**done), [run(2, completionTime="t", phase="Completed", output=5)], NOW) == done
+
+
+def committed(number: int, **status: Any) -> Any:
+    """The run of a re-drive, with a status that a commit has written."""
+    found = run(number, **status)
+    uid = found["metadata"]["uid"]
+    return found | {"status": status | {"commit": {"number": 3, "uid": uid, "digest": digest(status, OF_RUNS, 3, uid)}}}
+
+
+def test_a_run_whose_status_was_edited_has_not_ended() -> None:
+    ended = {"completionTime": "t", "phase": "Completed", "output": 5}
+    running = letter_status(letter(), [committed(1, phase="Running")], NOW)
+    forged = committed(1, phase="Running")
+    forged["status"] |= ended
+    assert letter_status(letter(), [forged], NOW) == running
+    assert letter_status(letter(**running), [forged], NOW) == running
+    assert tie_of(forged)["status"].get("completionTime") is None
+    done = letter_status(letter(**running), [committed(1, **ended)], NOW)
+    assert condition(done) == ("True", "RedriveSucceeded")
+    forged = committed(1, **ended)
+    forged["status"]["output"] = "forged"
+    assert letter_status(letter(**done), [forged], NOW) == done
+
+
+def test_it_waits_for_the_end_of_a_re_drive_until_it_says_so() -> None:
+    ended = run(1, completionTime="t", phase="Completed")
+    running = letter_status(letter(), [run(1)], NOW)
+    done = letter_status(letter(**running), [ended], NOW)
+    assert waits_for(letter(), ended)  # it does not know of the re-drive yet
+    assert waits_for(letter(**running), ended)
+    assert not waits_for(letter(**done), ended)
+    second = letter_status(letter(**done), [ended, run(2)], NOW)
+    assert not waits_for(letter(**second), ended)
 
 
 def test_what_removed_runs_have_told_stays() -> None:

@@ -1,0 +1,80 @@
+"""Whether the end of a run is recorded wherever it is waited for: a finished run is not removed before that."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.kube import client as api
+from perdure.runtime.chains import first_run_id, parent_of
+from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
+from perdure.runtime.deadletters import letter_of, waits_for
+from perdure.schedule.runs import owner_of, scheduled_by
+
+_OPEN: Final = "Running"
+
+
+class Recorded:
+    """Reads, from the API server itself, what waits for the end of runs; each object once, so do not keep it for long."""
+
+    def __init__(self, client: api.Client) -> None:
+        self._client = client
+        self._read: dict[tuple[str, str, str], api.Object | None] = {}
+
+    async def everywhere(self, run: api.Object) -> bool:
+        """Whether the parent of a finished run, its Schedule and the DeadLetter that it re-drives have recorded its end.
+
+        A parent or Schedule whose status was edited may not have.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
+        """
+        for plural, name, uid in _waiting(run):
+            found = await self._get(plural, run["metadata"]["namespace"], name)
+            if found is not None and found["metadata"]["uid"] == uid and _waits(plural, found, run):
+                return False
+        return True
+
+    async def _get(self, plural: str, namespace: str, name: str) -> api.Object | None:
+        key = plural, namespace, name
+        if key not in self._read:
+            try:
+                self._read[key] = await self._client.get(api.path(api.PERDURE, namespace, plural, name))
+            except api.NotFoundError:
+                self._read[key] = None
+        return self._read[key]
+
+
+def _waiting(run: api.Object) -> Iterator[tuple[str, str, str]]:
+    """What may wait for the end of a run: plural, name and UID."""
+    if (parent := parent_of(run)) is not None:
+        yield "workflowruns", parent.name, parent.run_id
+    if (schedule := owner_of(run)) and (tie := scheduled_by(run)) is not None:
+        yield "schedules", tie.name, schedule
+    if (letter := letter_of(run)) is not None:
+        yield "deadletters", letter, run["metadata"]["labels"][labels.DEAD_LETTER_LABEL]
+
+
+def _waits(plural: str, owner: api.Object, run: api.Object) -> bool:
+    """Whether what a run belongs to has yet to record its end."""
+    match plural:
+        case "workflowruns":
+            return _waits_for_child(owner.get("status") or {}, run)
+        case "schedules":
+            return _follows(owner.get("status") or {}, run)
+        case _:
+            return waits_for(owner, run)
+
+
+def _waits_for_child(status: dict[str, Any], run: api.Object) -> bool:
+    if edited(status, OF_RUNS):
+        return True
+    state, tie = status.get("state") or {}, parent_of(run)
+    is_open = state.get("status", _OPEN) == _OPEN
+    return is_open and tie is not None and str(tie.initiated_event_id) in (state.get("children") or {})
+
+
+def _follows(status: dict[str, Any], run: api.Object) -> bool:
+    if edited(status, OF_SCHEDULES):
+        return True
+    running = (status.get("state") or {}).get("running") or ()
+    return any(each["name"] == run["metadata"]["name"] or each.get("runId") == first_run_id(run) for each in running)

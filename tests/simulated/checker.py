@@ -1,14 +1,18 @@
 """What must hold whatever happens, checked at every write and at the end (docs/architecture.md: Invariants).
 
 At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is open.
-No name of a pod or run is used twice. Nothing that is still waited for is deleted or released. At the end: nothing is held, and
-nothing is written any more.
+No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is deleted
+or released. A parent and a Schedule record the end of a run only as it has ended. At the end: nothing is held, no pod runs for a
+run that has closed, nothing is left to do for it, and nothing is written any more.
 """
 
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.runtime.chains import first_run_id, parent_of
+from perdure.runtime.deadletters import letter_of
+from perdure.runtime.retention import Limits
 from simulated.apiserver import ApiServer, Key, Object, Write
 from simulated.loop import START
 
@@ -19,7 +23,22 @@ _CLOSING = frozenset(
 )
 _ACTIVITY_CLOSED = frozenset(f"ActivityTask{word}" for word in ("Completed", "Failed", "TimedOut", "Canceled"))
 _CHORES = ("children", "externals", "markers", "startSuccessor", "reports")
+_CHILD_CLOSED = {
+    f"ChildWorkflowExecution{event}": phase
+    for event, phase in (
+        ("Completed", "Completed"),
+        ("Failed", "Failed"),
+        ("Canceled", "Cancelled"),
+        ("TimedOut", "TimedOut"),
+        ("Terminated", "Terminated"),
+    )
+}
+"""Events that record the end of a child, and the phase of the run that has ended so."""
 _MOST_VIOLATIONS = 10
+_GRACE = timedelta(seconds=59)
+"""A run that has just finished is kept for a minute, also where a namespace has too many; clocks of operators differ a little."""
+_UNSEEN_SECONDS = 90.0
+"""For so long a watch may not have shown a deletion: it has a gap of at most 70 seconds."""
 _DECIDED_SECONDS = 2.0
 """For so long an operator may act on the spec of one object, read before it was changed, towards another object."""
 
@@ -34,11 +53,17 @@ class Checker:
         self.pods: Counter[tuple[str, str]] = Counter()
         self.named_again: set[str] = set()
         """Names of runs that people delete, and use once more."""
+        self.limits = Limits()
+        """What the namespace may keep of its finished runs."""
         self._server = server
         self._operators = operators
         self._histories: dict[str, list[Object]] = {}
         self._open: dict[tuple[str, str], set[str]] = {}
         self._runs: Counter[str] = Counter()
+        self._removed: list[float] = []
+        """When runs were removed."""
+        self._succeeded: set[tuple[str, str]] = set()
+        """Activities, by run and scheduling event, of which a pod has succeeded."""
         self._edited: dict[str, tuple[float, Object]] = {}
         """By name of a Schedule, when its spec was changed last, and what it was before."""
         server.observers.append(self._observe)
@@ -61,8 +86,10 @@ class Checker:
                 self._check_run(write)
                 if judged and write.asked_to_delete:
                     self._check_run_deleted(write)
-            case "schedules" if write.before is not None and write.before["spec"] != write.after["spec"]:
-                self._edited[f"{write.key.namespace}/{write.key.name}"] = write.time, write.before["spec"]
+            case "schedules" if write.before is not None and write.type == "MODIFIED":
+                if write.before["spec"] != write.after["spec"]:
+                    self._edited[f"{write.key.namespace}/{write.key.name}"] = write.time, write.before["spec"]
+                self._check_schedule(write)
             case "operations" if judged and write.asked_to_delete:
                 self._check_expired(write, 3_600)
 
@@ -71,11 +98,17 @@ class Checker:
 
     def _check_pod(self, write: Write, *, judged: bool) -> None:
         meta = write.after["metadata"]
+        run_id = meta["labels"].get("perdure.dev/run-id", "")
+        activity_id = run_id, meta["annotations"]["perdure.dev/scheduled-event-id"]
         if write.type == "ADDED":
-            made = (meta["labels"].get("perdure.dev/run-id", ""), write.key.name)
+            made = run_id, write.key.name
             self.pods[made] += 1
             if self.pods[made] > 1:
                 self._at(write, f"is created {self.pods[made]} times")
+            if activity_id in self._succeeded:
+                self._at(write, "is created after an earlier attempt of the activity has succeeded")
+        if write.after["status"]["phase"] == "Succeeded":
+            self._succeeded.add(activity_id)
         if not judged or write.before is None:
             return
         released = _held(write.before) and (write.type == "DELETED" or not _held(write.after))
@@ -119,6 +152,7 @@ class Checker:
             if len(open_) > 1:
                 self._at(write, f"is open while another run of workflow ID {identity[1]} is")
         if write.type == "DELETED":
+            self._removed.append(write.time)
             return
         before = ((write.before or {}).get("status") or {}).get("history") or {}
         if (status.get("history") or {}) != before:
@@ -142,7 +176,29 @@ class Checker:
             return
         if any(event["eventType"] in _CLOSING for event in known) and len(again) < len(tail):
             self._at(write, "its history continues after its end")
+        for event in tail[len(again) :]:
+            if event["eventType"] in _CHILD_CLOSED:
+                self._check_child_closed(write, uid, event)
         known += tail[len(again) :]
+
+    def _check_child_closed(self, write: Write, uid: str, event: Object) -> None:
+        """A child is recorded as it has ended; one of which no run exists any more, in any way."""
+        chain = [run for run in self._server.of("workflowruns") if _tie(run) == (uid, int(event["initiatedEventId"]))]
+        if any(not _is_over(run) for run in chain):
+            self._at(write, f"records {event['eventType']} of {chain[0]['metadata']['name']}, which is open")
+        elif chain and _CHILD_CLOSED[event["eventType"]] not in {run["status"]["phase"] for run in chain}:
+            self._at(write, f"records {event['eventType']} of a child that is {chain[-1]['status']['phase']}")
+
+    def _check_schedule(self, write: Write) -> None:
+        """A Schedule stops following a run only when that has ended, with all that continue it."""
+        before, after = (
+            {run["runId"]: run["name"] for run in _state(each).get("running") or () if run.get("runId")}
+            for each in (write.before or {}, write.after)
+        )
+        for run_id in before.keys() - after.keys():
+            chain = [run for run in self._server.of("workflowruns") if first_run_id(run) == run_id]
+            if any(not _is_over(run) for run in chain):
+                self._at(write, f"no longer follows run {before[run_id]}, which is open")
 
     def _sealed(self, uid: str) -> list[Object]:
         found = [
@@ -160,12 +216,42 @@ class Checker:
             return
         if any((status.get("state") or {}).get(chore) for chore in _CHORES):
             self._at(write, "is deleted with something left to do")
+        if waiting := self._waits_for_end(write.key.namespace, run):
+            self._at(write, f"is deleted before {waiting} has recorded its end")
         schedule = next((o for o in run["metadata"].get("ownerReferences") or () if o["kind"] == "Schedule"), None)
         found = schedule and self._server.objects.get(Key("schedules", write.key.namespace, schedule["name"]))
         if schedule and found and found["metadata"]["uid"] == schedule["uid"]:
             self._check_limit(write, found)
-        else:
+        elif not self._is_surplus(write):
             self._check_expired(write, 86_400)
+
+    def _is_surplus(self, write: Write) -> bool:
+        """Whether the namespace has more finished runs than it may keep, and this one has been readable for a while.
+
+        Runs that were removed for other reasons count until the slowest watch has shown that.
+        """
+        finished = sum(_is_over(run) for run in self._server.of("workflowruns"))
+        finished += sum(time > write.time - _UNSEEN_SECONDS for time in self._removed[:-1])
+        closed = datetime.fromisoformat((write.before or {})["status"]["completionTime"])
+        return finished >= self.limits.runs and START + timedelta(seconds=write.time) >= closed + _GRACE
+
+    def _waits_for_end(self, namespace: str, run: Object) -> str:
+        """What has yet to record the end of a run; empty for nothing."""
+        tie = parent_of(run)
+        parent = self._server.objects.get(Key("workflowruns", namespace, tie.name)) if tie else None
+        if tie and parent and parent["metadata"]["uid"] == tie.run_id and "deletionTimestamp" not in parent["metadata"]:
+            children = _state(parent).get("children") or {}
+            if _state(parent).get("status", "Running") == "Running" and str(tie.initiated_event_id) in children:
+                return f"its parent {tie.name}"
+        letter = self._server.objects.get(Key("deadletters", namespace, letter_of(run) or ""))
+        for each in ((letter or {}).get("status") or {}).get("conditions") or ():
+            if (
+                each["type"] == "Redriven"
+                and each["status"] == "Unknown"
+                and run["metadata"]["name"] in each["message"]
+            ):
+                return "its DeadLetter"
+        return ""
 
     def _check_limit(self, write: Write, schedule: Object) -> None:
         """More runs of its sort, newer ones, are kept than the Schedule, as it is now, wants."""
@@ -184,10 +270,9 @@ class Checker:
             and (each.get("status") or {}).get("completionTime", "") >= run["status"]["completionTime"]
             and each["metadata"]["uid"] != run["metadata"]["uid"]
         ]
-        if limit is not None and len(newer) < limit:
+        if limit is not None and len(newer) < limit and not self._is_surplus(write):
             self._at(write, f"is deleted with {len(newer)} newer ones; the limit is {limit}")
-        state = (schedule.get("status") or {}).get("state") or {}
-        if any(each["name"] == write.key.name for each in state.get("running") or ()):
+        if any(each["name"] == write.key.name for each in _state(schedule).get("running") or ()):
             self._at(write, "is deleted before its schedule has recorded its end")
 
     def _check_expired(self, write: Write, default: int) -> None:
@@ -210,6 +295,8 @@ class Checker:
                 self.fail(f"pod {meta['name']} is still held")
             elif "deletionTimestamp" in meta:
                 self.fail(f"pod {meta['name']} is still terminating")
+            elif obj["status"]["phase"] not in {"Succeeded", "Failed"}:
+                self.fail(f"pod {meta['name']} still runs")
         pods = {obj["metadata"]["uid"] for obj in self._server.of("pods")}
         for lease in self._server.of("leases"):
             if not any(owner["uid"] in pods for owner in lease["metadata"]["ownerReferences"]):
@@ -219,6 +306,8 @@ class Checker:
 
     def _check_closed(self, run: Object) -> None:
         name, uid = run["metadata"]["name"], run["metadata"]["uid"]
+        if chores := [chore for chore in _CHORES if _state(run).get(chore)]:
+            self.fail(f"run {name} has closed, and its {', '.join(chores)} are left")
         history = self._histories.get(uid, [])
         closed = [event["eventType"] for event in history if event["eventType"] in _CLOSING]
         if len(closed) != 1:
@@ -232,6 +321,21 @@ class Checker:
     def history(self, run: Object) -> list[Object]:
         """All events of a run."""
         return self._histories.get(run["metadata"]["uid"], [])
+
+
+def _state(obj: Object) -> Object:
+    return (obj.get("status") or {}).get("state") or {}
+
+
+def _is_over(run: Object) -> bool:
+    """Whether a run has closed and no other one continues it that is still to be created."""
+    return bool((run.get("status") or {}).get("completionTime")) and not _state(run).get("startSuccessor")
+
+
+def _tie(run: Object) -> tuple[str, int] | None:
+    """UID of the parent of a run, and the event that has initiated it; None where it has none."""
+    parent = parent_of(run)
+    return (parent.run_id, parent.initiated_event_id) if parent else None
 
 
 def _held(pod: Object) -> bool:

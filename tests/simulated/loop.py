@@ -78,10 +78,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return super().call_at(when + self._random.random() * 1e-6, callback, *args, context=context)
 
     def run_in_executor(self, _executor: Any, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Call a function here and now: a thread would take real time, while virtual time flies."""
+        """Call a function here and now, and return its result a while later: a thread would take real time."""
         future = self.create_future()
+        after = self._random.choice([0.0, self._random.uniform(0, 0.1), self._random.uniform(0, 3)])
         try:
-            future.set_result(copy_context().run(function, *args))
+            self.call_later(after, _settle, future.set_result, future, copy_context().run(function, *args))
         except Exception as error:  # noqa: BLE001 - as an executor does
-            future.set_exception(error)
+            self.call_later(after, _settle, future.set_exception, future, error)
         return future
+
+
+def _settle(settle: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        settle(value)

@@ -1,11 +1,11 @@
 """The operator as a process of the simulation: its own parts, put together as `perdure-operator` does, which can be killed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import kopf
 
@@ -15,12 +15,14 @@ from perdure.handlers.main import Options, assemble
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.client import Client
+from perdure.runtime.retention import Limits
 from simulated.apiserver import ApiServer
 from simulated.faults import Faults
 from simulated.loop import VirtualLoop
 from simulated.session import Session, Trace
 from simulated.watches import Watch
 
+_Result = TypeVar("_Result")
 _process: ContextVar["Operator | None"] = ContextVar("process", default=None)
 
 
@@ -48,6 +50,7 @@ class Operator:
         *,
         lag: float,
         skew: float,
+        limits: Limits,
         trace: Trace,
         crashed: Callable[[str], None],
     ) -> None:
@@ -61,6 +64,7 @@ class Operator:
             faults: What goes wrong with its requests.
             lag: Mean delay of its watches, seconds.
             skew: Seconds that its clock is ahead.
+            limits: What each namespace may keep of its finished runs.
             trace: Takes the timeline.
             crashed: Called if its work ends by itself.
         """
@@ -73,13 +77,14 @@ class Operator:
         self._session = Session(loop, server, faults, name, self._trace)
         self._context = copy_context()
         self._watches: list[Watch] = []
-        self._context.run(self._begin, server, lag, lambda: loop.now() + timedelta(seconds=skew))
+        options = Options(instance=name, finished=limits)
+        self._context.run(self._begin, server, options, lag, lambda: loop.now() + timedelta(seconds=skew))
 
-    def _begin(self, server: ApiServer, lag: float, now: Callable[[], datetime]) -> None:
+    def _begin(self, server: ApiServer, options: Options, lag: float, now: Callable[[], datetime]) -> None:
         _process.set(self)
         clock.source.set(now)
         client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's
-        self.manager, self.operations = assemble(client, Options(instance=self.name), NoWorkers())
+        self.manager, self.operations = assemble(client, options, NoWorkers())
         registry = kopf.OperatorRegistry()
         watch.register(registry, self.manager, self.operations)
         self._work = [self._loop.create_task(each.run()) for each in (self.manager, self.operations)]
@@ -114,9 +119,16 @@ class Operator:
             error = "it was cancelled" if task.cancelled() else repr(task.exception())
             self._crashed(f"operator {self.name} has ended by itself: {error}")
 
-    def interrupt(self, seconds: float) -> None:
-        """Break the connections of its watches: those of all kinds, or of one."""
-        chosen = self._watches if self._random.random() < 0.5 else [self._random.choice(self._watches)]
+    def do(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        """Do something in this process, as its frontend does."""
+        return self._loop.create_task(work, context=self._context.copy())
+
+    def interrupt(self, seconds: float, plural: str = "") -> None:
+        """Break the connections of its watches: those of a kind; else of all, or of one that the seed chooses."""
+        if plural:
+            chosen = [each for each in self._watches if each.plural == plural]
+        else:
+            chosen = self._watches if self._random.random() < 0.5 else [self._random.choice(self._watches)]
         for each in chosen:
             each.interrupt(seconds)
 

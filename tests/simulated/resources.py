@@ -48,7 +48,8 @@ def resources() -> dict[tuple[str, str], Resource]:
 
 
 def _builtin() -> Iterator[Resource]:
-    yield Resource(group="", version="v1", plural="pods", kind="Pod", has_status=True)
+    fields = frozenset({"metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"})
+    yield Resource(group="", version="v1", plural="pods", kind="Pod", has_status=True, selectable=fields)
     yield Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
     yield Resource(group="", version="v1", plural="namespaces", kind="Namespace")
     yield Resource(group="events.k8s.io", version="v1", plural="events", kind="Event")

@@ -6,6 +6,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from perdure.runtime.retention import Limits
 from simulated.apiserver import Object, Write
 from simulated.kubelet import Ending
 from simulated.loop import START
@@ -70,9 +71,35 @@ _PARENT = {
 }
 
 
-def _parent_of_slow(policy: str) -> Object:
-    child = {"workflow": {"name": "slow"}, "input": {}, "parentClosePolicy": policy}
-    return {"activities": [_activity("steady")], "steps": [{"name": "child", "childWorkflow": child}]}
+_DEEP = {
+    "activities": [_activity("flaky", retryPolicy={"exponential": {"initialInterval": "1s", "maximumInterval": "5s"}})],
+    "steps": [
+        _step("work", "flaky"),
+        {
+            "name": "deeper",
+            "when": "${input.n > 0}",
+            "childWorkflow": {"workflow": {"name": "deep"}, "input": {"n": "${input.n - 1}"}},
+        },
+    ],
+}
+_MANY = {
+    "steps": [
+        {
+            "name": "many",
+            "forEach": {"items": "${[1, 2, 3, 4, 5, 6, 7, 8]}", "maxConcurrency": 4, "as": "x"},
+            "childWorkflow": {"workflow": {"name": "child"}, "input": {}},
+        }
+    ],
+}
+_DOOMED = {
+    "activities": [_activity("doomed", retryPolicy={"exponential": {"maximumAttempts": 1}})],
+    "steps": [{**_step("work", "doomed"), "deadLetter": True}],
+}
+
+
+def _parent_of(workflow: Object, given: Object, policy: str) -> Object:
+    child = {"workflow": workflow, "input": given, "parentClosePolicy": policy}
+    return {"steps": [{"name": "child", "childWorkflow": child}]}
 
 
 def _with_breaker() -> Object:
@@ -116,6 +143,7 @@ def _failing(random: Random, share: float, activity: str) -> Callable[[Object], 
 
 async def flows(world: World) -> None:
     """Runs with retries, timers, a fan-out, heartbeats and signals, while operators die."""
+    world.begin()
     plan = _Plan(world)
     world.script = _failing(world.random("script"), 0.25, "flaky")
     for i in range(6):
@@ -137,6 +165,7 @@ async def flows(world: World) -> None:
 
 async def mixed(world: World) -> None:
     """Parents and children, continue-as-new, four runs of one workflow ID, cancel, terminate, pause, a schedule, lost pods."""
+    world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.2, "flaky")
     world.create("Workflow", "child", _CHILD)
@@ -192,6 +221,7 @@ def _lose_pod(world: World, random: Random) -> None:
 
 async def rough(world: World) -> None:
     """Resets, deleted runs, TerminateExisting, closed parents of open children, long histories, a breaker, overlap policies."""
+    world.begin()
     plan, checker = _Plan(world), world.checker
     random = world.random("script")
     flaky, guarded = _failing(random, 0.3, "flaky"), _failing(random, 0.3, "guarded")
@@ -214,7 +244,7 @@ async def rough(world: World) -> None:
         plan.operate(60, 90, f"taking{i}-go", f"taking{i}", signal={"name": "go", "input": {}})
     for policy in ("Terminate", "RequestCancel", "Abandon"):
         name = f"closing-{policy.lower()}"
-        plan.run(0, 5, name, {"inline": _parent_of_slow(policy)})
+        plan.run(0, 5, name, {"inline": _parent_of({"name": "slow"}, {}, policy)})
         plan.operate(15, 60, f"end-{name}", name, terminate={})
     plan.run(0, 3, "reset", {"inline": _FLOW})
     plan.operate(25, 70, "reset-it", "reset", reset={"to": "FirstWorkflowTask", "reason": "again"})
@@ -246,6 +276,7 @@ def _check_children(world: World, parent: str, ends: set[str]) -> None:
 
 async def deletion(world: World) -> None:
     """Runs are deleted at any moment of their lives, with requests under way; some names are used again."""
+    world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.25, "flaky")
     world.create("Workflow", "child", _CHILD)
@@ -284,6 +315,7 @@ def _delete_when_busy(world: World, name: str, random: Random) -> None:
 
 async def removal(world: World) -> None:
     """Times to live and history limits, changed at the last moment: runs, Operations and scheduled runs are removed in time."""
+    world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.5, "flaky")
     world.create("Workflow", "child", _CHILD)
@@ -317,8 +349,96 @@ async def removal(world: World) -> None:
         checker.fail(f"the schedule keeps {few}")
 
 
+async def families(world: World) -> None:
+    """Parents that are ended or reset while their children fail, continue as new or are retried; deep ones."""
+    world.begin()
+    plan = _Plan(world)
+    world.script = _failing(world.random("script"), 0.25, "flaky")
+    for name, spec in (("child", _CHILD), ("loop", _LOOP), ("slow", _SLOW)):
+        world.create("Workflow", name, spec)
+    for i, policy in enumerate(("Terminate", "RequestCancel", "Abandon")):
+        name = f"ending-{policy.lower()}"
+        plan.run(0, 5, name, {"inline": _parent_of({"name": "loop"}, {"n": 12}, policy)})
+        plan.operate(15, 70, f"end-{name}", name, **({"cancel": {}} if i == 1 else {"terminate": {}}))
+        name = f"reset-{policy.lower()}"
+        plan.run(0, 5, name, {"inline": _parent_of({"name": "loop"}, {"n": 8}, policy)})
+        plan.operate(15, 70, f"redo-{name}", name, reset={"to": "LastWorkflowTask", "reason": "again"})
+    for i in range(3):
+        plan.run(0, 5, f"deep{i}", {"workflow": {"name": "deep"}, "input": {"n": 4}})
+        plan.run(0, 5, f"many{i}", {"inline": _MANY})
+    plan.operate(10, 60, "end-deep1", "deep1", terminate={})
+    plan.operate(10, 60, "end-many1", "many1", cancel={})
+    world.create("Workflow", "deep", _DEEP)
+    await world.trouble(110)
+    await world.calm(150)
+    await world.rest()
+    runs = world.runs()
+    for name in ("deep0", "deep2", "many0", "many2"):
+        if runs[name]["status"]["phase"] != "Completed":
+            world.checker.fail(f"{name} is {runs[name]['status']['phase']}: {runs[name]['status'].get('failure')}")
+    for policy, ends in (("terminate", {"Terminated"}), ("requestcancel", {"Cancelled"}), ("abandon", {"Completed"})):
+        _check_children(world, f"ending-{policy}", ends | {"ContinuedAsNew"})
+
+
+async def bounded(world: World) -> None:
+    """A namespace with more finished runs than it may keep, impatient users, and DeadLetters that are done again."""
+    world.limits = Limits(runs=10)
+    world.begin()
+    plan, checker = _Plan(world), world.checker
+    random = world.random("script")
+    again, failing = _failing(random, 0.5, "doomed"), _failing(random, 1, "doomed")
+    world.script = lambda pod: (
+        again(pod) if "-redrive-" in pod["metadata"]["annotations"]["perdure.dev/run"] else failing(pod)
+    )
+    for name, spec in (("child", _CHILD), ("loop", _LOOP), ("doomed", _DOOMED)):
+        world.create("Workflow", name, spec)
+    for i in range(12):
+        plan.run(0, 90, f"small{i}", {"workflow": {"name": "child"}})
+        plan.run(0, 60, f"parent{i}", {"inline": _PARENT})
+    for i in range(4):
+        plan.run(0, 20, f"doomed{i}", {"workflow": {"name": "doomed"}})
+        plan.run(0, 30, f"loop{i}", {"workflow": {"name": "loop"}, "input": {"n": 4}})
+        plan.at(30, 100, _redrive_all, world, f"redrive{i}")
+    world.create("Schedule", "often", _schedule("10s", overlapPolicy="AllowAll", successfulRunsHistoryLimit=100))
+    _be_impatient(world)
+    await world.trouble(110)
+    await world.calm(150)
+    world.edit("schedules", "often", lambda obj: obj["spec"].update(paused=True))
+    await world.rest()
+    finished = len(world.runs())
+    if finished > world.limits.runs:
+        checker.fail(f"{finished} finished runs are left; the limit is {world.limits.runs}")
+    for letter in world.server.of("deadletters"):
+        conditions = (letter.get("status") or {}).get("conditions") or ()
+        if any(each["reason"] in {"RedriveRunning", "RedriveDeleted"} for each in conditions):
+            checker.fail(f"DeadLetter {letter['metadata']['name']}: {conditions}")
+
+
+def _be_impatient(world: World) -> None:
+    """Have half of all children and re-drives removed as soon as they have closed."""
+    random = world.random("impatient")
+
+    def observe(write: Write) -> None:
+        owned = {"perdure.dev/parent-run-id", "perdure.dev/dead-letter-id"} & {
+            *write.after["metadata"].get("labels", ())
+        }
+        if write.key.plural == "workflowruns" and write.type == "ADDED" and owned and random.random() < 0.5:
+            when, name = random.uniform(0, 5), write.key.name
+            world.loop.call_later(when, world.edit, "workflowruns", name, _given_time(0))
+
+    world.server.observers.append(observe)
+
+
+def _redrive_all(world: World, name: str) -> None:
+    for number, letter in enumerate(world.server.of("deadletters")):
+        target = {"kind": "DeadLetter", "name": letter["metadata"]["name"]}
+        world.create("Operation", f"{name}-{number}", {"target": target, "redrive": {}})
+
+
 def _given_time(seconds: int) -> Callable[[Object], None]:
     return lambda obj: obj["spec"].update(ttlSecondsAfterFinished=seconds)
 
 
-SCENARIOS: dict[str, Scenario] = {each.__name__: each for each in (flows, mixed, rough, deletion, removal)}
+SCENARIOS: dict[str, Scenario] = {
+    each.__name__: each for each in (flows, mixed, rough, deletion, removal, families, bounded)
+}

@@ -1,4 +1,4 @@
-"""What the operator's parts do to an API server that someone else writes to at the same moment."""
+"""What the operator's parts do to an API server that someone else writes to, or whose watches lag."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,17 +6,31 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
+from perdure.api import labels
 from perdure.controller.commit import Record
+from perdure.controller.directory import Directory
 from perdure.controller.expiry import remove_expired
+from perdure.controller.kept import delete_expired
+from perdure.controller.recorded import Recorded
+from perdure.controller.retention import Retention
+from perdure.frontend.core import Core
+from perdure.frontend.runs import Runs
+from perdure.frontend.service.call import Call
+from perdure.frontend.service.resets import Resets
 from perdure.kube import client as api
 from perdure.kube import clock
 from perdure.kube.access import Access
-from simulated.apiserver import ApiServer, Key
+from perdure.kube.events import Recorder
+from perdure.runtime.retention import Limits
+from simulated.apiserver import ApiServer, Key, Write
 from simulated.faults import Faults
 from simulated.loop import START, VirtualLoop
-from simulated.session import Session
+from simulated.session import Session, Trace
+from simulated.world import Result, Setting, World, simulate
 
 KEY = Key("workflowruns", "default", "run")
 URL = api.path(api.PERDURE, "default", "workflowruns", "run")
@@ -30,11 +44,14 @@ class Place:
         self.server = ApiServer(self.loop, Random(0))
         self.server.create("workflowruns", {"metadata": {"name": "run"}, "spec": {"workflow": {"name": "any"}}})
         self.requests: list[str] = []
+        self.noted: Trace = lambda _line, _about: None
+        """Called after each request."""
         session = Session(self.loop, self.server, Faults(self.loop, Random(0), 0), "test", self._note)
         self.client = api.Client(Access(server=""), session)  # type: ignore[arg-type]
 
-    def _note(self, line: str, _about: str) -> None:
+    def _note(self, line: str, about: str) -> None:
         self.requests.append(line.split(maxsplit=1)[0])
+        self.noted(line, about)
 
     def edit(self) -> None:
         """Someone else writes to the run."""
@@ -97,3 +114,205 @@ def test_a_run_that_was_deleted_is_not_confirmed(place: Place) -> None:
             await record.confirm()
 
     place.run(play())
+
+
+# What waits for the end of a run
+
+
+def finished(place: Place, name: str, *, minutes: float = 10, **meta: Any) -> Any:
+    """A run that has closed a while ago, and whose time is over."""
+    place.server.create("workflowruns", {"metadata": {"name": name, **meta}, "spec": {"ttlSecondsAfterFinished": 0}})
+    closed = (START - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+    status = {"completionTime": closed, "phase": "Completed", "state": {"status": "Completed"}}
+    return place.server.update(Key("workflowruns", "default", name), lambda obj: obj.update(status=status))
+
+
+def by_parent(place: Place) -> tuple[Any, Key]:
+    """A child whose parent has yet to record its end."""
+    parent = place.server.create("workflowruns", {"metadata": {"name": "parent"}, "spec": {}})
+    key = Key("workflowruns", "default", "parent")
+    place.server.update(key, lambda obj: obj.update(status={"state": {"status": "Running", "children": {"5": {}}}}))
+    tie = {"name": "parent", "workflowId": "parent", "runId": parent["metadata"]["uid"], "initiatedEventId": 5}
+    return finished(place, "child", annotations={labels.PARENT_ANNOTATION: orjson.dumps(tie).decode()}), key
+
+
+def by_schedule(place: Place) -> tuple[Any, Key]:
+    """A run whose Schedule has yet to record its end."""
+    schedule = place.server.create("schedules", {"metadata": {"name": "nightly"}, "spec": {}})
+    key = Key("schedules", "default", "nightly")
+    owner = {"apiVersion": labels.API_VERSION, "kind": "Schedule", "name": "nightly", "controller": True}
+    tie = {"name": "nightly", "scheduledTime": "2026-11-21T00:00:00Z"}
+    run = finished(
+        place,
+        "nightly-1",
+        annotations={labels.SCHEDULED_BY_ANNOTATION: orjson.dumps(tie).decode()},
+        ownerReferences=[owner | {"uid": schedule["metadata"]["uid"]}],
+    )
+    running = [{"name": "nightly-1", "runId": run["metadata"]["uid"]}]
+    place.server.update(key, lambda obj: obj.update(status={"state": {"running": running}}))
+    return run, key
+
+
+def by_letter(place: Place) -> tuple[Any, Key]:
+    """A run that re-drives a DeadLetter, which has yet to say how that has ended."""
+    letter = place.server.create("deadletters", {"metadata": {"name": "letter"}, "spec": {}})
+    key = Key("deadletters", "default", "letter")
+    status = {"redrives": 1, "conditions": [{"type": "Redriven", "status": "Unknown"}]}
+    place.server.update(key, lambda obj: obj.update(status=status))
+    marks = {"labels": {labels.DEAD_LETTER_LABEL: letter["metadata"]["uid"]}}
+    marks |= {"annotations": {labels.DEAD_LETTER_ANNOTATION: "letter"}}
+    return finished(place, "letter-redrive-1", **marks), key
+
+
+def ended(obj: Any) -> None:
+    """The end of the run is recorded."""
+    state = obj["status"].get("state") or {}
+    state.pop("children", None)
+    state.pop("running", None)
+    obj["status"]["conditions"] = [{"type": "Redriven", "status": "True"}]
+
+
+WAITING = pytest.mark.parametrize("waiting", [by_parent, by_schedule, by_letter])
+
+
+@WAITING
+def test_a_run_whose_time_is_over_stays_until_its_end_is_recorded(place: Place, waiting: Any) -> None:
+    async def play() -> None:
+        run, other = waiting(place)
+        key, uid = Key("workflowruns", "default", run["metadata"]["name"]), run["metadata"]["uid"]
+        url = api.path(api.PERDURE, "default", "workflowruns", key.name)
+
+        async def removed() -> bool:
+            everywhere = Recorded(place.client).everywhere
+            again = await remove_expired(place.client, url, uid, lambda _: START, everywhere)
+            return again is None and key not in place.server.objects
+
+        assert not await removed()
+        place.server.update(other, ended)
+        assert await removed()
+
+    place.run(play())
+
+
+@WAITING
+def test_a_surplus_run_stays_until_its_end_is_recorded_whatever_watches_have_shown(place: Place, waiting: Any) -> None:
+    async def play() -> None:
+        run, other = waiting(place)
+        finished(place, "younger", minutes=5)
+        directory = Directory()
+        for each in ("younger", run["metadata"]["name"]):  # no watch has shown what waits
+            directory.put(place.server.get(Key("workflowruns", "default", each)))
+        recorder = Recorder(place.client, instance="test")
+        options: Any = {"runs": {}, "schedules": {}, "is_over": lambda _: True}
+        retention = Retention(place.client, recorder, directory, Limits(runs=1), **options)
+        await retention.enforce("default")
+        assert Key("workflowruns", "default", run["metadata"]["name"]) in place.server.objects
+        place.server.update(other, ended)
+        await retention.enforce("default")
+        assert Key("workflowruns", "default", run["metadata"]["name"]) not in place.server.objects
+        assert Key("workflowruns", "default", "younger") in place.server.objects
+
+    place.run(play())
+
+
+def test_a_kept_pod_that_is_given_more_time_at_the_last_moment_stays(place: Place) -> None:
+    key = Key("pods", "default", "pod")
+    marks = {labels.RUN_ID_LABEL: "uid", labels.EXPIRES_LABEL: "1"}
+    place.server.create("pods", {"metadata": {"name": "pod", "labels": marks}, "spec": {}})
+    place.server.update(key, lambda pod: pod["status"].update(phase="Succeeded"))
+    later = {labels.EXPIRES_LABEL: str(int((START + timedelta(hours=1)).timestamp()))}
+
+    def give(line: str, _about: str) -> None:
+        if line.startswith("GET"):  # it is listed
+            place.server.update(key, lambda pod: pod["metadata"]["labels"].update(later))
+
+    place.noted = give
+    assert place.run(delete_expired(place.client, "default", START)) == 0
+    assert key in place.server.objects
+
+
+# Runs that no watch has shown
+
+
+def with_two_operators(scenario: Any) -> Result:
+    return simulate(scenario, Setting(seed=1, operators=2, faults=0, kills=0))
+
+
+def test_a_scheduled_run_that_a_lagging_watch_has_not_shown_is_still_followed() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "100s"}}]})
+        await asyncio.sleep(10)
+        world.operators[1].interrupt(1_000, "workflowruns")
+        world.operators[1].interrupt(55, "schedules")  # until the other one has created a run and recorded that
+        template = {"spec": {"workflow": {"name": "nap"}}}
+        spec = {"intervals": [{"every": "30s"}], "overlapPolicy": "Skip", "workflowRunTemplate": template}
+        world.create("Schedule", "napping", spec)
+        await asyncio.sleep(130)
+        world.edit("schedules", "napping", lambda obj: obj["spec"].update(paused=True))
+        await asyncio.sleep(120)
+        ends = {run["status"]["phase"] for run in world.runs().values()}
+        if ends != {"Completed"}:
+            world.checker.fail(f"the runs are {ends}")
+
+    assert with_two_operators(scenario).violations == []
+
+
+@pytest.mark.parametrize("policy", ["Terminate", "RequestCancel"])
+def test_a_child_that_a_lagging_watch_has_not_shown_is_closed_with_its_parent(policy: str) -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "10m"}}]})
+        nap = {"name": "nap", "sleep": {"duration": "10s"}}
+        child = {"workflow": {"name": "nap"}, "input": {}, "parentClosePolicy": policy}
+        steps = [nap, {"name": "child", "childWorkflow": child}]
+        world.create("WorkflowRun", "parent", {"inline": {"steps": steps}})
+        await asyncio.sleep(10)
+        first, second = world.operators
+        second.interrupt(60, "workflowruns")  # then it hears of the parent first, and of the child a while later
+
+        closed = asyncio.Event()
+
+        def observe(write: Write) -> None:
+            if write.key.name == "parent" and (write.after.get("status") or {}).get("completionTime"):
+                closed.set()
+
+        world.server.observers.append(observe)
+        await asyncio.sleep(15)
+        world.operate("end", "parent", terminate={})
+        await closed.wait()
+        world.operators.remove(first)
+        await first.kill()
+        await asyncio.sleep(300)
+        ends = {name: run["status"]["phase"] for name, run in world.runs().items()}
+        if ends.pop("parent") != "Terminated" or set(ends.values()) - {"Terminated", "Cancelled"} or not ends:
+            world.checker.fail(f"the children are {ends}")
+
+    assert with_two_operators(scenario).violations == []
+
+
+# The frontend
+
+
+def test_a_client_that_resets_a_run_waits_until_its_definition_is_compiled() -> None:
+    answers: list[Any] = []
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]})
+        world.create("WorkflowRun", "nap", {"workflow": {"name": "nap"}})
+        await asyncio.sleep(30)
+        await world.operators.pop().kill()  # the next one has compiled nothing
+        operator = world.start()
+        await operator.do(operator.manager.learned())
+        core = Core()
+        core.runs = Runs(operator.manager)
+        request = ResetWorkflowExecutionRequest(namespace="default", workflow_task_finish_event_id=2)
+        request.workflow_execution.workflow_id = "nap"
+        answers.append(await operator.do(Resets(core).reset_workflow_execution(request, Call(60.0))))
+        await asyncio.sleep(30)
+        answers.append(sorted(run["status"]["phase"] for run in world.runs().values()))
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+    assert answers[0].run_id
+    assert answers[1] == ["Completed", "Completed"]

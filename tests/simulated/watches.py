@@ -30,7 +30,7 @@ class Watch:
         self._loop = loop
         self._random = random
         self._server = server
-        self._plural = plural
+        self.plural = plural
         self._label = label
         self._lag = lag
         self._deliver = deliver
@@ -60,11 +60,11 @@ class Watch:
             self._list()
 
     def _list(self) -> None:
-        for obj in self._server.of(self._plural):
+        for obj in self._server.of(self.plural):
             self._queue(None, obj)
 
     def _observe(self, write: Write) -> None:
-        if write.key.plural == self._plural and not self._deaf:
+        if write.key.plural == self.plural and not self._deaf:
             self._queue(write.type, write.after)
 
     def _queue(self, type_: str | None, obj: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from perdure.runtime.retention import Limits
 from simulated.apiserver import ApiServer, Key, Object, Write
 from simulated.checker import Checker
 from simulated.faults import Faults
@@ -60,6 +61,8 @@ class World:
     operators: list[Operator] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     """Of all processes that there were."""
+    limits: Limits = field(default_factory=Limits)
+    """What the namespace may keep of its finished runs."""
     script: Callable[[Object], Ending] = lambda _: Ending(after=1)
     _calm_at: float = 0.0
 
@@ -102,6 +105,12 @@ class World:
 
     # What happens to operators
 
+    def begin(self) -> None:
+        """Start as many operators as the setting says."""
+        self.checker.limits = self.limits
+        for _ in range(self.setting.operators):
+            self.start()
+
     def start(self) -> Operator:
         """Start one more operator."""
         random = self.random(f"operator {len(self.names)}")
@@ -115,6 +124,7 @@ class World:
             self.faults,
             lag=random.choice([0.01, 0.1, 1.0, 3.0]),
             skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
+            limits=self.limits,
             trace=self.trace,
             crashed=self.checker.fail,
         )
@@ -228,8 +238,6 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
     Kubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
 
     async def play() -> None:
-        for _ in range(setting.operators):
-            world.start()
         try:
             await scenario(world)
         finally:

@@ -8,8 +8,8 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
 
-_LATER = timedelta(seconds=1)
-"""After this, an object is looked at again that is still needed when its time is over."""
+_LATER = timedelta(seconds=30)
+"""After this, an object is looked at again that is still needed when its time is over. It may be needed for long."""
 
 
 async def needed_by_none(_: api.Object) -> bool:

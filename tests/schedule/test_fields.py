@@ -120,12 +120,12 @@ def test_10_every_becomes_an_interval_and_a_prefix_a_zone() -> None:
     ("line", "want"),
     [
         ("* * * *", "has 4 fields"),
-        ("H 0 * * *", "`H` is no value, range, step or name"),
+        ("H 0 * * *", "`H` is not supported; to spread starts, set `jitter`"),
         ("0 24 * * *", "`0 24 [*] [*] [*]`: `hour` is `24`: must be hours 0 to 23"),
         ("*/0 * * * *", "`minute`: the step in `[*]/0` must be a number of at least 1"),
         ("0 0 32 1 *", "`dayOfMonth` is `32`: must be days of the month 1 to 31"),
         ("99 0 0 1 1 * *", "second"),
-        ("0 0 1 1 * 1x", "is no value"),
+        ("0 0 1 1 * 1x", "`year` is `1x`: must be years, such as"),
         ("@every 500ms", "at least 1s"),
         ("@every 1500ms", "whole seconds"),
         ("@every 5m/5m", "longer than the phase"),
@@ -221,9 +221,10 @@ def test_10_croniter_finds_the_same_days_that_depend_on_the_month() -> None:
         ("0 0 L-28 * *", "`L-28` is more than 27 days before the last day of a month"),
         ("0 0 MON#1 * *", "`dayOfMonth` is `MON#1`: must be days of the month"),
         ("0 0 * * LW", "`dayOfWeek` is `LW`: must be days of the week"),
-        ("0 0 * * MON#6", "`MON#6` is no field"),
-        ("H 0 * * *", "set `jitter`"),
-        ("0 0 * * MON-FRI#1", "`MON-FRI#1` is no field"),
+        ("0 0 * * MON#6", "`dayOfWeek` is `MON#6`: must be days of the week"),
+        ("H/15 0 * * *", "set `jitter`"),
+        ("0 0 W * *", "`dayOfMonth` is `W`: must be days of the month"),
+        ("0 0 * * MON-FRI#1", "`dayOfWeek` is `MON-FRI#1`: must be days of the week"),
     ],
 )
 def test_10_other_forms_are_refused_with_what_to_write(line: str, want: str) -> None:

@@ -28,6 +28,7 @@ _ELSEWHERE: Final = {
     "successfulJobsHistoryLimit": "successfulRunsHistoryLimit",
     "failedJobsHistoryLimit": "failedRunsHistoryLimit",
     "jobTemplate": "workflowRunTemplate",
+    "backoffLimit": "maximumAttempts",
     "workflowSpec": "workflowRunTemplate",
     # Workflows of Argo
     "activeDeadlineSeconds": "scheduleToCloseTimeout",
@@ -40,7 +41,9 @@ _ELSEWHERE: Final = {
     "withItems": "forEach",
     "withParam": "forEach",
     "workflowTemplateRef": "workflow",
+    "limit": "maximumAttempts",
     # Temporal
+    "maxAttempts": "maximumAttempts",
     "action": "workflowRunTemplate",
     "args": "input",
     "calendar": "calendars",

@@ -21,6 +21,7 @@ from perdure.language.checks.signals import SignalNames
 from perdure.language.program import Finding, Severity
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import outlook_after
+from perdure.schedule.times import faults_of
 
 _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
@@ -69,6 +70,8 @@ class _Object:
     checked: Checked | None
     replaced: tuple[str, ...] = ()
     """Paths of what could not be read."""
+    complete: bool = True
+    """Nothing was left out."""
 
     @property
     def subject(self) -> str:
@@ -80,8 +83,8 @@ class _Object:
         return not finding.path.startswith(self.replaced)
 
     def is_certain(self, finding: Finding) -> bool:
-        """Whether a finding holds whatever stands in the parts that could not be read: only errors elsewhere do."""
-        return not self.replaced or (finding.severity is Severity.ERROR and self.was_read(finding))
+        """Whether a finding holds whatever stands in the parts that could not be read: errors and local findings elsewhere do."""
+        return not self.replaced or ((finding.local or finding.severity is Severity.ERROR) and self.was_read(finding))
 
 
 def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
@@ -168,7 +171,7 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
         return
     if not resource.metadata.name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
-    yield _Object(document, resource, _checked(resource), salvaged.replaced)
+    yield _Object(document, resource, _checked(resource), salvaged.replaced, not salvaged.mistakes)
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
@@ -200,7 +203,10 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
     if isinstance(resource, WorkflowRun):
         yield from _run(each, "spec", resource.spec, documents)
     elif isinstance(resource, Schedule):
-        yield from _times(resource.spec, now)
+        faults = faults_of(resource.spec)
+        yield from (Finding(fault.path, fault.sentence) for fault in faults)
+        if each.complete and not faults:
+            yield from _times(resource.spec, now)
         if resource.spec.retry_policy is not None and resource.spec.retry_policy.name is not None:
             yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)
         template = resource.spec.workflow_run_template
@@ -233,7 +239,7 @@ def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
 
 
 def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
-    """What the condition `Ready` of a Schedule would say. One whose end has passed may be kept."""
+    """What the condition `Ready` says of times that can be read. A Schedule whose end has passed may be kept."""
     try:
         found = outlook_after(spec, now)
     except InvalidTimesError as error:

@@ -23,6 +23,9 @@ _STAND_INS: Final[dict[str, dict[str, Any]]] = {
 }
 """What takes the place of an entry of these lists that cannot be read: its name still counts."""
 
+_PLAIN_STAND_INS: Final[dict[str, Any]] = {"cron": "@daily", "intervals": {"every": "1h"}}
+_PLAIN_STAND_IN: Final = "unreadable"
+"""What takes the place of an entry of another list; if it does not fit either, the whole list is left out."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
@@ -104,10 +107,12 @@ def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[
         holder.pop(last, None)
         removed.add(place)
         return True
-    stand_in = _STAND_INS.get(str(path[-1]))
-    if stand_in is None or place in replaced or not isinstance(last, int):
+    if place in replaced or not isinstance(last, int):
         return _take_out(data, tuple(path), removed, replaced)
-    holder[last] = {"name": _name_of(holder, last), **stand_in}
+    of_list = str(path[-1])
+    named = _STAND_INS.get(of_list)
+    plain = _PLAIN_STAND_INS.get(of_list, _PLAIN_STAND_IN)
+    holder[last] = plain if named is None else {"name": _name_of(holder, last), **named}
     removed.add(place)
     replaced.add(place)
     return True

@@ -35,6 +35,8 @@ class Finding:
     message: str
     """What is wrong, and what to do."""
     severity: Severity = Severity.ERROR
+    local: bool = False
+    """It holds whatever the rest of the definition says."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

@@ -34,6 +34,8 @@ _MACROS = {
 }
 _FIELDS = ("second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek", "year")
 _COMMENT = re.compile(r"(?:^|\s)#")
+_HASHED = re.compile(r"[Hh]\b")
+"""Jenkins' way to spread starts."""
 _LAST_WEEKDAY = re.compile("L([0-7])")
 _SHORTEST = timedelta(seconds=1)
 
@@ -70,7 +72,9 @@ def read_cron(line: str) -> CronTimes:
             f"`{line}` has {len(words)} fields: there must be 5 (minute first), 6 (year last) or 7 (second first, "
             "year last), or `@daily` and the like"
         )
-    given = {name: _field(name, word, line) for name, word in zip(_FIELDS, words, strict=True)}
+    if any(_HASHED.match(word) for word in words):
+        raise InvalidTimesError(f"`{line}`: `H` is not supported; to spread starts, set `jitter`")
+    given = {name: _field(name, word) for name, word in zip(_FIELDS, words, strict=True)}
     try:
         times = Calendar.parse({**given, "comment": comment.strip()})
         Matcher.of(times)
@@ -86,28 +90,21 @@ def read_cron(line: str) -> CronTimes:
     return CronTimes(times, zone)
 
 
-def _field(name: str, word: str, line: str) -> str:
-    """A field in the words that croniter and calendars share."""
+def _field(name: str, word: str) -> str:
+    """A field in the words that croniter and calendars share; what is not valid is left for the calendar to refuse."""
     if word == "?":
         return "*"
-    return ",".join(_item(name, item, line) for item in word.split(","))
+    return ",".join(_item(name, item) for item in word.split(","))
 
 
-def _item(name: str, item: str, line: str) -> str:
+def _item(name: str, item: str) -> str:
     if name == "dayOfWeek":
         item = _LAST_WEEKDAY.sub(r"\1L", item.upper()) if _LAST_WEEKDAY.fullmatch(item.upper()) else item
     if name in {"dayOfMonth", "dayOfWeek"} and depends_on_month(item):
         return item.upper()
-    for word in _WORD.findall(item):
-        if not _NAMES.fullmatch(word[:3].lower()):
-            raise InvalidTimesError(f"`{line}`: `{item}` is no value, range, step or name{_hint(word)}")
-    if not re.fullmatch(r"[A-Za-z0-9*/-]+", item):
-        raise InvalidTimesError(f"`{line}`: `{item}` is no field of values, ranges and steps")
+    if not all(_NAMES.fullmatch(word[:3].lower()) for word in _WORD.findall(item)):
+        return item
     return _WORD.sub(lambda found: found[0][:3].upper(), item)
-
-
-def _hint(word: str) -> str:
-    return "; to spread starts, set `jitter`" if word.upper() == "H" else ""
 
 
 def _every(body: str, line: str) -> Interval:

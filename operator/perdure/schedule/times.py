@@ -14,9 +14,9 @@ calendar day by day. Of an interval, and of times that were moved, up to `MOST_E
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -151,21 +151,20 @@ class Times:
         Raises:
             InvalidTimesError: They cannot be followed.
         """
-        lines: list[CronTimes] = []
-        for index, line in enumerate(spec.cron):
-            with _at(f"spec.cron[{index}]"):
-                lines.append(read_cron(line))
-        self.zone = _zone(spec, lines)
-        self.calendars = [*spec.calendars, *(line.times for line in lines if isinstance(line.times, Calendar))]
-        self.intervals = [*spec.intervals, *(line.times for line in lines if isinstance(line.times, Interval))]
+        parts, faults = _read(spec)
+        if faults:
+            raise faults[0]
+        self.zone = parts.zone
+        self.calendars = [*spec.calendars, *(line.times for line in parts.lines if isinstance(line.times, Calendar))]
+        self.intervals = [*spec.intervals, *(line.times for line in parts.lines if isinstance(line.times, Interval))]
         self._spec = spec
-        self._excluded = _Exclusions(tuple(_matchers("exclude", spec.exclude)))
+        self._excluded = _Exclusions(tuple(parts.exclude))
         self._excluded_by_days = by_days(self._excluded.matchers)
         self._work = Work()
-        matchers = [*_matchers("calendars", spec.calendars), *map(Matcher.of, self.calendars[len(spec.calendars) :])]
+        matchers = [*parts.calendars, *map(Matcher.of, self.calendars[len(spec.calendars) :])]
         self._rules: list[_ByCalendar | _Every] = [
             *map(self._by_calendar, matchers),
-            *(_every(index, interval) for index, interval in enumerate(self.intervals)),
+            *map(_every, self.intervals),
         ]
         self._first = -(-(spec.start_time - _EPOCH) // _SECOND) if spec.start_time else None
         self._last = ((spec.end_time or _LAST) - _EPOCH) // _SECOND
@@ -231,11 +230,13 @@ class Times:
         wall = min((wall for wall in walls if wall is not None), default=None)
         return None if wall is None else (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=None)
 
-    def is_repeated(self, at: datetime) -> bool:
-        """Whether clocks show the wall time of an instant for the second time, because they were set back."""
+    def occurrence(self, at: datetime) -> int:
+        """Which one of two it is: 1 or 2 where clocks show the wall time of an instant twice, as they are set back; else 0."""
         second = (at - _EPOCH) // _SECOND
         span = self.zone.span(second)
-        return second < span.start + span.before - span.offset
+        if second < span.start + span.before - span.offset:
+            return 2
+        return 1 if second >= span.end - span.offset + self.zone.span(span.end).offset else 0
 
     def canonical(self) -> CanonicalSpec:
         """Everything given, in one form."""
@@ -312,38 +313,77 @@ def summary_of(spec: ScheduleSpec) -> str:
     return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
 
-@contextmanager
-def _at(path: str) -> Iterator[None]:
-    """Whatever is wrong in here stands at a place of the Schedule."""
+def faults_of(spec: ScheduleSpec) -> list[InvalidTimesError]:
+    """Everything that keeps the times of a Schedule from being followed; `Times` raises the first of it."""
+    return _read(spec)[1]
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What the fields of a Schedule say, each by itself."""
+
+    lines: list[CronTimes] = field(default_factory=list)
+    zone: Zone = field(default_factory=lambda: named_zone("UTC"))
+    exclude: list[Matcher] = field(default_factory=list)
+    calendars: list[Matcher] = field(default_factory=list)
+
+
+def _read(spec: ScheduleSpec) -> tuple[_Parts, list[InvalidTimesError]]:
+    """Read every field, and what is wrong with each of them."""
+    parts, faults = _Parts(), list[InvalidTimesError]()
+
+    @contextmanager
+    def at(path: str) -> Iterator[None]:
+        try:
+            yield
+        except InvalidTimesError as error:
+            faults.append(error.below(path))
+
+    zones: dict[str, str] = {"spec.timeZone": spec.time_zone} if spec.time_zone else {}
+    for index, line in enumerate(spec.cron):
+        with at(f"spec.cron[{index}]"):
+            parts.lines.append(found := read_cron(line))
+            zones |= {f"spec.cron[{index}]": found.time_zone} if found.time_zone else {}
     try:
-        yield
+        parts.zone = _zone(zones, spec.time_zone_data)
     except InvalidTimesError as error:
-        raise error.below(path) from error
+        faults.append(error)
+    for name, calendars, matchers in (
+        ("exclude", spec.exclude, parts.exclude),
+        ("calendars", spec.calendars, parts.calendars),
+    ):
+        for index, calendar in enumerate(calendars):
+            with at(f"spec.{name}[{index}]"):
+                matchers.append(Matcher.of(calendar))
+    for index, interval in enumerate(spec.intervals):
+        if interval.every % _SECOND or interval.offset % _SECOND:
+            faults.append(
+                InvalidTimesError("`every` and `offset` must be whole seconds", path=f"spec.intervals[{index}]")
+            )
+    return parts, faults
 
 
-def _matchers(field: str, calendars: Sequence[Calendar]) -> Iterator[Matcher]:
-    for index, calendar in enumerate(calendars):
-        with _at(f"spec.{field}[{index}]"):
-            yield Matcher.of(calendar)
+def _zone(named: Mapping[str, str], data: str | None) -> Zone:
+    """The one zone of a Schedule.
 
-
-def _zone(spec: ScheduleSpec, lines: Sequence[CronTimes]) -> Zone:
-    named = {"spec.timeZone": spec.time_zone} if spec.time_zone else {}
-    named |= {f"spec.cron[{index}]": line.time_zone for index, line in enumerate(lines) if line.time_zone}
+    Args:
+        named: The zones that fields name, by their paths.
+        data: The zone that comes as data.
+    """
     names = sorted(set(named.values()))
-    if len(names) > 1 or (names and spec.time_zone_data):
-        told = ", ".join(f"`{name}`" for name in names) + (" and `timeZoneData`" if spec.time_zone_data else "")
-        odd = [path for path, name in named.items() if spec.time_zone_data or name != next(iter(named.values()))]
+    if len(names) > 1 or (names and data):
+        told = ", ".join(f"`{name}`" for name in names) + (" and `timeZoneData`" if data else "")
+        odd = [path for path, name in named.items() if data or name != next(iter(named.values()))]
         raise InvalidTimesError(
             f"a Schedule has one time zone, but there are {told}; make a Schedule for each", path=odd[0]
         )
-    with _at("spec.timeZoneData" if spec.time_zone_data else next(iter(named), "spec.timeZone")):
-        return embedded_zone(spec.time_zone_data) if spec.time_zone_data else named_zone((names or ["UTC"])[0])
+    try:
+        return embedded_zone(data) if data else named_zone((names or ["UTC"])[0])
+    except InvalidTimesError as error:
+        raise error.below("spec.timeZoneData" if data else next(iter(named))) from error
 
 
-def _every(index: int, interval: Interval) -> _Every:
-    if interval.every % _SECOND or interval.offset % _SECOND:
-        raise InvalidTimesError("`every` and `offset` must be whole seconds", path=f"spec.intervals[{index}]")
+def _every(interval: Interval) -> _Every:
     return _Every(interval.every // _SECOND, interval.offset // _SECOND)
 
 

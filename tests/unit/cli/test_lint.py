@@ -239,12 +239,17 @@ spec:
   activities:
   - {name: eat, startToCloseTimeot: 1m, container: {image: a/b:1}}
   - {name: drink, startToCloseTimeout: soon, container: {image: a/b:1}}
+  - name: cook
+    startToCloseTimeout: 1m
+    backoffLimit: 3
+    container: {image: a/b:1, command: [sh, "{{inputs.x}}"], args: [2, "${nobody}"], env: [{name: A, value: yes}]}
   steps:
   - {name: one, slep: {duration: 1s}}
   - {name: two, activity: {name: eat, retryPolicy: {name: nowhere}}, neds: [one]}
   - {name: three, activity: {name: dinner}}
   - {name: four, set: {x: "${steps.one.output.y}", z: "${inputs.n}"}}
   - {name: five, timeout: 5 minutes, waitForSignal: {name: approved}}
+  - {name: six, activity: {name: cook}}
 ---
 apiVersion: perdure.dev/v1alpha1
 kind: WorkflowRun
@@ -256,8 +261,9 @@ kind: Schedule
 metadata: {name: nightly}
 spec:
   crons: ["0 2 * * *"]
-  cron: ["0 2 * * *"]
+  cron: ["0 25 * * *", "soon", "0 2 * * *"]
   timeZone: Mars/Olympus
+  intervals: [{every: 1500ms}, {every: 1.5h}]
   workflowRunTemplate: {spec: {workflow: {name: brokn}}}
 ---
 apiVersion: perdure.dev/v1alpha1
@@ -273,6 +279,15 @@ def test_one_run_reports_every_mistake() -> None:
     want = {
         ("Workflow/broken", "spec.activities[0].startToCloseTimeot", "did you mean `startToCloseTimeout`"),
         ("Workflow/broken", "spec.activities[1].startToCloseTimeout", "must be a duration"),
+        (
+            "Workflow/broken",
+            "spec.activities[2].backoffLimit",
+            "did you mean `retryPolicy.exponential.maximumAttempts`",
+        ),
+        ("Workflow/broken", "spec.activities[2].container.command[1]", "looks like a tag of Argo Workflows"),
+        ("Workflow/broken", "spec.activities[2].container.args[0]", "must be a string, not 2; put it in quotes"),
+        ("Workflow/broken", "spec.activities[2].container.args[1]", "unknown name `nobody`"),
+        ("Workflow/broken", "spec.activities[2].container.env[0].value", "must be a string, not true"),
         ("Workflow/broken", "spec.steps[0].slep", "did you mean `sleep`"),
         ("Workflow/broken", "spec.steps[1].neds", "did you mean `needs`"),
         ("Workflow/broken", "spec.steps[1].activity.retryPolicy.name", "there is no RetryPolicy `nowhere`"),
@@ -282,6 +297,10 @@ def test_one_run_reports_every_mistake() -> None:
         ("WorkflowRun/run", "spec.inputs", "unknown field"),
         ("WorkflowRun/run", "spec.input.count", "does not fit the input of Workflow `broken`"),
         ("Schedule/nightly", "spec.crons", "did you mean `cron`"),
+        ("Schedule/nightly", "spec.cron[0]", "`hour` is `25`"),
+        ("Schedule/nightly", "spec.cron[1]", "must be a cron line"),
+        ("Schedule/nightly", "spec.intervals[0]", "must be whole seconds"),
+        ("Schedule/nightly", "spec.intervals[1].every", "'1.5h' must be a duration"),
         ("Schedule/nightly", "spec.timeZone", "there is no time zone `Mars/Olympus`"),
         ("Schedule/nightly", "spec.workflowRunTemplate.spec.workflow.name", "did you mean `broken`"),
     }
@@ -289,6 +308,15 @@ def test_one_run_reports_every_mistake() -> None:
     assert missing == []
     extra = {each[:2] for each in found} - {one[:2] for one in want}
     assert extra == set()
+
+
+def test_times_that_were_left_out_are_not_missed() -> None:
+    template = "workflowRunTemplate: {spec: {inline: {steps: [{name: a, set: {x: 1}}]}}}"
+    given = (
+        f"apiVersion: perdure.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: a}}\nspec: {{cron: [soon], {template}}}\n"
+    )
+    told = json.loads(call("-f", "-", "-o", "json", given=given).stdout)["findings"]
+    assert [(each["path"], each["severity"]) for each in told] == [("spec.cron[0]", "Error")]
 
 
 @pytest.mark.parametrize(
@@ -349,10 +377,10 @@ def test_signals_that_are_awaited_under_another_name_are_reported() -> None:
     found = {(each["object"], each["path"]): each["message"] for each in answer["findings"]}
     assert found["Workflow/waiting", "spec.steps[1]"].startswith("reads `signals.aproved`, but a step waits for")
     assert found["Operation/ask", "spec.signal.name"] == (
-        "Workflow `waiting` does not wait for the signal `decision`; it waits for: approved, aproved"
+        "Workflow `waiting` does not wait for the signal `decision`; it waits for: approved"
     )
     assert "did you mean" in found["Operation/ask-other", "spec.signal.name"]
-    assert "did you mean" in found["Workflow/sender", "spec.steps[0].signal.name"]
+    assert "did you mean `approved`" in found["Workflow/sender", "spec.steps[0].signal.name"]
     assert ("Workflow/sender", "spec.steps[1].signal.name") not in found
 
 

@@ -43,8 +43,8 @@ def test_next_prints_a_table_with_the_local_time(file: str) -> None:
     code, out, _ = run("--file", file, "--after", "2026-10-25T00:00:00+02:00")
     assert code == 0
     assert out.splitlines() == [
-        "NOMINAL               ACTUAL                EUROPE/BERLIN",
-        "2026-10-25T00:30:00Z  2026-10-25T00:30:00Z  Sun 2026-10-25 02:30:00 +0200",
+        "NOMINAL               ACTUAL                EUROPE/BERLIN                  NOTE",
+        "2026-10-25T00:30:00Z  2026-10-25T00:30:00Z  Sun 2026-10-25 02:30:00 +0200  first occurrence",
         "2026-10-26T01:30:00Z  2026-10-26T01:30:00Z  Mon 2026-10-26 02:30:00 +0100",
     ]
 
@@ -60,12 +60,20 @@ def test_next_notes_the_days_on_which_clocks_change() -> None:
     _, out, _ = run("-f", "-", "--after", "2026-10-25", "--count", "3", given=both)
     assert [line.split("  ")[-1] for line in out.splitlines()] == [
         "NOTE",
-        "Sun 2026-10-25 02:30:00 +0200",
+        "first occurrence",
         "second occurrence",
         "Mon 2026-10-26 02:30:00 +0100",
     ]
     own = both.replace('["30 2 * * *"]', '["30 2 * * *", "0 3 * * *"]')
     assert "does not exist" not in run("-f", "-", "--after", "2026-03-29", "--count", "1", given=own)[1]
+
+
+def test_next_says_that_a_schedule_is_paused(file: str) -> None:
+    paused = MANIFEST.replace("spec:", "spec:\n  paused: true", 1)
+    code, out, error = run("-f", "-", "--after", "2026-06-10", "--count", "1", "-o", "json", given=paused)
+    assert (code, len(json.loads(out))) == (0, 1)
+    assert error == "The schedule is paused: no runs start at these times until it is unpaused.\n"
+    assert run("-f", file, "--after", "2026-06-10", "--count", "1")[2] == ""
 
 
 def test_a_date_without_an_offset_is_in_the_zone_of_the_schedule(file: str) -> None:

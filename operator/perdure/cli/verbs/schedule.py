@@ -31,8 +31,9 @@ Offline for a file; for a NAME, the schedule is read from the cluster.
 Nominal is the time that the spec names, actual the same with jitter. NOTE
 marks the days on which clocks change: a time that does not exist and runs
 later, and a time that occurs twice. A time without an offset is in the
-schedule's time zone. The actual time depends on namespace and name: give the namespace of a file that
-has none with --namespace. Status 1: there are none, and why.
+schedule's time zone. The actual time depends on namespace and name: give
+the namespace of a file that has none with --namespace. If the schedule is
+paused, a warning on stderr says so. Status 1: there are no times, and why.
 
 \b
 Examples:
@@ -73,7 +74,7 @@ def next_times(
         times_of,
         upcoming,
     )
-    from perdure.cli.view.schedules import times_json, times_table  # noqa: PLC0415
+    from perdure.cli.view.schedules import is_paused, times_json, times_table  # noqa: PLC0415
 
     if file is None and name is None:
         raise typer.BadParameter("name a Schedule, or a file that has one with --file")
@@ -86,6 +87,8 @@ def next_times(
         screen.write_json(times_json(dues, times))
     elif dues:
         screen.show(times_table(dues, times))
+    if dues and is_paused(found):
+        typer.echo("The schedule is paused: no runs start at these times until it is unpaused.", err=True)
     if not dues:
         typer.echo(f"{outlook_of(found, start).message}.", err=True)
         raise typer.Exit(ExitCode.NO)

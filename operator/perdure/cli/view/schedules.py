@@ -19,6 +19,9 @@ from perdure.schedule.times import Due, Times
 
 Object = dict[str, Any]
 
+_OCCURRENCES = ("", "first occurrence", "second occurrence")
+"""Notes on a wall time that clocks show twice."""
+
 _SHOWN = 10
 """Times of a paused schedule that are shown; as many as the status of a running one has."""
 
@@ -62,7 +65,7 @@ def _note(due: Due, times: Times) -> str:
     skipped = times.replaces(due.nominal)
     if skipped is not None:
         return f"{skipped:%H:%M:%S} does not exist"
-    return "second occurrence" if times.is_repeated(due.nominal) else ""
+    return _OCCURRENCES[times.occurrence(due.nominal)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,11 @@ def state_of(schedule: Object) -> str:
     return "Running" if conditions else "Pending"
 
 
+def is_paused(schedule: Object) -> bool:
+    """Whether a schedule starts nothing by time until it is unpaused; of a manifest, whether it is created paused."""
+    return bool(schedule["spec"].get("paused") or (schedule.get("status") or {}).get("paused"))
+
+
 def _phase(phases: _Phases, schedule: Object, recorded: Object) -> _Phase | None:
     """Where a run stands that a schedule has recorded; its id is recorded some time after its name."""
     found = phases.get((schedule["metadata"]["namespace"], recorded["workflowRun"]))
@@ -207,8 +215,7 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
 
 def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
     """The next times of a schedule that is paused; the operator records none for it, since nothing will start."""
-    state = state_of(schedule)
-    if not state.startswith("PausedBy"):
+    if not is_paused(schedule):
         return []
     try:
         times = Times(ScheduleSpec.parse(schedule["spec"]))

@@ -1,4 +1,4 @@
-"""What is wrong with an activity's pod before the API server is asked: names that are Perdure's own."""
+"""What is wrong with an activity's pod before the API server is asked: names that are Perdure's own, values that are not text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 from perdure.api import reserved
 from perdure.api.workflow import Activity
 from perdure.language.program import Finding
+from perdure.language.values import shown
 
 
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
-    """The names that an activity must not take; `path` is where it stands."""
+    """What an activity's pod must not have; `path` is where the activity stands."""
     beside = activity.sidecar is not None
     volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
     mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
@@ -28,6 +29,7 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     else:
         return
     for where, container in containers:
+        yield from _not_text(where, container)
         if beside and container.get("name") == reserved.SIDECAR:
             yield _taken(f"{where}.name", f"a container named `{reserved.SIDECAR}`")
     for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
@@ -36,10 +38,23 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
             yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
 
 
+def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
+    """Numbers, booleans and the like where Kubernetes takes text alone: YAML reads `3` and `yes` as such."""
+    values = [(f"{key}[{i}]", value) for key in ("command", "args") for i, value in enumerate(_list(container, key))]
+    values += [(f"env[{i}].value", one["value"]) for i, one in enumerate(_objects(container, "env")) if "value" in one]
+    for where, value in values:
+        if value is not None and not isinstance(value, str):
+            yield Finding(f"{path}.{where}", f"must be a string, not {shown(value)}; put it in quotes")
+
+
 def _taken(path: str, what: str) -> Finding:
     return Finding(path, f"the activity's pod has {what} of Perdure's own; give it another one")
 
 
 def _objects(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    return [one if isinstance(one, dict) else {} for one in _list(parent, key)]
+
+
+def _list(parent: dict[str, Any], key: str) -> list[Any]:
     given = parent.get(key)
-    return [one if isinstance(one, dict) else {} for one in given] if isinstance(given, list) else []
+    return given if isinstance(given, list) else []

@@ -48,8 +48,9 @@ def signals_of(program: Program) -> Signals:
             computed |= _reads([flow.output], f"{path}.output", read)
     for name, handler in program.handlers.items():
         computed |= _reads([handler.input], f"spec.{name}.input", read)
-    awaited = None if computed else frozenset(waited) | frozenset(read)
-    return Signals(awaited, tuple(sent), tuple(_misread(read, waited)))
+    misread = _misread(read, waited)
+    awaited = None if computed else frozenset(waited) | (read.keys() - misread.keys())
+    return Signals(awaited, tuple(sent), tuple(misread.values()))
 
 
 def _reads(templates: Iterable[Template], where: str, read: dict[str, str]) -> bool:
@@ -62,13 +63,16 @@ def _reads(templates: Iterable[Template], where: str, read: dict[str, str]) -> b
     return computed
 
 
-def _misread(read: Mapping[str, str], waited: Iterable[str]) -> Iterator[Finding]:
+def _misread(read: Mapping[str, str], waited: Iterable[str]) -> dict[str, Finding]:
+    """What to say of names that are read, but look like misspellings of others that a step waits for."""
     names = list(waited)
+    found = {}
     for name, where in read.items():
         near = [] if name in names else get_close_matches(name, names, 1)
         if near:
             message = f"reads `signals.{name}`, but a step waits for the signal `{near[0]}`; is that the same signal?"
-            yield Finding(where, message, Severity.WARNING)
+            found[name] = Finding(where, message, Severity.WARNING)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

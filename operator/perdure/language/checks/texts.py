@@ -69,7 +69,7 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
                 message = (
                     "`${…}` is not evaluated here, only in `args`, `image` and the `value` of `env`; move it there"
                 )
-                yield Finding(f"{path}.{where}", message, Severity.WARNING)
+                yield Finding(f"{path}.{where}", message, Severity.WARNING, local=True)
     for where, container in _containers(activity):
         yield from _programs(f"{path}.{where}", container)
 
@@ -83,7 +83,7 @@ def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
                 f"`{tag[0]}` looks like a tag of Argo Workflows, which is not evaluated here; write an expression in "
                 "`${…}`, such as `${input.x}` or `${steps.a.output}`"
             )
-            yield Finding(where, message, Severity.WARNING)
+            yield Finding(where, message, Severity.WARNING, local=True)
 
 
 def _looks_like_an_expression(text: str) -> bool:
@@ -113,7 +113,7 @@ def _programs(path: str, container: dict[str, Any]) -> Iterator[Finding]:
         f"the value becomes a part of the program that `{name}` runs: who chooses it can run anything. Pass it in `env`, or as "
         "an argument after the program"
     )
-    yield Finding(f"{path}.args[{number}]", message, Severity.WARNING)
+    yield Finding(f"{path}.args[{number}]", message, Severity.WARNING, local=True)
 
 
 def _has_expression(text: str) -> bool:

@@ -85,10 +85,10 @@ def test_a_run_is_recognised_by_its_owner_its_time_and_its_request() -> None:
     assert not is_of({"metadata": {"name": "nightly-20261121t013000z"}}, schedule(), running())
 
 
-def test_a_template_cannot_forge_what_ties_runs_together() -> None:
+def test_a_template_cannot_forge_what_ties_runs_together_nor_who_has_made_them() -> None:
     forged = {
         "labels": {"perdure.dev/schedule": "other"},
-        "annotations": {"perdure.dev/parent": "{}", "example.com/a": "b"},
+        "annotations": {"perdure.dev/parent": "{}", "audit.perdure.dev/created-by": "admin", "example.com/a": "b"},
     }
     run = scheduled_run(schedule(metadata=forged), running(), STATE)
     assert run["metadata"]["labels"] == {"perdure.dev/schedule": "nightly"}

@@ -14,7 +14,10 @@ API_VERSION: Final = "perdure.dev/v1alpha1"
 SEARCH_PREFIX: Final = "search.perdure.dev/"
 """Before the names of search attributes, as labels or annotations of runs."""
 
-CREATED_BY_ANNOTATION: Final = "audit.perdure.dev/created-by"
+AUDIT_PREFIX: Final = "audit.perdure.dev/"
+"""Before the names of annotations that say who has made an object."""
+
+CREATED_BY_ANNOTATION: Final = f"{AUDIT_PREFIX}created-by"
 """Annotation on WorkflowRuns and Operations: the user that has made them, as the API server has authenticated it. Written by an
 admission policy, or by the operator on behalf of a Temporal client."""
 
@@ -109,6 +112,9 @@ BATCH_LABEL: Final = "perdure.dev/batch"
 
 BATCH_ANNOTATION: Final = "perdure.dev/batch"
 """Annotation on these Operations: what the client said of the whole batch, JSON."""
+
+RESERVED_PREFIXES: Final = (f"{GROUP}/", AUDIT_PREFIX)
+"""Labels and annotations of runs that users must not write, also not by way of a Schedule."""
 
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""

@@ -23,6 +23,7 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_most_one_of
@@ -64,11 +65,13 @@ class OverlapPolicy(StrEnum):
 
 
 def _foreign(field: str) -> Rule:
-    """What ties runs together stands under `perdure.dev/`: nobody writes that by way of the operator."""
+    """Only the operator says what runs are to each other, and who has made them: nobody writes that by way of the operator."""
+    prefixes = " or ".join(f"`{prefix}`" for prefix in RESERVED_PREFIXES)
+    foreign = " && ".join(f"!name.startsWith('{prefix}')" for prefix in RESERVED_PREFIXES)
     return Rule(
-        f"`{field}` must not begin with `perdure.dev/`: those are the operator's own",
-        f"!has(self.{field}) || self.{field}.all(name, !name.startsWith('perdure.dev/'))",
-        lambda metadata: not any(name.startswith("perdure.dev/") for name in getattr(metadata, field)),
+        f"`{field}` must not begin with {prefixes}: those are the operator's own",
+        f"!has(self.{field}) || self.{field}.all(name, {foreign})",
+        lambda metadata: not any(name.startswith(RESERVED_PREFIXES) for name in getattr(metadata, field)),
     )
 
 

@@ -206,4 +206,4 @@ def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
 
 
 def _without_ours(marks: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in marks.items() if not name.startswith(f"{labels.GROUP}/")}
+    return {name: value for name, value in marks.items() if not name.startswith(labels.RESERVED_PREFIXES)}

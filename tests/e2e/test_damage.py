@@ -38,9 +38,11 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     good = namespace.closed("resting")
     for removed in ({"status": None}, {"status": {"state": None}}):
         assert "`status.state` must not be removed" in refused(namespace, "resting", removed)
+    undigested = {"status": {"commit": None, "output": "forged"}}
+    assert "`status.commit` must not be removed" in refused(namespace, "resting", undigested)
     put_back = {"status": {**dict.fromkeys(good), **old}}
     told = refused(namespace, "resting", put_back)
-    assert "`status.commit` must not be that of an older status" in told
+    assert "`status.commit` must not be removed, nor be that of an older status" in told
     assert "`status.history.nextEventId` must not decrease" in told
     run = namespace.get("workflowrun", "resting")
     assert run is not None

@@ -36,16 +36,16 @@ STATE_STAYS = Rule(
 """A status that was recorded is not removed."""
 
 COMMITS_GROW = Rule(
-    "`status.commit` must not be that of an older status: work that finished since would be done again (docs/backup.md)",
+    "`status.commit` must not be removed, nor be that of an older status: finished work would be done again (docs/backup.md)",
     _of_old(
         "has(oldSelf.status.commit)",
-        "(!has(self.status.commit) || self.status.commit.number > oldSelf.status.commit.number "
+        "has(self.status.commit) && (self.status.commit.number > oldSelf.status.commit.number "
         "|| self.status.commit == oldSelf.status.commit)",
     ),
     reason="FieldValueForbidden",
     field_path=".status",
 )
-"""An older status is not put back. An earlier version of the operator, which knows no commits, may leave them out."""
+"""An older status is not put back, and no status is edited without its digest."""
 
 HISTORY_GROWS = Rule(
     "`status.history.nextEventId` must not decrease: work that finished since would be done again (docs/backup.md)",

@@ -158,12 +158,15 @@ class Witness:
         return f"restore the status, or delete the object{accept if found else ''}"
 
     def _wrong(self, status: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
-        commit, known = Commit.of(status), self._known
         if not status.get("state"):
             return self._wrong_from_scratch(meta)
-        if wrong := edited(status, self._fields):
-            return wrong
-        # An earlier version of the operator leaves out the commit.
+        return edited(status, self._fields) or self._wrong_commit(status)
+
+    def _wrong_commit(self, status: Mapping[str, Any]) -> str:
+        commit, known = Commit.of(status), self._known
+        if commit is None and known is not None:
+            return f"The status was edited after commit {known.number}: `status.commit` was removed"
+        # An earlier version of the operator has written no commits.
         uid = commit.uid if commit is not None else status.get("runId") or self._uid
         if uid != self._uid:
             return f"The status was recorded for another object, with UID {uid}, as after a restore from a backup"

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -152,8 +152,23 @@ class TaskQueues:
 
     # Who asks
 
-    async def poll(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
-        """Wait for something to do; None if nothing comes up in time. Whoever gets it has to see whether it is still so."""
+    async def poll(
+        self, name: QueueName, identity: str, seconds: float, recheck: Callable[[], Awaitable[None]]
+    ) -> Offer | None:
+        """Wait for something to do; None if nothing comes up in time. Whoever gets it has to see whether it is still so.
+
+        `recheck` may refuse the poller once there is something: then that goes to another one.
+        """
+        offer = await self._next(name, identity, seconds)
+        if offer is not None:
+            try:
+                await recheck()
+            except BaseException:
+                self._give(offer, name)
+                raise
+        return offer
+
+    async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
         queue = self._queue(name)
         queue.last_poll = now()
         queue.pollers[identity] = queue.last_poll

@@ -16,10 +16,11 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure import __version__
 from perdure.controller.manager import Manager
+from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core, Settings
-from perdure.frontend.door import MAX_MESSAGE, Door
+from perdure.frontend.door import MAX_MESSAGE, WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.guard import Guard
@@ -245,15 +246,23 @@ class _Rpc:
         """Find out who calls, then read the message, and handle it."""
         metadata, peer = tuple(context.invocation_metadata() or ()), peer_of(context.peer())
         user = await self.door.authenticate(metadata, peer)
-        call = Call(context.time_remaining(), metadata, user.name if user is not None else "")
-        with recorded(self.name, call.principal, peer.address) as record:
+        principal = user.name if user is not None else ""
+        with recorded(self.name, principal, peer.address) as record:
             async with self.door.place(self.name, user), self.door.message(context, user) as raw:
                 record.request = request = self.decode(raw)
+                given.name(getattr(request, "identity", ""), "Identity", required=False)
                 await self.manager.learned()  # before, "not found" would be a guess
                 namespace = namespace_of(self.name, request)
                 await self.door.authorize(user, self.name, namespace)
                 _need_served(self.manager, namespace)
+
+                async def recheck() -> None:
+                    await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
+
+                call = Call(context.time_remaining(), metadata, principal, recheck)
                 record.response = await self.handler(request, call)
+                if self.name in WAITING:
+                    await recheck()
                 return record.response
 
 

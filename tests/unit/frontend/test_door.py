@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import grpc
@@ -17,12 +18,14 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
+from perdure.frontend import guard as of_guard
 from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
 from perdure.frontend.limits import Places
 from perdure.frontend.server import generic_handlers, options
+from perdure.kube import clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
 COUNT = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 3_000_000).SerializeToString()
@@ -128,6 +131,31 @@ async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
         frontend.leave.set()
         await asyncio.gather(*polls)
         assert await code_of(poll(channel)) is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("lost", "code"),
+    [("valid", grpc.StatusCode.UNAUTHENTICATED), ("allowed", grpc.StatusCode.PERMISSION_DENIED)],
+    ids=["its token", "its right"],
+)
+async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
+    lost: str, code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        waits = asyncio.ensure_future(poll(channel))
+        await frontend.waiting.acquire()
+        setattr(frontend.api, lost, False)
+        later = clock.now() + timedelta(seconds=31)
+        monkeypatch.setattr(of_guard, "now", lambda: later)
+        frontend.leave.set()
+        assert await code_of(waits) is code
+
+
+async def test_an_identity_that_is_too_long_is_refused() -> None:
+    body = PollWorkflowTaskQueueRequest(namespace="orders", identity="x" * 1_001).SerializeToString()
+    async with serving() as frontend, calling(frontend) as channel:
+        call = channel.unary_unary(f"{SERVICE}/PollWorkflowTaskQueue")(body, metadata=bearer(token()), timeout=60)
+        assert await code_of(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_connection_of_a_stranger_with_many_calls_is_closed() -> None:

@@ -10,6 +10,7 @@ from temporalio.api.worker.v1 import WorkerHeartbeat
 
 from perdure.frontend import queues as of_queues
 from perdure.frontend import workers as of_workers
+from perdure.frontend.errors import RpcError, unauthenticated
 from perdure.frontend.given import UnfitError
 from perdure.frontend.paging import MAX_BYTES, page_of
 from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
@@ -17,6 +18,10 @@ from perdure.frontend.workers import Workers, field_of, listed
 from perdure.kube import clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")
+
+
+async def allowed() -> None:
+    """What a poll asks when it has something: the caller may still have it."""
 
 
 def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
@@ -57,8 +62,8 @@ def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest
 async def test_who_only_polls_is_listed_by_its_polls() -> None:
     queues = TaskQueues()
     workers = Workers(queues)
-    assert await queues.poll(QUEUE, "silent", 0.01) is None
-    assert await queues.poll(QUEUE, "telling", 0.01) is None
+    assert await queues.poll(QUEUE, "silent", 0.01, allowed) is None
+    assert await queues.poll(QUEUE, "telling", 0.01, allowed) is None
     workers.tell("default", [beat("key", "telling")])
     assert [(each.worker_identity, each.task_queue) for each in workers.all("default")] == [
         ("silent", "orders"),
@@ -73,7 +78,7 @@ async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytes
     queues = TaskQueues()
     for number in range(60):
         queues.offer(Offer("run", number), QUEUE)
-    assert await queues.poll(QUEUE, "worker", 1) == Offer("run", 0)
+    assert await queues.poll(QUEUE, "worker", 1, allowed) == Offer("run", 0)
     monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(seconds=10))
     found = queues.statistics(QUEUE)
     assert (found.waiting, found.age) == (59, timedelta(seconds=10))
@@ -87,7 +92,7 @@ async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytes
 async def test_what_is_offered_at_the_very_end_of_a_poll_is_not_lost() -> None:
     for _ in range(100):
         queues = TaskQueues()
-        polling = asyncio.create_task(queues.poll(QUEUE, "worker", 0.002))
+        polling = asyncio.create_task(queues.poll(QUEUE, "worker", 0.002, allowed))
         await asyncio.sleep(0)
         time.sleep(0.003)  # noqa: ASYNC251 (the loop is busy while the poll runs out)
         queues.offer(Offer("run", 1), QUEUE)
@@ -96,19 +101,32 @@ async def test_what_is_offered_at_the_very_end_of_a_poll_is_not_lost() -> None:
 
 async def test_what_was_given_to_a_poll_that_is_cancelled_is_for_the_next() -> None:
     queues = TaskQueues()
-    polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10))
+    polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10, allowed))
     await asyncio.sleep(0)
     queues.offer(Offer("run", 1), QUEUE)
     polling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await polling
-    assert await queues.poll(QUEUE, "other", 0.01) == Offer("run", 1)
+    assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
+
+
+async def test_a_poller_that_was_refused_while_it_waited_gets_nothing_and_the_next_one_does() -> None:
+    async def refused() -> None:
+        raise unauthenticated("the token is no longer valid")
+
+    queues = TaskQueues()
+    polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10, refused))
+    await asyncio.sleep(0)
+    queues.offer(Offer("run", 1), QUEUE)
+    with pytest.raises(RpcError, match="no longer valid"):
+        await polling
+    assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
 
 
 async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = TaskQueues()
     for number in range(of_queues._MANY - 1):
-        await queues.poll(QueueName("default", Kind.WORKFLOW, f"sticky-{number}"), "worker", 0)
+        await queues.poll(QueueName("default", Kind.WORKFLOW, f"sticky-{number}"), "worker", 0, allowed)
     queues.offer(Offer("run", 1), QUEUE)
     monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
     queues.offer(Offer("run", 2), QueueName("default", Kind.ACTIVITY, "orders"))

@@ -33,7 +33,7 @@ from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.given import UnfitError
+from perdure.frontend.given import UnfitError, name
 from perdure.frontend.history import retry_policy
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, Call
@@ -54,10 +54,10 @@ class Activities:
         """Wait for an attempt; an empty answer if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
-        name = QueueName(request.namespace, Kind.ACTIVITY, request.task_queue.name)
+        queue = QueueName(request.namespace, Kind.ACTIVITY, name(request.task_queue.name, "TaskQueue"))
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(name, request.identity, left)
+            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
             if offer is None:
                 break
             given = await self._take(offer, request.identity)
@@ -124,9 +124,9 @@ class Activities:
         response.scheduled_time.FromDatetime(activity.first_scheduled_time)
         response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
         response.started_time.FromDatetime(activity.started_time)
-        for name in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
-            length = getattr(activity, name)
-            field = getattr(response, name)
+        for timeout in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
+            length = getattr(activity, timeout)
+            field = getattr(response, timeout)
             field.SetInParent()
             if length is not None:
                 field.FromTimedelta(length)

@@ -1,6 +1,6 @@
 """One RPC as its handler sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 LONGEST_POLL = 60.0
@@ -8,6 +8,10 @@ LONGEST_POLL = 60.0
 LONGEST_WAIT = 20.0
 """Seconds that a client waits for something to happen; then it asks again."""
 _MARGIN = 1.0
+
+
+async def _unguarded() -> None:
+    """Nothing to check without authentication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,8 @@ class Call:
     metadata: Sequence[tuple[str, str | bytes]] = ()
     principal: str = ""
     """The user, as the API server has authenticated it; empty without authentication."""
+    recheck: Callable[[], Awaitable[None]] = _unguarded
+    """Refuses a caller who has lost its token or its rights since the call began; asks the API server at most every 30 s."""
 
     def within(self, longest: float) -> float:
         """How long to wait at most, so that the answer comes before the caller gives up."""

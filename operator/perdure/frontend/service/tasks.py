@@ -63,11 +63,11 @@ class WorkflowTasks:
         """Wait for a task; an empty answer if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
-        name = QueueName(request.namespace, Kind.WORKFLOW, request.task_queue.name)
+        queue = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
         sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(name, request.identity, left)
+            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
             if offer is None:
                 break
             given = await self._take(offer, request.identity, sticky=sticky)

@@ -109,6 +109,23 @@ def test_a_task_that_a_worker_gives_back_is_there_for_the_next() -> None:
     assert started.identity == "other"
 
 
+def test_the_history_names_the_users_whose_workers_have_answered() -> None:
+    run = Coded.begin()
+    run.take()
+    assert run.ask(inp.TaskFailed, token=run.token, cause="Odd", identity="w1", principal="alice").ok
+    run.decide(activity("a"), activity("b"), principal="bob")
+    final = Failure(kind=FailureKind.APPLICATION, message="no", non_retryable=True)
+    run.ask(inp.ActivityReported, **taken(run, "a"), principal="carol", result=1)
+    run.ask(inp.ActivityReported, **taken(run, "b"), principal="carol", failure=final)
+    named = {type(event).__name__: event.principal for event in run.events if event.principal}
+    assert named == {
+        "WorkflowTaskFailed": "alice",
+        "WorkflowTaskCompleted": "bob",
+        "ActivityTaskCompleted": "carol",
+        "ActivityTaskFailed": "carol",
+    }
+
+
 # Buffering
 
 

@@ -111,13 +111,14 @@ class Attempts(Ledger):
         if report.cancelled and not activity.cancel_requested:
             message = "the activity was not asked to cancel itself"
             return Answer(ok=False, reason="CancelNotRequested", message=message)
+        who = {"identity": report.identity, "principal": report.principal}
         if report.cancelled:
-            self.ended(activity, ev.ActivityTaskCanceled, details=report.result, identity=report.identity)
+            self.ended(activity, ev.ActivityTaskCanceled, details=report.result, **who)
         elif report.failure is not None:
-            self.failed(activity, report.failure, identity=report.identity)
+            self.failed(activity, report.failure, **who)
         else:
             result = report.result if self.state.code is not None else plain(report.result)
-            self.ended(activity, ev.ActivityTaskCompleted, result=result, identity=report.identity)
+            self.ended(activity, ev.ActivityTaskCompleted, result=result, **who)
         return OK
 
     def take_attempt(self, item: inp.AttemptInput) -> None:
@@ -172,7 +173,7 @@ class Attempts(Ledger):
     def failed(self, activity: PendingActivity, failure: Failure, **who: str) -> None:
         """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again.
 
-        `who` has reported it: `identity`, or `principal`.
+        `who` has reported it: `identity` and `principal`.
         """
         failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
         if activity.cancel_requested:
@@ -254,7 +255,7 @@ class Attempts(Ledger):
         self.durable = True
 
     def give_up(self, activity: PendingActivity, failure: Failure, retry_state: RetryState, **who: str) -> None:
-        """Close the activity with its failure. `who` has reported it: `identity`, or `principal`."""
+        """Close the activity with its failure. `who` has reported it: `identity` and `principal`."""
         closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
         self.ended(activity, closing, failure=failure, retry_state=retry_state, **who)
 

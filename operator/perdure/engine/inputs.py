@@ -227,6 +227,7 @@ class ActivityReported:
     fence: str
     """Empty: whoever has it."""
     identity: str = ""
+    principal: str = ""
     result: Any = None
     failure: Failure | None = None
     cancelled: bool = False
@@ -295,6 +296,7 @@ class TaskCompleted:
     token: TaskToken
     commands: tuple[Command, ...] = ()
     identity: str = ""
+    principal: str = ""
     sdk_metadata: Any = None
     metering_metadata: Any = None
     worker_version: Any = None
@@ -324,6 +326,7 @@ class TaskFailed:
     cause: str
     failure: Failure | None = None
     identity: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The audit log of the frontend: one line for each call that changes something, with the user that the API server knows."""
+"""The audit log of the frontend: a line for each call that changes something, with the user that the API server knows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.rights import changes
+from perdure.frontend.rights import answers, changes
 
 
 @dataclass(slots=True)
@@ -23,7 +23,8 @@ class Record:
 def recorded(rpc: str, user: str, address: str) -> Iterator[Record]:
     """Write the line of a call at the end of the block, however that ends.
 
-    Calls that only read are left out, and those of workers: what they decide and report is in the histories of runs.
+    Calls that only read are left out. So are answers of workers for tasks that they were given: histories name the user. Only
+    answers that are refused have a line, and those that name an activity by its ID, which anyone may give.
     """
     record, outcome = Record(), "OK"
     try:
@@ -35,7 +36,7 @@ def recorded(rpc: str, user: str, address: str) -> Iterator[Record]:
         outcome = type(error).__name__
         raise
     finally:
-        if changes(rpc):
+        if changes(rpc) or (answers(rpc) and (rpc.endswith("ById") or outcome != "OK")):
             structlog.get_logger("perdure.audit").info(
                 "RPC", rpc=rpc, user=user, address=address, outcome=outcome, **_about(record)
             )
@@ -52,7 +53,7 @@ def _about(record: Record) -> dict[str, str]:
         named = getattr(request, name, None)
         found["workflow_id"] = found.get("workflow_id") or getattr(named, "workflow_id", "")
         found["run_id"] = found.get("run_id") or getattr(named, "run_id", "")
-    for name in ("namespace", "workflow_id", "schedule_id", "job_id", "identity"):
+    for name in ("namespace", "workflow_id", "schedule_id", "job_id", "activity_id", "identity"):
         found[name] = found.get(name) or getattr(request, name, "")
     found["run_id"] = found["run_id"] or getattr(record.response, "run_id", "")
     return {name: value for name, value in found.items() if isinstance(value, str) and value}

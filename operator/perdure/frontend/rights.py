@@ -96,6 +96,11 @@ def changes(rpc: str) -> bool:
     return rpc in _RIGHTS and any(right.verb not in {"get", "list"} for right in _RIGHTS[rpc])
 
 
+def answers(rpc: str) -> bool:
+    """Whether a worker decides or reports with an RPC; polls and heartbeats do not count."""
+    return rpc.startswith("Respond")
+
+
 _WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
 
 

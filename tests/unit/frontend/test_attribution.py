@@ -10,6 +10,7 @@ from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     ExecuteMultiOperationRequest,
     PatchScheduleRequest,
+    RespondActivityTaskCompletedByIdRequest,
     SignalWorkflowExecutionRequest,
     StartWorkflowExecutionRequest,
     StartWorkflowExecutionResponse,
@@ -17,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine import events as ev
 from perdure.frontend.audit import recorded
-from perdure.frontend.errors import not_found
+from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.history import Historian
 
 USER = "system:serviceaccount:orders:shop"
@@ -72,6 +73,14 @@ def test_schedules_and_both_parts_of_a_call_are_named() -> None:
 @pytest.mark.parametrize("rpc", ["CountWorkflowExecutions", "PollWorkflowTaskQueue", "RespondActivityTaskCompleted"])
 def test_calls_that_read_and_those_of_workers_leave_none(rpc: str) -> None:
     assert lines(rpc, CountWorkflowExecutionsRequest(namespace="orders")) == []
+
+
+def test_answers_by_id_leave_one_and_others_if_they_are_refused() -> None:
+    by_id = RespondActivityTaskCompletedByIdRequest(namespace="orders", workflow_id="order-17", activity_id="charge")
+    (line,) = lines("RespondActivityTaskCompletedById", by_id)
+    assert (line["user"], line["workflow_id"], line["activity_id"]) == (USER, "order-17", "charge")
+    (line,) = lines("RespondActivityTaskFailed", None, error=invalid("Invalid TaskToken."))
+    assert (line["user"], line["outcome"]) == (USER, "INVALID_ARGUMENT")
 
 
 def test_clients_read_the_user_as_the_principal_of_an_event() -> None:

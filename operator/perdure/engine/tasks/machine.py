@@ -372,7 +372,7 @@ class Tasks:
             return _yes(str(self.code.previous_started_event_id))
         closes = any(isinstance(command, _CLOSING_COMMANDS) for command in item.commands)
         if closes and self.code.buffered:
-            self._fail(task, "UnhandledCommand", None, item.identity, closing=True)
+            self._fail(task, "UnhandledCommand", None, item, closing=True)
             return _no("UnhandledCommand", "UnhandledCommand")
         prolongs = item.force_new_task and not item.commands
         if prolongs and self._pass.now - task.original_scheduled_time > LONGEST_ROW:
@@ -391,6 +391,7 @@ class Tasks:
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
                     identity=item.identity,
+                    principal=item.principal,
                     sdk_metadata=item.sdk_metadata,
                     metering_metadata=item.metering_metadata,
                     worker_version=item.worker_version,
@@ -408,7 +409,7 @@ class Tasks:
             self._completed_event_id = 0
             if task.attempt == 1:
                 failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
-                self._fail(task, error.cause, failure, item.identity)
+                self._fail(task, error.cause, failure, item)
             # A further attempt is left to run out, each after a longer time: the worker would answer the same at once, for ever
             # (respondworkflowtaskcompleted/api.go).
             return _no("BadCommand", f"{error.cause}: {error}")
@@ -459,13 +460,19 @@ class Tasks:
         task = self._holds(item.token)
         if task is None:
             return _no("TaskNotFound", "Workflow task not found.")
-        self._fail(task, item.cause, item.failure, item.identity)
+        self._fail(task, item.cause, item.failure, item)
         return _yes()
 
     def _fail(
-        self, task: Task, cause: str, failure: Failure | None, identity: str = "", *, closing: bool = False
+        self,
+        task: Task,
+        cause: str,
+        failure: Failure | None,
+        answer: inp.TaskCompleted | inp.TaskFailed | None = None,
+        *,
+        closing: bool = False,
     ) -> None:
-        """End a task that came to nothing, and schedule the next attempt."""
+        """End a task that came to nothing, by a worker's answer or without one, and schedule the next attempt."""
         if task.attempt == 1 or closing:
             self._write_started(task)
             self._pass.emit(
@@ -474,7 +481,8 @@ class Tasks:
                     started_event_id=task.started_event_id,
                     cause=cause,
                     failure=failure,
-                    identity=identity,
+                    identity=answer.identity if answer is not None else "",
+                    principal=answer.principal if answer is not None else "",
                     **self._pass.here,
                 ),
                 decide=False,

@@ -138,16 +138,15 @@ class Activities:
         self, request: RecordActivityTaskHeartbeatRequest, call: Call
     ) -> RecordActivityTaskHeartbeatResponse:
         """An attempt goes on; the answer says whether it should stop."""
-        del call
         token = self._token(request)
-        said = await self._beat(self._entry(token), token, request)
+        said = await self._beat(self._entry(token), token, request, call)
         return RecordActivityTaskHeartbeatResponse(**said)
 
-    async def _beat(self, entry: Entry, token: ActivityToken, request: Any) -> dict[str, bool]:
+    async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: Call) -> dict[str, bool]:
         try:
             details = data.to_json(request.details.payloads)
         except UnfitError:  # as with Temporal's server
-            await self._report(entry, token, request, failure=_too_large("Heartbeat details exceed size limit."))
+            await self._report(entry, token, request, call, failure=_too_large("Heartbeat details exceed size limit."))
             return {"cancel_requested": True}
         await self._core.runs.demand(
             entry,
@@ -174,31 +173,28 @@ class Activities:
         self, request: RespondActivityTaskCompletedRequest, call: Call
     ) -> RespondActivityTaskCompletedResponse:
         """An attempt has succeeded."""
-        del call
         token = self._token(request)
-        await self._report(self._entry(token), token, request, **_result(request.result))
+        await self._report(self._entry(token), token, request, call, **_result(request.result))
         return RespondActivityTaskCompletedResponse()
 
     async def respond_activity_task_failed(
         self, request: RespondActivityTaskFailedRequest, call: Call
     ) -> RespondActivityTaskFailedResponse:
         """An attempt has failed."""
-        del call
         token = self._token(request)
-        await self._report(self._entry(token), token, request, **_failure(request))
+        await self._report(self._entry(token), token, request, call, **_failure(request))
         return RespondActivityTaskFailedResponse()
 
     async def respond_activity_task_canceled(
         self, request: RespondActivityTaskCanceledRequest, call: Call
     ) -> RespondActivityTaskCanceledResponse:
         """An attempt was asked to stop, and has."""
-        del call
         token = self._token(request)
         details = data.to_json(request.details.payloads)
-        await self._report(self._entry(token), token, request, cancelled=True, result=details)
+        await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledResponse()
 
-    async def _report(self, entry: Entry, token: ActivityToken, request: Any, **said: Any) -> None:
+    async def _report(self, entry: Entry, token: ActivityToken, request: Any, call: Call, **said: Any) -> None:
         await self._core.runs.demand(
             entry,
             inputs.ActivityReported(
@@ -207,6 +203,7 @@ class Activities:
                 attempt=token.attempt,
                 fence=token.fence,
                 identity=request.identity,
+                principal=call.principal,
                 **said,
             ),
         )
@@ -244,37 +241,33 @@ class Activities:
         self, request: RecordActivityTaskHeartbeatByIdRequest, call: Call
     ) -> RecordActivityTaskHeartbeatByIdResponse:
         """The same, by the activity's id."""
-        del call
         entry, token = await self._named(request)
-        said = await self._beat(entry, token, request)
+        said = await self._beat(entry, token, request, call)
         return RecordActivityTaskHeartbeatByIdResponse(**said)
 
     async def respond_activity_task_completed_by_id(
         self, request: RespondActivityTaskCompletedByIdRequest, call: Call
     ) -> RespondActivityTaskCompletedByIdResponse:
         """The same, by the activity's id."""
-        del call
         entry, token = await self._named(request)
-        await self._report(entry, token, request, **_result(request.result))
+        await self._report(entry, token, request, call, **_result(request.result))
         return RespondActivityTaskCompletedByIdResponse()
 
     async def respond_activity_task_failed_by_id(
         self, request: RespondActivityTaskFailedByIdRequest, call: Call
     ) -> RespondActivityTaskFailedByIdResponse:
         """The same, by the activity's id."""
-        del call
         entry, token = await self._named(request)
-        await self._report(entry, token, request, **_failure(request))
+        await self._report(entry, token, request, call, **_failure(request))
         return RespondActivityTaskFailedByIdResponse()
 
     async def respond_activity_task_canceled_by_id(
         self, request: RespondActivityTaskCanceledByIdRequest, call: Call
     ) -> RespondActivityTaskCanceledByIdResponse:
         """The same, by the activity's id."""
-        del call
         entry, token = await self._named(request)
         details = data.to_json(request.details.payloads)
-        await self._report(entry, token, request, cancelled=True, result=details)
+        await self._report(entry, token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledByIdResponse()
 
 

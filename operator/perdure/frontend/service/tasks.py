@@ -168,7 +168,6 @@ class WorkflowTasks:
         self, request: RespondWorkflowTaskCompletedRequest, call: Call
     ) -> RespondWorkflowTaskCompletedResponse:
         """A worker has decided."""
-        del call
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         try:
@@ -179,7 +178,9 @@ class WorkflowTasks:
         except BadCommandError as error:
             # A further attempt is left to run out, or it would be refused again and again at once.
             if token.attempt == 1:
-                await self._fail(entry, token, error.cause, str(error), request.identity)
+                failure = Failure(kind=FailureKind.APPLICATION, type=error.cause, message=str(error))
+                who = {"identity": request.identity, "principal": call.principal}
+                await self._fail(entry, token, cause=error.cause, failure=failure, **who)
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
         completed = inputs.TaskCompleted(
@@ -187,6 +188,7 @@ class WorkflowTasks:
             token=token.engine(),
             commands=tuple(self._attributed(entry, command) for command in answered.commands),
             identity=request.identity,
+            principal=call.principal,
             sdk_metadata=data.message_to_json(request.sdk_metadata),
             metering_metadata=data.message_to_json(request.metering_metadata),
             worker_version=_worker_version(request),
@@ -257,28 +259,23 @@ class WorkflowTasks:
                 update.end(outcome_of(event))
                 self._core.updates.forget(entry.uid, update_id)
 
-    async def _fail(self, entry: Entry, token: WorkflowTaskToken, cause: str, message: str, identity: str) -> None:
-        failure = Failure(kind=FailureKind.APPLICATION, type=cause, message=message)
-        failed = inputs.TaskFailed(
-            request_id=uuid.uuid4().hex, token=token.engine(), cause=cause, failure=failure, identity=identity
-        )
+    async def _fail(self, entry: Entry, token: WorkflowTaskToken, **said: Any) -> None:
+        failed = inputs.TaskFailed(request_id=uuid.uuid4().hex, token=token.engine(), **said)
         await self._core.runs.demand(entry, failed)
 
     async def respond_workflow_task_failed(
         self, request: RespondWorkflowTaskFailedRequest, call: Call
     ) -> RespondWorkflowTaskFailedResponse:
         """A worker could not decide."""
-        del call
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
-        entry = self._entry(token)
-        failed = inputs.TaskFailed(
-            request_id=uuid.uuid4().hex,
-            token=token.engine(),
+        await self._fail(
+            self._entry(token),
+            token,
             cause=from_enum(WorkflowTaskFailedCause, request.cause) or "Unspecified",
             failure=failures.to_json(request.failure) if request.HasField("failure") else None,
             identity=request.identity,
+            principal=call.principal,
         )
-        await self._core.runs.demand(entry, failed)
         return RespondWorkflowTaskFailedResponse()
 
     async def respond_query_task_completed(

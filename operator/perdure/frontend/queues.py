@@ -2,12 +2,13 @@
 
 import asyncio
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from perdure.frontend.errors import exhausted
 from perdure.kube.clock import now
 
 DEAD_AFTER = timedelta(seconds=10)
@@ -17,6 +18,10 @@ FORGOTTEN_AFTER = timedelta(minutes=5)
 _RATE_OVER = timedelta(seconds=30)
 _MANY = 1_000
 """So many queues are kept without a look at whether they are still used."""
+MOST_POLLED = 4_000
+"""Queues of one namespace that can be polled: each worker has one of its own."""
+MOST_POLLERS = 1_000
+"""Pollers of a queue that are listed, the newest."""
 
 
 class Kind(StrEnum):
@@ -95,6 +100,7 @@ class TaskQueues:
     def __init__(self) -> None:
         self._queues: dict[QueueName, _Queue] = {}
         self._of_run: dict[str, dict[Offer, QueueName]] = {}
+        self._of_namespace: Counter[str] = Counter()
         self._many = _MANY
 
     def _queue(self, name: QueueName) -> _Queue:
@@ -104,7 +110,20 @@ class TaskQueues:
                 self._forget()
                 self._many = max(_MANY, 2 * len(self._queues))
             queue = self._queues[name] = _Queue()
+            self._of_namespace[name.namespace] += 1
         return queue
+
+    def _need_room(self, name: QueueName) -> None:
+        """See that a namespace has not too many queues for another one to be polled.
+
+        Raises:
+            RpcError: it has.
+        """
+        if name in self._queues or self._of_namespace[name.namespace] < MOST_POLLED:
+            return
+        self._forget()
+        if self._of_namespace[name.namespace] >= MOST_POLLED:
+            raise exhausted(f"too many task queues: {MOST_POLLED:,} in a namespace; retry later")
 
     def _forget(self) -> None:
         """Forget queues that nobody has polled for minutes, and in which nothing is: every worker has one of its own."""
@@ -112,6 +131,7 @@ class TaskQueues:
             queue.forget_pollers()
             if not (queue.pollers or queue.offers or queue.waiting):
                 del self._queues[name]
+                self._of_namespace[name.namespace] -= 1
 
     # What is to be done
 
@@ -169,9 +189,13 @@ class TaskQueues:
         return offer
 
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
+        self._need_room(name)
         queue = self._queue(name)
         queue.last_poll = now()
+        queue.pollers.pop(identity, None)
         queue.pollers[identity] = queue.last_poll
+        if len(queue.pollers) > MOST_POLLERS:
+            del queue.pollers[next(iter(queue.pollers))]
         if queue.offers:
             queue.dispatched.count()
             return queue.offers.popitem(last=False)[0]

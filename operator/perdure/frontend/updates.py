@@ -1,6 +1,8 @@
 """Updates that wait for a worker, and who waits for them. Until a worker has accepted one, it is nowhere but here."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -27,6 +29,8 @@ class Update:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
     aborted: bool = False
+    callers: int = 0
+    """How many calls wait for it."""
 
     def accept(self) -> None:
         """A worker has taken it on."""
@@ -69,6 +73,20 @@ class Updates:
     def admit(self, run_id: str, update_id: str, request: Request, principal: str = "") -> Update:
         """Take in an update, or find it taken in already."""
         return self._of_run.setdefault(run_id, {}).setdefault(update_id, Update(update_id, request, principal))
+
+    @contextmanager
+    def awaited(self, run_id: str, update: Update) -> Iterator[None]:
+        """Keep an update for the length of the block. One that no worker has accepted goes with the last call that waits for it.
+
+        Otherwise clients could fill the memory with updates for workflows that no worker takes on.
+        """
+        update.callers += 1
+        try:
+            yield
+        finally:
+            update.callers -= 1
+            if not update.callers and not update.accepted.is_set():
+                self.forget(run_id, update.update_id)
 
     def in_flight(self, run_id: str) -> int:
         """How many updates of a run have not ended."""

@@ -76,3 +76,21 @@ async def test_with_a_run_go_its_updates_and_queries() -> None:
         await update.ended.wait()
         with pytest.raises(RpcError, match="deleted"):
             await query.answer
+
+
+def test_an_update_that_no_worker_has_accepted_goes_with_the_last_call_that_waits_for_it() -> None:
+    updates = Updates()
+    update = updates.admit("run", "u", request("u"))
+    with updates.awaited("run", update):
+        with updates.awaited("run", update):
+            pass
+        assert updates.to_be_asked("run") == [update]
+    assert updates.get("run", "u") is None
+
+
+def test_an_update_that_a_worker_has_accepted_stays() -> None:
+    updates = Updates()
+    update = updates.admit("run", "u", request("u"))
+    with updates.awaited("run", update):
+        update.accept()
+    assert updates.get("run", "u") is update

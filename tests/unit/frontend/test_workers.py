@@ -123,6 +123,23 @@ async def test_a_poller_that_was_refused_while_it_waited_gets_nothing_and_the_ne
     assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
 
 
+async def test_a_namespace_can_have_only_so_many_queues_and_pollers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_queues, "MOST_POLLED", 3)
+    monkeypatch.setattr(of_queues, "MOST_POLLERS", 2)
+    queues = TaskQueues()
+    for number in range(3):
+        await queues.poll(QUEUE, f"worker-{number}", 0, allowed)
+        await queues.poll(QueueName("default", Kind.ACTIVITY, f"queue-{min(number, 1)}"), "worker", 0, allowed)
+    await queues.poll(QUEUE, "worker-1", 0, allowed)
+    assert list(queues.pollers(QUEUE)) == ["worker-2", "worker-1"]
+    other = QueueName("default", Kind.WORKFLOW, "one-too-many")
+    with pytest.raises(RpcError, match="too many task queues"):
+        await queues.poll(other, "worker", 0, allowed)
+    await queues.poll(QueueName("another", Kind.WORKFLOW, "orders"), "worker", 0, allowed)
+    monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
+    await queues.poll(other, "worker", 0, allowed)
+
+
 async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = TaskQueues()
     for number in range(of_queues._MANY - 1):

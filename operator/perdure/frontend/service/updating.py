@@ -80,10 +80,13 @@ class Updating:
             raise unavailable("the workflow has not begun yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
+        is_new = known is None
         if known is None:
             known = await self._admit(entry, request, call.principal)
-        wanted = request.wait_policy.lifecycle_stage or _ACCEPTED
-        stage = await self._wait(known, wanted)
+        with self._core.updates.awaited(entry.uid, known):
+            if is_new:
+                await self._want_task(entry, known)
+            stage = await self._wait(known, request.wait_policy.lifecycle_stage or _ACCEPTED)
         if known.aborted:
             self._core.updates.forget(entry.uid, update_id)
             raise CompletedError
@@ -132,14 +135,16 @@ class Updating:
         if len(view.state.code.updates) >= MAX_TOTAL:
             message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
             raise RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
-        update = self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
+        return self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
+
+    async def _want_task(self, entry: Entry, update: Update) -> None:
+        """Have a worker asked about a new update."""
         try:
             await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
         except RpcError:
             update.abort()
             self._core.updates.forget(entry.uid, update.update_id)
             raise
-        return update
 
     async def _wait(self, update: Update, wanted: int) -> Any:
         """Wait for a stage; the one that is reached. The caller's own deadline is an error to it, as on Temporal's server."""
@@ -161,7 +166,8 @@ class Updating:
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:
             raise not_found(f"update {request.update_ref.update_id!r} not found")
-        stage = await self._wait(update, request.wait_policy.lifecycle_stage)
+        with self._core.updates.awaited(entry.uid, update):
+            stage = await self._wait(update, request.wait_policy.lifecycle_stage)
         if update.aborted:
             raise CompletedError
         return PollWorkflowExecutionUpdateResponse(

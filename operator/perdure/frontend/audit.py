@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from perdure.frontend.errors import RpcError
+from perdure.frontend.given import MAX_ID
 from perdure.frontend.rights import answers, changes
 
 
@@ -43,7 +44,7 @@ def recorded(rpc: str, user: str, address: str) -> Iterator[Record]:
 
 
 def _about(record: Record) -> dict[str, str]:
-    """What the call is about: ids, as the client gives them, and the run that was made."""
+    """What the call is about: ids, as the client gives them, and the run that was made. One that is too long is cut."""
     request = record.request
     inner = getattr(request, "operations", None) or ()
     if inner:
@@ -56,4 +57,4 @@ def _about(record: Record) -> dict[str, str]:
     for name in ("namespace", "workflow_id", "schedule_id", "job_id", "activity_id", "identity"):
         found[name] = found.get(name) or getattr(request, name, "")
     found["run_id"] = found["run_id"] or getattr(record.response, "run_id", "")
-    return {name: value for name, value in found.items() if isinstance(value, str) and value}
+    return {name: value[:MAX_ID] for name, value in found.items() if isinstance(value, str) and value}

@@ -61,6 +61,12 @@ def test_a_call_that_fails_leaves_one_too() -> None:
     assert line["outcome"] == "NOT_FOUND"
 
 
+def test_a_line_is_no_longer_than_ids_may_be() -> None:
+    request = StartWorkflowExecutionRequest(namespace="orders", workflow_id="x" * 4_000_000, identity="y" * 1_001)
+    (line,) = lines("StartWorkflowExecution", request, error=invalid("WorkflowId length exceeds limit."))
+    assert (len(line["workflow_id"]), len(line["identity"])) == (1_000, 1_000)
+
+
 def test_schedules_and_both_parts_of_a_call_are_named() -> None:
     (line,) = lines("PatchSchedule", PatchScheduleRequest(namespace="orders", schedule_id="nightly"))
     assert line["schedule_id"] == "nightly"

@@ -28,13 +28,14 @@ DAMAGE: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize(("change", "message"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_told_once_and_hurts_no_more_than_it_has_to(namespace: Cluster, change: Json, message: str) -> None:
-    good = begun(namespace, "resting", "5s")
+    good = begun(namespace, "resting")
     edit(namespace, "resting", {"status": change})
     check_told_once_and_restored(namespace, "resting", change, message, good)
 
 
 def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Cluster) -> None:
-    old = begun(namespace, "resting", "1s")
+    old = begun(namespace, "resting")
+    wake(namespace, "resting")
     good = namespace.closed("resting")
     for removed in ({"status": None}, {"status": {"state": None}}):
         assert "`status.state` must not be removed" in refused(namespace, "resting", removed)
@@ -50,7 +51,8 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
 
 
 def test_a_finished_run_whose_completion_time_was_forged_stays(namespace: Cluster) -> None:
-    begun(namespace, "resting", "1s")
+    begun(namespace, "resting")
+    wake(namespace, "resting")
     good = namespace.closed("resting")
     edit(namespace, "resting", {"status": {"completionTime": "2020-01-01T00:00:00Z"}})
     namespace.condition("workflowrun", "resting", "StateDamaged")
@@ -61,21 +63,22 @@ def test_a_finished_run_whose_completion_time_was_forged_stays(namespace: Cluste
 @pytest.mark.alone
 def test_an_operator_that_comes_up_among_damaged_runs_works_for_the_others(namespace: Cluster) -> None:
     runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}
-    good = {name: begun(namespace, name, "30s") for name in (*runs, "whole")}
+    good = {name: begun(namespace, name) for name in (*runs, "whole")}
     with namespace.operator_down():
         for name, (change, _) in runs.items():
             edit(namespace, name, {"status": change})
+    wake(namespace, "whole")
     assert namespace.closed("whole")["output"] == "rested"
     for name, (change, message) in runs.items():
         check_told_once_and_restored(namespace, name, change, message, good[name])
 
 
-def begun(namespace: Cluster, name: str, nap: str) -> Json:
-    """The status of a run that rests."""
-    steps = [{"name": "nap", "sleep": {"duration": "${input}"}}, {"name": "end", "return": {"output": "rested"}}]
+def begun(namespace: Cluster, name: str) -> Json:
+    """The status of a run that rests until it is woken."""
+    steps = [{"name": "nap", "waitForSignal": {"name": "wake"}}, {"name": "end", "return": {"output": "rested"}}]
     manifest = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "rest"}}
     namespace.apply({**manifest, "spec": {"steps": steps}})
-    namespace.start(name, {"workflow": {"name": "rest"}, "runTimeout": "1h", "input": nap})
+    namespace.start(name, {"workflow": {"name": "rest"}, "runTimeout": "1h"})
     namespace.condition("workflowrun", name, "Running")
     run = namespace.get("workflowrun", name)
     assert run is not None
@@ -83,11 +86,19 @@ def begun(namespace: Cluster, name: str, nap: str) -> Json:
     return status
 
 
+def wake(namespace: Cluster, name: str) -> None:
+    spec = {"target": {"kind": "WorkflowRun", "name": name}, "signal": {"name": "wake"}}
+    manifest = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Operation", "metadata": {"name": f"wake-{name}"}}
+    namespace.apply({**manifest, "spec": spec})
+
+
 def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, message: str, good: Json) -> None:
     condition = namespace.condition("workflowrun", name, "StateDamaged")
     assert condition["status"] == "Unknown"
     assert message in condition["message"]
     edit(namespace, name, {"status": {key: good.get(key) for key in change}})
+    namespace.condition("workflowrun", name, "Running")
+    wake(namespace, name)
     assert namespace.closed(name)["output"] == "rested"
     run = namespace.get("workflowrun", name)
     assert run is not None

@@ -60,7 +60,7 @@ async def delete_expired(client: api.Client, namespace: str | None, time: dateti
     url = api.path(api.CORE, namespace, "pods")
     async for pod in client.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
         meta = pod["metadata"]
-        text = meta["labels"][labels.EXPIRES_LABEL]
+        text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
         if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
             continue
         kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"], meta["resourceVersion"]))

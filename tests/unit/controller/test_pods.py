@@ -257,10 +257,11 @@ async def test_kept_pods_are_deleted_when_their_time_is_over_and_nothing_else_is
         expiring("held", "1", finalizers=["perdure.dev/outcome"]),
         expiring("leaves", "1", deletionTimestamp="2026-01-01T00:00:00Z"),
         expiring("strange", "soon"),
+        {"metadata": {"name": "unlabelled", "namespace": "shop", "uid": "unlabelled"}},
     )
     async with api_server(cluster.answer) as client:
         assert await delete_expired(client, None, time) == 1
-    assert cluster.names == ["stays", "held", "leaves", "strange"]
+    assert cluster.names == ["stays", "held", "leaves", "strange", "unlabelled"]
     (selectors,) = cluster.selectors
     assert selectors["labelSelector"] == "perdure.dev/run-id,perdure.dev/expires"
     assert "status.phase!=Running" in selectors["fieldSelector"]

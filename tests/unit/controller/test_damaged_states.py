@@ -167,11 +167,13 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
         for key, obj in list(store.objects.items()):
             watch(key.split("/")[0], copy.deepcopy(obj), False)
         store.watch = watch
-        yield manager
-        store.watch = lambda _plural, _obj, _deleted: None
-        work.cancel()
-        with suppress(asyncio.CancelledError):
-            await work
+        try:
+            yield manager
+        finally:  # before the session is closed that the work uses
+            store.watch = lambda _plural, _obj, _deleted: None
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work
 
 
 async def until(holds: Callable[[], Any]) -> Any:

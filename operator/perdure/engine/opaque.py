@@ -8,9 +8,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.api.depth import nests_deeper
+from perdure.api.numbers import read_integer
+
 
 def plain(value: Any) -> Any:
-    """The value as JSON where it is some: one payload is itself, several are a list. What is not JSON stays wrapped."""
+    """The value as JSON where it is some: one payload is itself, several are a list. What is not JSON stays wrapped.
+
+    So does what could not be written again, as it nests too deep. Of whole numbers beyond 64 bits, digits are lost.
+    """
     if not isinstance(value, Mapping) or set(value) != {"payloads"} or not isinstance(value["payloads"], list):
         return value
     found = [_one(wrapped) for wrapped in value["payloads"]]
@@ -25,7 +31,8 @@ def _one(wrapped: Any) -> Any:
         return None
     if encoding in {"json/plain", "json/protobuf"}:
         try:
-            return json.loads(base64.b64decode(wrapped.get("data") or ""))
-        except ValueError:
+            value = json.loads(base64.b64decode(wrapped.get("data") or ""), parse_int=read_integer)
+        except (ValueError, RecursionError):
             return wrapped
+        return wrapped if nests_deeper(value) else value
     return wrapped

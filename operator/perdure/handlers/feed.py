@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 from urllib.parse import parse_qsl, urlsplit
 
+import orjson
 import structlog
 
 from perdure.kube import client as api
@@ -120,7 +121,8 @@ class Feed:
                 head = f'{{"type":"ADDED","object":{{"kind":"{page.kind}","apiVersion":"{page.api_version}",'.encode()
                 for number, (raw, obj) in enumerate(self._client.objects(page)):
                     if not self._taken.takes(plural, obj):
-                        yield head + bytes(raw).lstrip()[1:].replace(b"\n", b"") + b"}\n"
+                        whole = {"kind": page.kind, "apiVersion": page.api_version, **obj}
+                        yield _line({"type": "ADDED", "object": whole}, head + bytes(raw).lstrip()[1:] + b"}")
                     if number % _BREATH == 0:
                         await asyncio.sleep(0)
         self._versions[path] = version
@@ -141,7 +143,7 @@ class Feed:
             obj = event["object"]
             if event["type"] == "ERROR":
                 raise api.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
-            yield raw + b"\n"
+            yield _line(event, raw)
             # Only now: an event that kopf has not taken comes again.
             self._versions[path] = obj["metadata"]["resourceVersion"]
 
@@ -175,6 +177,22 @@ class _Stream:
             if self.closed:
                 return
             yield line
+
+
+def _line(event: api.Object, raw: bytes) -> bytes:
+    """An event as a line for kopf, written again from what was decoded.
+
+    For the decoder of kopf, numbers beyond 64 bits are integers, which nothing here can write. And what a run sees must not
+    depend on how it was read.
+
+    Args:
+        event: The event, decoded.
+        raw: The same as the API server wrote it, for what nests too deep to be written again.
+    """
+    try:
+        return orjson.dumps(event) + b"\n"
+    except orjson.JSONEncodeError:
+        return raw.replace(b"\n", b"") + b"\n"
 
 
 def _place(path: str) -> tuple[str | None, str]:

@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from perdure.api.numbers import read_integer
+
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _KIND: Final = re.compile(rb'"kind":\s*"([A-Za-z]+)"')
 _API_VERSION: Final = re.compile(rb'"apiVersion":\s*"([a-z0-9./-]+)"')
@@ -92,7 +94,7 @@ def decode(raw: bytes | memoryview) -> Any:
     except orjson.JSONDecodeError as error:
         problem = str(error)
     try:
-        return json.loads(bytes(raw))
+        return json.loads(bytes(raw), parse_int=read_integer)
     except RecursionError:
         raise TooDeepError("it nests too deep") from None
     except ValueError:

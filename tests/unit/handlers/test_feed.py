@@ -13,7 +13,7 @@ from aiohttp import web
 from perdure.handlers.feed import Feed
 from perdure.kube.access import Access
 from perdure.kube.client import Client, Object
-from perdure.kube.decoding import Undecodable
+from perdure.kube.decoding import Undecodable, decode
 
 Json = dict[str, Any]
 RUNS = "/apis/perdure.dev/v1alpha1/workflowruns"
@@ -218,3 +218,31 @@ async def test_a_server_that_refuses_is_asked_again_and_shown_by_the_probe(
     assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", "")]
     assert troubles == [f"cannot watch {RUNS}: 403 no right to list"]
     assert stage.feed.trouble() is None
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("18446744073709552000", 1.8446744073709552e19),
+        ("-9223372036854776000", -9.223372036854776e18),
+        ("123456789012345678901234567890", 1.2345678901234568e29),
+        ("9223372036854776000", 9223372036854776000),
+        ("9007199254740993", 9007199254740993),
+        ('"18446744073709552000"', "18446744073709552000"),
+        ('"[\\n\\ud83d"', "[\n\ud83d"),
+        ("[" * 300 + "1" + "]" * 300, None),
+    ],
+)
+async def test_kopf_reads_what_everything_else_reads(stage: Stage, written: str, read: Any) -> None:
+    stage.server.pages = [lambda: page(7, run("a", 1, written))]
+    stage.server.streams = [[event("MODIFIED", run("a", 8, written))]]
+    response = await stage.feed.request("get", f"http://server{RUNS}?watch=true&sendInitialEvents=true")
+    async with response, aclosing(response.content.iter_chunked(1024)) as chunks:
+        lines = [line async for line in chunks]
+    objects = [json.loads(line)["object"] for line in lines if b'"BOOKMARK"' not in line]
+    found = decode(run("a", 1, written).encode())["spec"]["input"]
+    assert [each["spec"]["input"] for each in objects] == [found, found]
+    assert {type(each["spec"]["input"]) for each in objects} == {type(found)}
+    assert read is None or found == read
+    assert {each["kind"] for each in objects} == {"WorkflowRun"}
+    assert all(line.count(b"\n") == 1 for line in lines)

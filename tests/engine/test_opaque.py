@@ -1,0 +1,46 @@
+"""What YAML and people see of the payloads of Temporal SDKs can always be written as JSON."""
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+
+from perdure.engine.opaque import plain
+
+
+def payloads(*texts: str) -> dict[str, Any]:
+    wrapped = [
+        {"metadata": {"encoding": "json/plain"}, "data": base64.b64encode(text.encode()).decode()} for text in texts
+    ]
+    return {"payloads": wrapped}
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("9007199254740993", 9007199254740993),
+        ("18446744073709551615", 2**64 - 1),
+        ("18446744073709551616", 2.0**64),
+        ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", -(2.0**63)),
+        ('{"a": [123456789012345678901234567890]}', {"a": [1.2345678901234568e29]}),
+        ("[" * 200 + "]" * 200, orjson.loads("[" * 200 + "]" * 200)),
+    ],
+)
+def test_json_is_seen_as_it_is_and_large_numbers_as_floating_point(text: str, seen: Any) -> None:
+    found = plain(payloads(text))
+    assert found == seen
+    assert type(found) is type(seen)
+    orjson.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["not JSON", "9" * 400, "9" * 5_000, "[" * 202 + "]" * 202, "[" * 300 + "]" * 300, "[" * 100_000 + "]" * 100_000],
+    ids=len,
+)
+def test_what_could_not_be_written_stays_wrapped(text: str) -> None:
+    given = payloads(text, "1")
+    assert plain(given) == [given["payloads"][0], 1]
+    orjson.dumps(plain(given))

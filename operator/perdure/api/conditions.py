@@ -9,6 +9,7 @@ from pydantic import Field
 
 from perdure.api.common import StatusModel
 from perdure.api.fields import Large, Time, map_list
+from perdure.api.reasons import ConditionReason, ConditionType
 
 MAX_MESSAGE = 32_768
 """Characters of a condition's message; a longer one is cut, with `…` at its end."""
@@ -78,9 +79,9 @@ def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | No
 
 def set_condition(
     conditions: Iterable[Condition],
-    kind: str,
+    kind: ConditionType,
     status: ConditionStatus | bool | None,
-    reason: str,
+    reason: ConditionReason,
     message: str = "",
     *,
     now: datetime,
@@ -92,7 +93,7 @@ def set_condition(
         conditions: The conditions so far; they are not changed.
         kind: The type of the condition to set.
         status: Whether it holds; None is Unknown.
-        reason: Why, as one CamelCase word.
+        reason: Why.
         message: Why, as a sentence; cut to `MAX_MESSAGE` characters.
         now: The time; becomes `lastTransitionTime` only if the status changed.
         observed_generation: The generation of the spec that this was found for.

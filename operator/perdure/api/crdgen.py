@@ -1,7 +1,7 @@
-"""Writes the CRDs, and their copy in the Helm chart, from the models.
+"""Writes the CRDs and their copy in the Helm chart from the models, and docs/reasons.md from the reasons.
 
-`python -m perdure.api.crdgen` writes `crds/*.yaml` and `charts/perdure/templates/crds/*.yaml` of the checkout;
-with `--check` it writes nothing and fails where a file is not what the models say.
+`python -m perdure.api.crdgen` writes `crds/*.yaml`, `charts/perdure/templates/crds/*.yaml` and `docs/reasons.md` of the
+checkout; with `--check` it writes nothing and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from perdure.api import catalogue
 from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
 from perdure.api.deadletter import DeadLetter
 from perdure.api.historysegment import HistorySegment
@@ -38,7 +39,7 @@ KINDS: tuple[type[Resource], ...] = (
 """Every kind of the group."""
 
 HEADER = "# Written by `python -m perdure.api.crdgen` from the models in operator/perdure/api; do not edit.\n"
-"""First line of every file."""
+"""First line of every file in YAML."""
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The checkout that this module stands in."""
@@ -154,8 +155,9 @@ def generated_files() -> dict[str, str]:
 
     Raises:
         SchemaError: A model lacks something that a good CRD needs.
+        ValueError: A reason has no docstring.
     """
-    files = {}
+    files = {catalogue.PAGE: catalogue.catalogue()}
     for kind in KINDS:
         text = crd_yaml(kind)
         files[f"crds/{GROUP}_{kind.info.plural}.yaml"] = text
@@ -178,6 +180,7 @@ def stale_files(root: Path, files: dict[str, str]) -> list[str]:
         for folder in ("crds", "charts/perdure/templates/crds")
         for path in (root / folder).glob("*.yaml")
     }
+    there |= {path for path in files if (root / path).exists()}
     differing = {
         path for path, text in files.items() if path not in there or (root / path).read_text(encoding="utf-8") != text
     }
@@ -191,15 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line; None takes the process's own.
 
     Returns:
-        The exit code: 0, or 1 where files are stale or a model cannot become a CRD.
+        The exit code: 0, or 1 where files are stale, a model cannot become a CRD, or a reason has no docstring.
     """
-    parser = argparse.ArgumentParser(prog="python -m perdure.api.crdgen", description="Write the CRDs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m perdure.api.crdgen", description="Write the CRDs and docs/reasons.md."
+    )
     parser.add_argument("--check", action="store_true", help="Write nothing, and fail where a file is stale")
     parser.add_argument("--root", type=Path, default=CHECKOUT, help="The checkout to write to")
     options = parser.parse_args(arguments)
     try:
         files = generated_files()
-    except SchemaError as error:
+    except (SchemaError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     stale = stale_files(options.root, files)

@@ -1,7 +1,8 @@
-"""Words for machines: condition types, condition reasons, event reasons. Each is documented here, and nowhere else.
+"""Words for programs: condition types, condition reasons and Event reasons.
 
-A reason is one CamelCase word, known when the program is written; what varies stands in the message beside it.
-The catalogue in the documentation is made from the docstrings (`perdure.api.docstrings.member_docs`).
+A reason is one CamelCase word that is known when the program is written. What varies belongs in the message next to it.
+`perdure.api.catalogue` writes docs/reasons.md from the docstrings below the members, which say what happened and what to do.
+What follows the name of a kind and a colon, as in `Operation: …`, concerns objects of that kind only.
 """
 
 from enum import StrEnum
@@ -11,391 +12,404 @@ class ConditionType(StrEnum):
     """What a condition is about."""
 
     SUCCEEDED = "Succeeded"
-    """WorkflowRun: Unknown while the run is open, True when it completed, False when it closed in any other way."""
+    """Unknown while the run is open, True when it completed, False when it closed in another way. A run that continues as new
+    stays Unknown: its outcome is that of the last run of the chain."""
 
     READY = "Ready"
-    """Workflow, Schedule, RetryPolicy: it can be used; if not, the message says what to mend."""
+    """True if the operator can use the object. If it is False, the message says what to fix."""
 
     PAUSED = "Paused"
-    """WorkflowRun, Schedule: nothing new is started, by a spec, an Operation or a failure; the message says by which."""
+    """True while nothing new starts. WorkflowRun: Running activities continue; their results, and signals, are recorded."""
 
     CANCEL_REQUESTED = "CancelRequested"
-    """WorkflowRun: the run was asked to cancel itself. It is open until its handlers have run."""
+    """True once someone has requested a cancellation. The run stays open until its handlers have finished."""
 
     HISTORY_TRUNCATED = "HistoryTruncated"
-    """WorkflowRun: sealed HistorySegments are missing or were tampered with. The run goes on; its past cannot be told."""
+    """True if a HistorySegment is missing or was changed. The run continues, but its history cannot be shown, replayed or reset
+    to."""
 
     CIRCUIT_CLOSED = "CircuitClosed"
-    """RetryPolicy: its circuit breaker lets attempts through. Absent where the policy has no breaker."""
+    """True while the circuit breaker lets attempts start. Absent if the policy has no circuit breaker."""
 
     COMPLETE = "Complete"
-    """Operation: it was done; `status.result` tells what came of it."""
+    """True once the operator has done what the Operation requests. `status.result` has the result."""
 
     FAILED = "Failed"
-    """Operation: it could not be done, and will not be tried again; the message says why."""
+    """True if the operator cannot do what the Operation requests. It does not retry: create another Operation."""
 
     REDRIVEN = "Redriven"
-    """DeadLetter: Unknown while the activity runs again, True when that succeeded, False when it failed again."""
+    """Unknown while the activity runs again, True when it succeeded, False when it failed again."""
 
 
 class ConditionReason(StrEnum):
-    """Why a condition is as it is."""
+    """Why a condition has its status."""
 
     # WorkflowRun, Succeeded: the run is open.
 
     RUNNING = "Running"
-    """The run is open and goes on by itself."""
+    """The run is open and makes progress. The message lists the signals that it waits for, and until when."""
 
     PAUSED = "Paused"
-    """The run is open, and starts nothing new until it is unpaused."""
+    """The run is paused: it starts nothing new. Unpause it with `perdure unpause`. The message has the reason that was given."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
-    """The run is open, and something is in the way of a pod of its: no such image, no node with room, a quota. The
-    message says what; the run goes on by itself when that is mended."""
+    """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up. Fix what
+    the message says; the run then continues."""
 
     START_DELAYED = "StartDelayed"
-    """The run waits for its `startDelay` to pass."""
+    """The run waits for its `startDelay`, or for the wait before a retry, to end. The message says when it starts."""
 
     WORKFLOW_ID_IN_USE = "WorkflowIdInUse"
-    """The run waits: another one of its workflow id goes first, or is being closed."""
+    """WorkflowRun: Another run has the workflow ID. The run waits until that one has closed. Operation: Another WorkflowRun has
+    the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation again."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The run cannot start: the Workflow it names does not exist. It starts when there is one."""
+    """The Workflow that the run names does not exist in the namespace. Create it; the run then starts."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
-    """The run cannot start: the Workflow it names cannot be run. It starts when that is mended."""
+    """The definition or another field has errors, which the message lists. Unknown means that the run waits until you fix the
+    Workflow. False means that the error is in the run itself, so it has failed: create another run."""
 
     RETRY_POLICY_NOT_FOUND = "RetryPolicyNotFound"
-    """A RetryPolicy that is named does not exist. What waits for it goes on when there is one."""
+    """A RetryPolicy that is named does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
+    Workflow: Its runs wait until then. Schedule: Runs start when they are due, but failed runs are not retried until
+    then."""
 
     NO_WORKER = "NoWorker"
-    """No Temporal SDK worker polls the task queue of the run, or of one of its activities. It goes on when one does."""
+    """No Temporal SDK worker polls the task queue of the run or of one of its activities. Start a worker, or check its address,
+    namespace and task queue."""
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
-    """The run is open, but what comes next cannot be decided; it is tried again, with backoff."""
+    """The operator cannot decide the next step, or the worker of a workflow as code failed or timed out. The operator retries
+    with backoff. Fix what the message says, such as the code of the worker."""
 
     STATE_DAMAGED = "StateDamaged"
-    """The run is open, but what its status keeps of it cannot be read. It goes on when that is restored."""
+    """Another client edited, removed or replaced the status, or a backup was restored; docs/backup.md says what to do.
+    WorkflowRun: The run stops until you restore or accept the status. Schedule: No runs start until you restore or accept
+    the status. Operation: It is the status of the target."""
 
     INTERNAL_ERROR = "InternalError"
-    """The operator fails to process the object, and retries with backoff. The message has the error, the log where it
-    happened: please report it."""
+    """The operator cannot process the object. The message has the error, the operator's log the stack trace. Please report it.
+    WorkflowRun: The operator retries with backoff. Schedule: The operator retries with backoff."""
 
     COMPILING = "Compiling"
-    """The run waits for its definition to be compiled: its namespace has many, or large ones."""
+    """The definition has been waiting to be compiled for more than 2 seconds. The operator compiles one definition of a
+    namespace at a time, and large ones take seconds."""
 
     # WorkflowRun, Succeeded: the run is closed.
 
     SUCCESSOR_REFUSED = "SuccessorRefused"
-    """The run was to go on in another one, which cannot be made; the message says why. The chain ends here."""
+    """The run should continue in another run, which the operator cannot create: its name is taken, or the API server refuses it.
+    The chain ends here; the message says why."""
 
     COMPLETED = "Completed"
-    """The run ended well."""
+    """The run completed. Its output is in `status.output`."""
 
     FAILED = "Failed"
-    """The run failed; `status.failure` has the whole chain of causes."""
+    """The run failed. `status.failure` has the failure and its causes."""
 
     CANCELLED = "Cancelled"
-    """The run was asked to cancel itself, and did."""
+    """The run was cancelled on request."""
 
     TERMINATED = "Terminated"
-    """The run was closed by force: by an Operation, a schedule, a conflict policy or its parent."""
+    """The run was terminated: by an Operation, a client, a Schedule, its parent, a reset or another run of its workflow ID, or
+    because its history or its object became too large. The message says which."""
 
     TIMED_OUT = "TimedOut"
-    """The run took longer than its run timeout or execution timeout."""
+    """The run exceeded its run timeout or execution timeout."""
 
     CONTINUED_AS_NEW = "ContinuedAsNew"
-    """The run closed, and the next run of the same workflow id goes on for it."""
+    """The run closed, and the next run of its workflow ID continues its work."""
 
     WORKFLOW_EXECUTION_ALREADY_STARTED = "WorkflowExecutionAlreadyStarted"
-    """The run was not started: an open run has its workflow id, or a closed one that must not be repeated. The message
-    names it."""
-
-    EXISTING_RUN_USED = "ExistingRunUsed"
-    """The run was not started: an open run has its workflow id, and `UseExisting` asks for that one. The message names
-    it."""
+    """The run did not start: another run has its workflow ID, and the run's policies for the reuse and the conflict of workflow
+    IDs forbid a second one. The message names the other run."""
 
     INVALID_INPUT = "InvalidInput"
-    """The run was not started: its input does not fit the schema of the Workflow."""
+    """WorkflowRun: The input does not match the schema of the Workflow, so the run did not start. Fix the input and create
+    another run. Operation: The run cannot take what the Operation carries. The message says why."""
 
-    HISTORY_LIMIT_EXCEEDED = "HistoryLimitExceeded"
-    """The run was terminated because its history became too long; let it continue as new in time."""
+    # Operation.
 
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    """An input or a result is larger than 256 KiB; keep it elsewhere and hand on where it is."""
+    """The Operation carries too much, nests too deep, or exceeds the room that the status of the run has left. Store the data
+    elsewhere and pass a reference."""
 
     # CancelRequested and HistoryTruncated.
 
     CANCEL_REQUESTED = "CancelRequested"
-    """Someone asked the run to cancel itself."""
+    """Someone requested a cancellation of the run. The Event `CancelRequested` says who and why."""
 
     SEGMENT_MISSING = "SegmentMissing"
-    """A HistorySegment was deleted."""
+    """A HistorySegment of the run was deleted; the message names it. Operation: The run cannot be reset."""
 
     SEGMENT_CHANGED = "SegmentChanged"
-    """A HistorySegment does not have the hash that it was sealed with."""
+    """A HistorySegment of the run was replaced: it does not have the recorded hash. The message names it. Operation: The run
+    cannot be reset."""
 
-    # Complete, of Operation.
+    # Complete, of an Operation.
 
     SIGNAL_NOT_AWAITED = "SignalNotAwaited"
-    """The run keeps the signal, but its workflow never waits for one of that name: mostly the name is misspelled."""
+    """The run has recorded the signal, but its workflow never waits for one of that name. Check the spelling; the message lists
+    the signals that it waits for."""
 
-    # Ready, of Workflow, Schedule and RetryPolicy.
+    # Ready, of a Workflow, Schedule or RetryPolicy.
 
     ACCEPTED = "Accepted"
-    """The spec was understood and can be used."""
+    """The spec is valid. Workflow: The message has the warnings of the static checks (docs/linting.md), if there are any."""
 
     INVALID_SPEC = "InvalidSpec"
-    """The spec cannot be used; the message says which field to mend, and how."""
+    """Workflow: The definition has errors. Fix the fields that the message names; runs wait with `InvalidWorkflow` until then.
+    Schedule: The spec has errors. Fix the fields that the message names; no runs start until then. RetryPolicy: The spec
+    has errors. Fix the fields that the message names; runs that name the policy wait with `RetryPolicyNotFound` until
+    then. Operation: The Operation, its target or the run that it would start is invalid. The message says what to fix."""
 
     POD_REFUSED = "PodRefused"
-    """The API server would not take the pod of an activity; the message is its own."""
+    """The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The operator tries
+    again every minute. Runs start nevertheless."""
 
     UNKNOWN_TIME_ZONE = "UnknownTimeZone"
-    """The time zone of a Schedule does not exist."""
+    """The time zone of the Schedule does not exist. Use a name of the IANA time zone database, such as `Europe/Berlin`."""
 
     NO_MORE_TIMES = "NoMoreTimes"
-    """The Schedule will start nothing by time any more: its `endTime` has passed, or no time fits."""
+    """The Schedule starts no more runs: its `endTime` has passed, or no time matches within 40 years."""
 
     RUN_REFUSED = "RunRefused"
-    """The API server refused the last run of the Schedule. It tries the next one when that is due."""
+    """The API server refused the last run of the Schedule; the message says why. Fix `spec.workflowRunTemplate` or what refuses
+    the run. The operator tries the next run when it is due."""
 
-    # Paused, of Schedule and WorkflowRun.
+    # Paused, of a Schedule or WorkflowRun.
 
     NOT_PAUSED = "NotPaused"
-    """Nothing pauses it."""
+    """The object is not paused."""
 
     PAUSED_BY_SPEC = "PausedBySpec"
-    """`spec.paused` or `spec.startPaused` says so."""
+    """`spec.paused` of the Schedule is true. Set it to false. Operation: An Operation cannot unpause the Schedule until then."""
 
     PAUSED_BY_OPERATION = "PausedByOperation"
-    """An Operation asked for it; another one ends it."""
+    """An Operation or a client paused the Schedule. Unpause it with `perdure schedule unpause`."""
 
     PAUSED_BY_FAILURE = "PausedByFailure"
-    """A run of the Schedule failed, and `pauseOnFailure` is set."""
+    """A run of the Schedule failed, and `pauseOnFailure` is true. Fix the failure, then run `perdure schedule unpause`."""
 
     OUT_OF_ACTIONS = "OutOfActions"
-    """The Schedule has started as many runs as `remainingActions` allows."""
+    """The Schedule has started as many runs as `remainingActions` allows. Raise it to start more."""
 
-    # CircuitClosed, of RetryPolicy.
+    # CircuitClosed, of a RetryPolicy.
 
     CIRCUIT_CLOSED = "CircuitClosed"
-    """Attempts are started as usual."""
+    """Attempts start normally."""
 
     CIRCUIT_OPEN = "CircuitOpen"
-    """Too many attempts failed in a row; none is started until `status.circuit.openUntil`."""
+    """Too many attempts failed in a row. No attempt starts until `status.circuit.openUntil`."""
 
     CIRCUIT_HALF_OPEN = "CircuitHalfOpen"
-    """One attempt at a time is let through, to see whether it succeeds."""
+    """One attempt at a time starts, to find out whether it succeeds."""
 
-    # Complete and Failed, of Operation.
+    # Complete and Failed, of an Operation.
 
     DONE = "Done"
-    """What was asked for has happened."""
+    """The target has recorded the request. For `cancel` this means that the cancellation was requested, not that the run has
+    ended."""
 
     TARGET_NOT_FOUND = "TargetNotFound"
-    """There is no object of that name, or no run of that workflow id."""
+    """The target does not exist in the namespace, or was deleted before it answered. Check the name or the workflow ID."""
 
     WORKFLOW_EXECUTION_COMPLETED = "WorkflowExecutionCompleted"
-    """The run is closed already."""
+    """The run had already closed."""
+
+    WORKFLOW_CLOSING = "WorkflowClosing"
+    """The run is about to close and takes no signal at the moment. Create the Operation again."""
 
     ACTIVITY_NOT_FOUND = "ActivityNotFound"
-    """The run has no open activity at that step."""
+    """The run has no pending activity at that step. `status.pendingActivities` of the run lists them."""
 
     CANCEL_NOT_REQUESTED = "CancelNotRequested"
-    """An activity cannot be answered for as cancelled: nobody has asked it to stop."""
+    """An activity can only end as cancelled if its cancellation was requested. Complete it with a result or a failure."""
 
     SIGNAL_LIMIT_EXCEEDED = "SignalLimitExceeded"
-    """The run has received as many signals as it may; it should continue as new."""
+    """The run has received as many signals as one run takes. Let the workflow continue as new earlier."""
 
     RESET_POINT_NOT_FOUND = "ResetPointNotFound"
-    """The history has no such event, or not one that a run can be reset to."""
+    """The run cannot be reset to that event: it does not exist, nothing was decided there, or the workflow would decide
+    differently before it. The message names the nearest possible events."""
 
     OVERLAP_SKIPPED = "OverlapSkipped"
-    """Nothing was started: an earlier run of the Schedule is open, and the overlap policy starts no other beside it."""
+    """The Schedule started no run: an earlier one is open and the overlap policy does not allow two, or too many starts wait."""
 
     NOT_SUPPORTED = "NotSupported"
-    """This version of the operator does not do that."""
+    """The DeadLetter does not contain the definition of its activity, so it cannot be re-driven."""
 
-    # Redriven, of DeadLetter.
+    # Redriven, of a DeadLetter; an Operation that re-drives fails with the first two.
 
     REDRIVE_RUNNING = "RedriveRunning"
-    """The activity runs again."""
+    """The activity is running again. Wait until it has ended."""
 
     REDRIVE_SUCCEEDED = "RedriveSucceeded"
-    """The activity succeeded when it ran again."""
+    """The activity ran again and succeeded. You can delete the DeadLetter."""
 
     REDRIVE_FAILED = "RedriveFailed"
-    """The activity failed again for good."""
+    """The activity ran again and failed again. Fix the cause and re-drive the DeadLetter once more."""
 
     REDRIVE_DELETED = "RedriveDeleted"
-    """The run that ran the activity again was deleted before it had ended."""
+    """The run that ran the activity again was deleted before it had ended. You can re-drive the DeadLetter once more."""
 
 
 class EventReason(StrEnum):
-    """Why an Event was written."""
+    """Why the operator recorded an Event."""
 
     # WorkflowRun.
 
     STARTED = "Started"
-    """A run has started."""
+    """The run started."""
 
     COMPLETED = "Completed"
-    """A run has ended well."""
+    """The run completed."""
 
     FAILED = "Failed"
-    """A run has failed."""
+    """The run failed. The note has the failure."""
 
     CANCELLED = "Cancelled"
-    """A run has cancelled itself, as it was asked to."""
+    """The run was cancelled on request."""
 
     TERMINATED = "Terminated"
-    """A run was closed by force."""
+    """The run was terminated. The note says why."""
 
     TIMED_OUT = "TimedOut"
-    """A run took too long and was closed."""
+    """The run exceeded its run timeout or execution timeout."""
 
     CONTINUED_AS_NEW = "ContinuedAsNew"
-    """A run has closed, and the next run of the same workflow id goes on for it."""
+    """The run closed, and the next run of its workflow ID continues its work. The note names it."""
 
     RETRYING = "Retrying"
-    """A run has failed, and the next run of the same workflow id tries again."""
-
-    WORKFLOW_EXECUTION_ALREADY_STARTED = "WorkflowExecutionAlreadyStarted"
-    """A run was not started, because of another run of the same workflow id."""
-
-    INVALID_INPUT = "InvalidInput"
-    """A run was not started, because its input does not fit the schema of the Workflow."""
+    """A run of the Schedule failed, and the Schedule starts it again at the time in the note."""
 
     WORKFLOW_ID_IN_USE = "WorkflowIdInUse"
-    """A run waits for another one of its workflow id."""
+    """The run waits until another run of its workflow ID has closed."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """A run waits for a Workflow that does not exist."""
+    """The run waits for a Workflow that does not exist. Create it."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
-    """A run waits for a Workflow that has to be mended."""
+    """The run waits for a Workflow that has errors. Fix the Workflow."""
 
     SUCCESSOR_REFUSED = "SuccessorRefused"
-    """Warning: the run was to go on in another one, which cannot be made."""
+    """The run should continue in another run, which the operator cannot create. The note says why."""
 
     RETRY_POLICY_NOT_FOUND = "RetryPolicyNotFound"
-    """Something waits for a RetryPolicy that does not exist."""
+    """A RetryPolicy that is named does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
+    Workflow: Its runs wait until then. Schedule: Runs start when they are due, but failed runs are not retried until
+    then."""
 
     NO_WORKER = "NoWorker"
-    """A run, or one of its activities, waits for a Temporal SDK worker that polls its task queue."""
+    """No Temporal SDK worker polls the task queue of the run or of one of its activities. Reported once, until a worker
+    polls."""
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
-    """What a run does next could not be decided; it is tried again."""
+    """The operator cannot decide the next step, or the worker of a workflow as code failed or timed out. The operator retries
+    with backoff and reports only the first failure in a row."""
 
     STATE_DAMAGED = "StateDamaged"
-    """Another client wrote the status of a run or Schedule; nothing is done for it until the status is restored or accepted."""
+    """Another client edited, removed or replaced the status. The note says what is wrong and what to do; see docs/backup.md."""
 
     COMPILING = "Compiling"
-    """Warning: a run waits for its definition to be compiled."""
+    """The definition has been waiting to be compiled for more than 2 seconds."""
 
     INTERNAL_ERROR = "InternalError"
-    """Warning: the operator fails to process an object, and retries with backoff."""
+    """The operator cannot process the object and retries with backoff. The note has the error. Please report it."""
 
     FINISHED_RUNS_REMOVED = "FinishedRunsRemoved"
-    """The oldest finished runs of a namespace were removed before their TTL, because it had too many of them."""
-
-    HISTORY_LIMIT_EXCEEDED = "HistoryLimitExceeded"
-    """A run was terminated because its history became too long."""
+    """The namespace had too many finished runs, so the operator removed the oldest before their TTL. The note says how many, and
+    which limit was exceeded."""
 
     HISTORY_TRUNCATED = "HistoryTruncated"
-    """A sealed piece of a run's history is missing or was changed."""
+    """A HistorySegment of the run is missing or was changed. The note names it."""
 
     CANCEL_REQUESTED = "CancelRequested"
-    """A run was asked to cancel itself."""
+    """Someone requested a cancellation of the run. The note says who and why."""
 
     PAUSED = "Paused"
-    """A run or a Schedule was paused."""
+    """Someone paused it. The note says why. WorkflowRun: The note also says who."""
 
     UNPAUSED = "Unpaused"
-    """A run or a Schedule goes on after a pause."""
+    """Someone unpaused it. The note says why. WorkflowRun: The note also says who."""
 
     # Activities and their pods.
 
     ATTEMPT_FAILED = "AttemptFailed"
-    """An attempt of an activity has ended without success; another one follows."""
+    """An attempt of an activity failed, timed out or was lost. The note says why, and when the next attempt starts."""
 
     DOUBTFUL_RESULT = "DoubtfulResult"
-    """An activity succeeded and returned nothing although an expression reads its output, or what looks like JSON and is not."""
-
-    ATTEMPT_LOST = "AttemptLost"
-    """The pod of an attempt was lost to the infrastructure; another one follows, and it does not count as a failure."""
-
-    ACTIVITY_FAILED = "ActivityFailed"
-    """An activity has failed for good; the run decides what follows."""
+    """An activity succeeded, but returned nothing although an expression reads its output, or returned text that looks like JSON
+    and is not valid. Reported once for each step."""
 
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    """An input or a result is larger than it may be."""
+    """WorkflowRun: The spec alone fills the object, so that the operator cannot record anything. Create a run with a smaller
+    input or definition. Schedule: The output of the last run is too large to be passed to the next one."""
 
     POD_REFUSED = "PodRefused"
-    """The API server does not take the pod of an attempt for now; it is tried again until schedule-to-start ends."""
+    """The API server refuses the pod of an activity: a quota, a policy, an invalid field. Fix what the note says. WorkflowRun:
+    The operator retries until the activity's schedule-to-start timeout. Workflow: The operator checks again every
+    minute."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
-    """The pod of an attempt waits for something that may not come by itself: an image, a node with room."""
+    """The pod of an attempt has been pending for more than 5 seconds: its image cannot be pulled, no node has room. Reported
+    once for each attempt."""
 
     DEAD_LETTERED = "DeadLettered"
-    """An activity that failed for good was set aside as a DeadLetter."""
-
-    COMPENSATION_FAILED = "CompensationFailed"
-    """A compensation has failed; the others are still run."""
+    """An activity failed for good, and the operator created a DeadLetter for it."""
 
     # Schedule.
 
-    RUN_STARTED = "RunStarted"
-    """A Schedule has started a run."""
-
     RUN_SKIPPED = "RunSkipped"
-    """A Schedule has not started a run, because an earlier one is open. Told once for each; `status.counts` has all."""
+    """The Schedule did not start a run, because an earlier one is open. Reported once for each open run; `status.counts` counts
+    all skipped times."""
 
     RUN_REFUSED = "RunRefused"
-    """The API server refused a run of a Schedule. Reported once for each reason; the condition `Ready` has it, too."""
+    """The API server refused a run of the Schedule. The note says why. Reported once for each cause."""
 
     RUN_NAME_TAKEN = "RunNameTaken"
-    """The name of a Schedule's run belongs to a WorkflowRun that the Schedule did not create; the run gets another name."""
+    """The name of the Schedule's next run belongs to a WorkflowRun that the Schedule did not create. The run starts under
+    another name."""
 
     CATCHUP_WINDOW_MISSED = "CatchupWindowMissed"
-    """Times of a Schedule have passed while the operator was down, and are too old to be started now."""
+    """Times passed while the operator was down and are older than `catchupWindow`, so no runs start for them."""
 
     BUFFER_DROPPED = "BufferDropped"
-    """A Schedule has not started a run, because too many wait already."""
+    """The Schedule dropped a start, because too many are waiting."""
 
     PAUSED_BY_FAILURE = "PausedByFailure"
-    """A Schedule was paused because a run failed."""
+    """A run failed, and `pauseOnFailure` paused the Schedule. Fix the failure, then run `perdure schedule unpause`."""
 
     OUT_OF_ACTIONS = "OutOfActions"
-    """A Schedule has started as many runs as `remainingActions` allows."""
+    """The Schedule has started as many runs as `remainingActions` allows."""
 
     # Workflow, Schedule, RetryPolicy.
 
     INVALID_SPEC = "InvalidSpec"
-    """The spec cannot be used; the note says which field to mend, and how."""
+    """The spec is invalid. Fix the fields that the note names."""
 
     CIRCUIT_OPENED = "CircuitOpened"
-    """Too many attempts failed in a row; a circuit breaker holds further ones back."""
+    """Too many attempts failed in a row. The circuit breaker starts no attempts for a while."""
 
     CIRCUIT_HALF_OPENED = "CircuitHalfOpened"
-    """A circuit breaker lets one attempt at a time through, to see whether it succeeds."""
+    """The circuit breaker starts one attempt at a time, to find out whether it succeeds."""
 
     CIRCUIT_CLOSED = "CircuitClosed"
-    """A circuit breaker lets attempts through again."""
+    """The circuit breaker lets attempts start normally again."""
 
     # Operation and DeadLetter.
 
     OPERATION_DONE = "OperationDone"
-    """An Operation was done."""
+    """The target has recorded what an Operation requests. WorkflowRun: A Warning if the workflow never waits for the signal."""
 
     OPERATION_FAILED = "OperationFailed"
-    """An Operation could not be done."""
+    """An Operation failed. The note has the reason and the message of its condition `Failed`."""
 
     REDRIVEN = "Redriven"
-    """An activity that was set aside runs again."""
+    """The activity of the DeadLetter runs again. The note names the run."""
 
     # Any kind.
 
     UNREADABLE = "Unreadable"
-    """The operator cannot decode an object, and skips it."""
+    """The operator cannot decode the object and skips it. Delete the object, or make its values less deep."""

@@ -65,7 +65,7 @@ class Answers:
         time = now()
         kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
         warned = answer.ok and answer.reason == ConditionReason.SIGNAL_NOT_AWAITED
-        reason = ConditionReason.DONE.value if answer.ok and not warned else answer.reason
+        reason = ConditionReason.DONE if answer.ok and not warned else ConditionReason(answer.reason)
         message = answer.message or (f"`{entry.name}` has recorded it" if answer.ok and entry is not None else "")
         verb, place = _verb(obj), arrival(obj)
         while True:
@@ -134,7 +134,7 @@ class Answers:
         self._recorder.record(
             about,
             kind="Warning" if told else "Normal",
-            reason=(EventReason.OPERATION_DONE if answer.ok else EventReason.OPERATION_FAILED).value,
+            reason=EventReason.OPERATION_DONE if answer.ok else EventReason.OPERATION_FAILED,
             note=note,
             action=f"{verb[:1].upper()}{verb[1:]}",
             related=related if run else None,

@@ -77,7 +77,7 @@ class DeadLetters:
         metrics.REDRIVES.inc()
         about = {"apiVersion": API_VERSION, "kind": "DeadLetter", "metadata": letter["metadata"]}
         note = f"Runs again as WorkflowRun {made}"
-        self._recorder.record(about, kind="Normal", reason=EventReason.REDRIVEN.value, note=note, action="Redrive")
+        self._recorder.record(about, kind="Normal", reason=EventReason.REDRIVEN, note=note, action="Redrive")
         await self.reconcile(namespace, name)
         return made
 

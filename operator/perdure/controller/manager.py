@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from perdure.api import labels
+from perdure.api.reasons import ConditionReason
 from perdure.controller import kept
 from perdure.controller import pods as attempts
 from perdure.controller.definitions import Definitions
@@ -355,7 +356,8 @@ class Manager:
         """
         run = self._runs.get(entry.uid) or await self._fetch(entry)
         if run is None:
-            then(Answer(ok=False, reason="TargetNotFound", message=f"WorkflowRun `{entry.name}` was deleted"))
+            message = f"WorkflowRun `{entry.name}` was deleted"
+            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
             return
         run.ask(request, then)
         self._queue.wake(("run", entry.uid))
@@ -394,7 +396,7 @@ class Manager:
         schedule = await self._schedule(namespace, name)
         if schedule is None:
             message = f"there is no Schedule `{name}` in namespace `{namespace}`"
-            return ScheduleAnswer(ok=False, reason="TargetNotFound", message=message)
+            return ScheduleAnswer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message)
         answer: asyncio.Future[ScheduleAnswer] = asyncio.get_running_loop().create_future()
         schedule.ask(request, lambda given: None if answer.done() else answer.set_result(given))
         self._queue.wake(("schedule", schedule.uid))

@@ -210,7 +210,7 @@ class Policies:
         message = next(c["message"] for c in obj["status"]["conditions"] if c["type"] == "CircuitClosed")
         about = {"apiVersion": API_VERSION, "kind": "RetryPolicy", "metadata": obj["metadata"]}
         note = f"The circuit is {circuit.state}" + (f": {message}" if message else "")
-        self._recorder.record(about, kind=kind, reason=reason.value, note=note, action=action)
+        self._recorder.record(about, kind=kind, reason=reason, note=note, action=action)
 
     # Circuit breakers
 

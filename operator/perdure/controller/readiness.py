@@ -155,7 +155,7 @@ class Readiness:
     def _warn(self, workflow: api.Object, reason: ConditionReason, message: str) -> None:
         about = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": workflow["metadata"]}
         event = _EVENTS.get(reason, EventReason.INVALID_SPEC)
-        self._recorder.record(about, kind="Warning", reason=event.value, note=message, action="Check")
+        self._recorder.record(about, kind="Warning", reason=event, note=message, action="Check")
 
 
 def named_policies(value: Any, path: str) -> Iterator[tuple[str, str]]:

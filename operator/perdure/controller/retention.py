@@ -130,5 +130,5 @@ class Retention:
         }
         note = f"Removed {len(removed)} finished runs, from `{oldest.name}` on, before their TTL: {why}"
         self._recorder.record(
-            about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED.value, note=note, action="Remove"
+            about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED, note=note, action="Remove"
         )

@@ -540,7 +540,7 @@ class Schedule:
             "kind": "Schedule",
             "metadata": {"namespace": self.namespace, "name": self.name, "uid": self.uid},
         }
-        self._recorder.record(about, kind=kind, reason=reason.value, note=note, action=action)
+        self._recorder.record(about, kind=kind, reason=reason, note=note, action=action)
 
 
 def _is_due(rules: Rules, state: State, now: datetime) -> bool:

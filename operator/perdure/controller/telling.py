@@ -140,4 +140,4 @@ class Teller:
     def _record(
         self, kind: str, reason: EventReason, note: str, action: str, related: api.Object | None = None
     ) -> None:
-        self._recorder.record(self._about, kind=kind, reason=reason.value, note=note, action=action, related=related)
+        self._recorder.record(self._about, kind=kind, reason=reason, note=note, action=action, related=related)

@@ -5,6 +5,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from perdure.api.reasons import ConditionReason
 from perdure.engine import changing
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
@@ -35,7 +36,11 @@ _STARTED_BEFORE = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed)
 
 def no_activity(activity_id: str) -> Answer:
     """The answer to whoever names an activity that is not open."""
-    return Answer(ok=False, reason="ActivityNotFound", message=f"no activity `{activity_id}` is open")
+    return _not_found(f"no activity `{activity_id}` is open")
+
+
+def _not_found(message: str) -> Answer:
+    return Answer(ok=False, reason=ConditionReason.ACTIVITY_NOT_FOUND, message=message)
 
 
 def abridged(failure: Failure, *, log: bool) -> Failure:
@@ -72,16 +77,16 @@ class Attempts(Ledger):
         activity = self.state.activity(item.scheduled_event_id)
         ended = self.state.code.ended_activities() if self.state.code else ()
         if not self.open() or activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
-            return Answer(ok=False, reason="ActivityNotFound", message="activity task not found, or it has ended")
+            return _not_found("activity task not found, or it has ended")
         if not activity.by_worker:
             message = (
                 f"activity `{activity.activity_id}` runs in a pod, and only that pod reports its result and heartbeats: use an "
                 "Operation with `completeActivity` to answer for it"
             )
-            return Answer(ok=False, reason="NotSupported", message=message)
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         if isinstance(item, inp.ActivityTaken):
             if activity.started_time is not None or not self.state.may_start(activity, self.now):
-                return Answer(ok=False, reason="ActivityNotFound", message="the attempt is not to be started")
+                return _not_found("the attempt is not to be started")
             once = activity.retry_policy.maximum_attempts == 1
             started = msgspec.structs.replace(
                 activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
@@ -90,7 +95,7 @@ class Attempts(Ledger):
             self.durable |= once
             return OK
         if item.fence and item.fence != activity.fence and activity.started_time is not None:
-            return Answer(ok=False, reason="ActivityNotFound", message="the attempt was handed out to another worker")
+            return _not_found("the attempt was handed out to another worker")
         if isinstance(item, inp.ActivityReturned):
             returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
             self.state = self.state.with_activity(returned)
@@ -110,7 +115,7 @@ class Attempts(Ledger):
             activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
         if report.cancelled and not activity.cancel_requested:
             message = "the activity was not asked to cancel itself"
-            return Answer(ok=False, reason="CancelNotRequested", message=message)
+            return Answer(ok=False, reason=ConditionReason.CANCEL_NOT_REQUESTED, message=message)
         who = {"identity": report.identity, "principal": report.principal}
         if report.cancelled:
             self.ended(activity, ev.ActivityTaskCanceled, details=report.result, **who)
@@ -331,7 +336,7 @@ class Attempts(Ledger):
             changed = changing.reset(activity, request, self.now)
         elif not activity.by_worker:
             message = f"activity `{request.activity_id}` is done by pods: its options stand in the Workflow"
-            return Answer(ok=False, reason="NotSupported", message=message)
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         else:
             changed = changing.with_options(activity, request.options)
         self.state = self.state.with_activity(changed)
@@ -348,7 +353,7 @@ class Attempts(Ledger):
                 message = (
                     f"activity `{answered.activity_id}` was not asked to cancel itself; answer with a failure instead"
                 )
-                return Answer(ok=False, reason="CancelNotRequested", message=message)
+                return Answer(ok=False, reason=ConditionReason.CANCEL_NOT_REQUESTED, message=message)
             self.ended(activity, ev.ActivityTaskCanceled, details=answered.result, principal=answered.principal)
         elif answered.failure is not None:
             self.failed(activity, answered.failure, principal=answered.principal)

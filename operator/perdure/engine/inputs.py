@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from perdure.api.reasons import ConditionReason
 from perdure.engine.commands import Command
 from perdure.engine.failures import Failure
 from perdure.engine.options import Options
@@ -364,9 +365,9 @@ class Answer:
     """Why not, as a sentence."""
 
 
-CLOSED = "WorkflowExecutionCompleted"
+CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 """Reason of the answers of a run that has closed before it was asked."""
-CLOSING = "WorkflowClosing"
+CLOSING = ConditionReason.WORKFLOW_CLOSING
 """Reason of the answers of a run that is about to close, or has to decide once more: it is to be asked again."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 import msgspec
 
 from perdure.api.names import child_workflow_id
+from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import UndecidableError
@@ -19,7 +20,7 @@ from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, dec
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import PendingActivity, State
 
-POLICY_NOT_FOUND = "RetryPolicyNotFound"
+POLICY_NOT_FOUND = ConditionReason.RETRY_POLICY_NOT_FOUND
 """Why nothing can be decided while a RetryPolicy that is named does not exist."""
 
 MAX_PENDING = 2_000

@@ -15,6 +15,7 @@ from itertools import islice
 
 import msgspec
 
+from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
@@ -290,7 +291,7 @@ class _Pass(Attempts, Others):
                     message = (
                         f"the run has received {MAX_SIGNALS:,} signals, and takes no more; it should continue as new"
                     )
-                    return Answer(ok=False, reason="SignalLimitExceeded", message=message)
+                    return Answer(ok=False, reason=ConditionReason.SIGNAL_LIMIT_EXCEEDED, message=message)
                 self.emit(
                     ev.WorkflowExecutionSignaled(
                         signal_name=request.signal_name,

@@ -267,9 +267,9 @@ class Runs:
 def refusal(answer: Answer) -> RpcError:
     """What a run's refusal is to a client."""
     match answer.reason:
-        case "TargetNotFound" | inputs.CLOSED:
+        case ConditionReason.TARGET_NOT_FOUND | inputs.CLOSED:
             return CompletedError()
-        case "ActivityNotFound" | "TaskNotFound":
+        case ConditionReason.ACTIVITY_NOT_FOUND | "TaskNotFound":
             return not_found(answer.message)
         case inputs.CLOSING:
             return busy(answer.message)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import structlog
 
+from perdure.api.reasons import EventReason
 from perdure.kube import client as api
 from perdure.kube.clock import now
 
@@ -33,7 +34,7 @@ class Recorder:
         about: api.Object,
         *,
         kind: str,
-        reason: str,
+        reason: EventReason,
         note: str,
         action: str,
         related: api.Object | None = None,
@@ -43,7 +44,7 @@ class Recorder:
         Args:
             about: the object, with apiVersion, kind and metadata.
             kind: ``Normal`` or ``Warning``.
-            reason: one CamelCase word from `perdure.api.reasons`.
+            reason: why it is recorded.
             note: a sentence, cut to 1,024 bytes of UTF-8.
             action: what the operator did or tried, one CamelCase word.
             related: a reference to another object that it is about.
@@ -58,7 +59,7 @@ class Recorder:
             "reportingController": "perdure.dev/operator",
             "reportingInstance": self._instance[:128],
             "action": action,
-            "reason": reason,
+            "reason": reason.value,
             "type": kind,
             "note": _cut(" ".join(note.split())),
             "regarding": {

@@ -26,22 +26,22 @@ def test_the_first_time_sets_the_transition_time() -> None:
 
 def test_another_reason_keeps_the_transition_time() -> None:
     before = running()
-    (after,) = set_condition(before, "Succeeded", None, ConditionReason.PAUSED, "by me", now=NOW)
+    (after,) = set_condition(before, ConditionType.SUCCEEDED, None, ConditionReason.PAUSED, "by me", now=NOW)
     assert (after.reason, after.message, after.last_transition_time) == ("Paused", "by me", THEN)
 
 
 def test_another_status_moves_the_transition_time() -> None:
-    (after,) = set_condition(running(), "Succeeded", True, ConditionReason.COMPLETED, now=NOW)
+    (after,) = set_condition(running(), ConditionType.SUCCEEDED, True, ConditionReason.COMPLETED, now=NOW)
     assert (after.status, after.last_transition_time) == (ConditionStatus.TRUE, NOW)
 
 
 def test_nothing_new_is_equal_so_that_nothing_is_written() -> None:
-    assert set_condition(running(), "Succeeded", None, "Running", now=NOW) == running()
+    assert set_condition(running(), ConditionType.SUCCEEDED, None, ConditionReason.RUNNING, now=NOW) == running()
 
 
 def test_others_stay_where_they_are_and_the_old_list_is_not_changed() -> None:
-    before = [*running(), *set_condition([], "Paused", False, "NotPaused", now=THEN)]
-    after = set_condition(before, "Succeeded", False, "Failed", now=NOW)
+    before = [*running(), *set_condition([], ConditionType.PAUSED, False, ConditionReason.NOT_PAUSED, now=THEN)]
+    after = set_condition(before, ConditionType.SUCCEEDED, False, ConditionReason.FAILED, now=NOW)
     assert [condition.type for condition in after] == ["Succeeded", "Paused"]
     assert before[0].reason == "Running"
     assert after[1] is before[1]
@@ -58,7 +58,7 @@ def test_a_message_that_is_too_long_is_cut_visibly() -> None:
     [(True, "True"), (False, "False"), (None, "Unknown"), (ConditionStatus.UNKNOWN, "Unknown")],
 )
 def test_a_status_may_be_told_as_a_bool(status: ConditionStatus | bool | None, want: str) -> None:
-    assert set_condition([], "Ready", status, "Accepted", now=NOW)[0].status == want
+    assert set_condition([], ConditionType.READY, status, ConditionReason.ACCEPTED, now=NOW)[0].status == want
 
 
 def test_find() -> None:

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, create_model
 
 from perdure.api import crdgen
+from perdure.api.catalogue import catalogue
 from perdure.api.common import KindInfo, Resource, SpecModel
 from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_definition, generated_files, main
 from perdure.api.fields import Json, atomic_list
@@ -124,8 +125,25 @@ def test_what_looks_like_a_template_is_escaped() -> None:
     assert '{{ "{{" }} x }}' in chart_template("metadata:\n  a: '{{ x }}'\n")
 
 
-def test_each_kind_has_its_two_files() -> None:
-    assert len(generated_files()) == 2 * len(KINDS)
+def test_each_kind_has_its_two_files_and_the_reasons_have_one() -> None:
+    assert len(generated_files()) == 2 * len(KINDS) + 1
+    assert generated_files()["docs/reasons.md"] == catalogue()
+
+
+def test_the_command_writes_and_removes_what_the_check_finds_stale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["--root", str(tmp_path)]
+    assert main([*run, "--check"]) == 1
+    assert "docs/reasons.md is stale" in capsys.readouterr().err
+    assert main(run) == main([*run, "--check"]) == 0
+    (tmp_path / "docs" / "reasons.md").write_text("edited", encoding="utf-8")
+    (tmp_path / "crds" / "old.yaml").touch()
+    capsys.readouterr()
+    assert main([*run, "--check"]) == 1
+    assert capsys.readouterr().err.count(" is stale") == 2
+    assert main(run) == main([*run, "--check"]) == 0
+    assert not (tmp_path / "crds" / "old.yaml").exists()
 
 
 class NoDescription(SpecModel):

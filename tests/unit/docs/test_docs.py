@@ -9,19 +9,12 @@ import yaml
 from manuals import NOT_YET, REPOSITORY, Block, Json, blocks, blocks_in, example_files, links, pages
 from perdure.api.common import API_VERSION
 from perdure.api.crdgen import KINDS
-from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun
-from perdure.engine.state import RunStatus
 from perdure.language.compiler import compile_program
 from perdure.observe import metrics
 
 OPERATING = REPOSITORY / "docs" / "operating.md"
-CONTROLLER = "".join(
-    file.read_text(encoding="utf-8")
-    for room in ("controller", "runtime", "schedule")
-    for file in sorted((REPOSITORY / "operator" / "perdure" / room).glob("*.py"))
-)
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
@@ -79,22 +72,6 @@ def test_every_metric_is_in_the_table_of_metrics_and_no_other() -> None:
     exposed = {f"{m.name}_total" if m.type == "counter" else m.name for m in metrics.REGISTRY.collect()}
     exposed = {name for name in exposed if not name.startswith("process_")}
     assert first_column(section("Metrics")) == exposed
-
-
-def test_the_catalogue_of_conditions_has_the_reasons_that_are_written() -> None:
-    written = {ConditionReason[name] for name in re.findall(r"ConditionReason[.]([A-Z_]+)", CONTROLLER)}
-    assert first_column(section("Conditions")) == written
-
-
-def test_the_catalogue_of_events_has_the_reasons_that_are_written() -> None:
-    written = {EventReason[name] for name in re.findall(r"EventReason[.]([A-Z_]+)", CONTROLLER)}
-    # Two kinds of Events take their reason from elsewhere: why a run waits, and how it has closed.
-    waits = {
-        EventReason[name] for name in re.findall(r"(?:NotReadyError|_wait)[(]ConditionReason[.]([A-Z_]+)", CONTROLLER)
-    }
-    closed = {EventReason(status) for status in RunStatus if status is not RunStatus.RUNNING}
-    assert waits
-    assert first_column(section("Events")) == written | waits | closed
 
 
 def test_the_table_of_values_names_values_that_exist() -> None:

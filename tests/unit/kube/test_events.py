@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from perdure.api.reasons import EventReason
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
@@ -53,7 +54,7 @@ async def recording(backlog: int = 10) -> AsyncIterator[tuple[Recorder, asyncio.
 async def test_a_note_is_cut_to_what_the_api_server_takes(note: str, kept: str) -> None:
     async with recording() as (recorder, posted):
         working = asyncio.create_task(recorder.run())
-        recorder.record(ABOUT, kind="Normal", reason="Told", note=note, action="Tell")
+        recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note=note, action="Tell")
         assert await asyncio.wait_for(posted.get(), 30) == kept
         working.cancel()
 
@@ -62,7 +63,7 @@ async def test_what_is_dropped_is_told_once_and_counted() -> None:
     async with recording(backlog=2) as (recorder, posted):
         with capture_logs() as logs:
             for number in range(5):
-                recorder.record(ABOUT, kind="Normal", reason="Told", note=str(number), action="Tell")
+                recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note=str(number), action="Tell")
             working = asyncio.create_task(recorder.run())
             assert [await asyncio.wait_for(posted.get(), 30) for _ in range(2)] == ["0", "1"]
             working.cancel()
@@ -73,9 +74,9 @@ async def test_a_namespace_with_too_many_events_delays_and_drops_none_of_another
     async with recording(backlog=3) as (recorder, posted):
         with capture_logs() as logs:
             for number in range(9):
-                recorder.record(ABOUT, kind="Normal", reason="Told", note=f"busy {number}", action="Tell")
+                recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note=f"busy {number}", action="Tell")
             other = {**ABOUT, "metadata": {**ABOUT["metadata"], "namespace": "bank"}}
-            recorder.record(other, kind="Normal", reason="Told", note="other", action="Tell")
+            recorder.record(other, kind="Normal", reason=EventReason.STARTED, note="other", action="Tell")
             working = asyncio.create_task(recorder.run())
             notes = [await asyncio.wait_for(posted.get(), 30) for _ in range(4)]
             working.cancel()

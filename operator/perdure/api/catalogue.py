@@ -1,0 +1,274 @@
+"""The page docs/reasons.md: which conditions and Events each kind has, and what their reasons mean.
+
+Each meaning is from the docstring in `perdure.api.reasons`: what concerns every kind, and what follows the name of this one.
+`python -m perdure.api.crdgen` writes the page.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from perdure.api.conditions import ConditionStatus
+from perdure.api.docstrings import member_docs
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+
+PAGE: Final = "docs/reasons.md"
+"""Where the page is in the checkout."""
+
+_UNKNOWN, _TRUE, _FALSE = str(ConditionStatus.UNKNOWN), str(ConditionStatus.TRUE), str(ConditionStatus.FALSE)
+_NORMAL, _WARNING = "Normal", "Warning"
+
+CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, str]]]] = {
+    "WorkflowRun": {
+        ConditionType.SUCCEEDED: {
+            ConditionReason.RUNNING: _UNKNOWN,
+            ConditionReason.PAUSED: _UNKNOWN,
+            ConditionReason.START_DELAYED: _UNKNOWN,
+            ConditionReason.COMPILING: _UNKNOWN,
+            ConditionReason.WORKFLOW_NOT_FOUND: _UNKNOWN,
+            ConditionReason.INVALID_WORKFLOW: f"{_UNKNOWN} or {_FALSE}",
+            ConditionReason.RETRY_POLICY_NOT_FOUND: _UNKNOWN,
+            ConditionReason.WORKFLOW_ID_IN_USE: _UNKNOWN,
+            ConditionReason.ATTEMPT_NOT_STARTING: _UNKNOWN,
+            ConditionReason.NO_WORKER: _UNKNOWN,
+            ConditionReason.WORKFLOW_TASK_FAILED: _UNKNOWN,
+            ConditionReason.STATE_DAMAGED: _UNKNOWN,
+            ConditionReason.INTERNAL_ERROR: _UNKNOWN,
+            ConditionReason.CONTINUED_AS_NEW: _UNKNOWN,
+            ConditionReason.COMPLETED: _TRUE,
+            ConditionReason.FAILED: _FALSE,
+            ConditionReason.TIMED_OUT: _FALSE,
+            ConditionReason.CANCELLED: _FALSE,
+            ConditionReason.TERMINATED: _FALSE,
+            ConditionReason.INVALID_INPUT: _FALSE,
+            ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED: _FALSE,
+            ConditionReason.SUCCESSOR_REFUSED: _FALSE,
+        },
+        ConditionType.PAUSED: {
+            ConditionReason.PAUSED: _TRUE,
+            ConditionReason.NOT_PAUSED: _FALSE,
+        },
+        ConditionType.CANCEL_REQUESTED: {
+            ConditionReason.CANCEL_REQUESTED: _TRUE,
+        },
+        ConditionType.HISTORY_TRUNCATED: {
+            ConditionReason.SEGMENT_MISSING: _TRUE,
+            ConditionReason.SEGMENT_CHANGED: _TRUE,
+        },
+    },
+    "Workflow": {
+        ConditionType.READY: {
+            ConditionReason.ACCEPTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.RETRY_POLICY_NOT_FOUND: _FALSE,
+            ConditionReason.POD_REFUSED: _FALSE,
+        },
+    },
+    "Schedule": {
+        ConditionType.READY: {
+            ConditionReason.ACCEPTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.UNKNOWN_TIME_ZONE: _FALSE,
+            ConditionReason.NO_MORE_TIMES: _FALSE,
+            ConditionReason.RETRY_POLICY_NOT_FOUND: _FALSE,
+            ConditionReason.RUN_REFUSED: _FALSE,
+            ConditionReason.STATE_DAMAGED: _FALSE,
+            ConditionReason.INTERNAL_ERROR: _FALSE,
+        },
+        ConditionType.PAUSED: {
+            ConditionReason.PAUSED_BY_SPEC: _TRUE,
+            ConditionReason.PAUSED_BY_OPERATION: _TRUE,
+            ConditionReason.PAUSED_BY_FAILURE: _TRUE,
+            ConditionReason.OUT_OF_ACTIONS: _TRUE,
+            ConditionReason.NOT_PAUSED: _FALSE,
+        },
+    },
+    "RetryPolicy": {
+        ConditionType.READY: {
+            ConditionReason.ACCEPTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+        },
+        ConditionType.CIRCUIT_CLOSED: {
+            ConditionReason.CIRCUIT_CLOSED: _TRUE,
+            ConditionReason.CIRCUIT_OPEN: _FALSE,
+            ConditionReason.CIRCUIT_HALF_OPEN: _FALSE,
+        },
+    },
+    "Operation": {
+        ConditionType.COMPLETE: {
+            ConditionReason.DONE: _TRUE,
+            ConditionReason.SIGNAL_NOT_AWAITED: _TRUE,
+        },
+        ConditionType.FAILED: {
+            ConditionReason.TARGET_NOT_FOUND: _TRUE,
+            ConditionReason.WORKFLOW_EXECUTION_COMPLETED: _TRUE,
+            ConditionReason.WORKFLOW_CLOSING: _TRUE,
+            ConditionReason.ACTIVITY_NOT_FOUND: _TRUE,
+            ConditionReason.CANCEL_NOT_REQUESTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _TRUE,
+            ConditionReason.INVALID_INPUT: _TRUE,
+            ConditionReason.PAYLOAD_TOO_LARGE: _TRUE,
+            ConditionReason.SIGNAL_LIMIT_EXCEEDED: _TRUE,
+            ConditionReason.WORKFLOW_ID_IN_USE: _TRUE,
+            ConditionReason.RESET_POINT_NOT_FOUND: _TRUE,
+            ConditionReason.SEGMENT_MISSING: _TRUE,
+            ConditionReason.SEGMENT_CHANGED: _TRUE,
+            ConditionReason.OVERLAP_SKIPPED: _TRUE,
+            ConditionReason.PAUSED_BY_SPEC: _TRUE,
+            ConditionReason.REDRIVE_RUNNING: _TRUE,
+            ConditionReason.REDRIVE_SUCCEEDED: _TRUE,
+            ConditionReason.NOT_SUPPORTED: _TRUE,
+            ConditionReason.STATE_DAMAGED: _TRUE,
+            ConditionReason.INTERNAL_ERROR: _TRUE,
+        },
+    },
+    "DeadLetter": {
+        ConditionType.REDRIVEN: {
+            ConditionReason.REDRIVE_RUNNING: _UNKNOWN,
+            ConditionReason.REDRIVE_SUCCEEDED: _TRUE,
+            ConditionReason.REDRIVE_FAILED: _FALSE,
+            ConditionReason.REDRIVE_DELETED: _FALSE,
+        },
+    },
+}
+"""By kind and type of the condition: its reasons, and the status that each goes with."""
+
+EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
+    "WorkflowRun": {
+        EventReason.STARTED: _NORMAL,
+        EventReason.COMPLETED: _NORMAL,
+        EventReason.CONTINUED_AS_NEW: _NORMAL,
+        EventReason.FAILED: _WARNING,
+        EventReason.TIMED_OUT: _WARNING,
+        EventReason.CANCELLED: _WARNING,
+        EventReason.TERMINATED: _WARNING,
+        EventReason.CANCEL_REQUESTED: _NORMAL,
+        EventReason.PAUSED: _NORMAL,
+        EventReason.UNPAUSED: _NORMAL,
+        EventReason.OPERATION_DONE: f"{_NORMAL} or {_WARNING}",
+        EventReason.OPERATION_FAILED: _WARNING,
+        EventReason.ATTEMPT_FAILED: _WARNING,
+        EventReason.ATTEMPT_NOT_STARTING: _WARNING,
+        EventReason.POD_REFUSED: _WARNING,
+        EventReason.DOUBTFUL_RESULT: _WARNING,
+        EventReason.DEAD_LETTERED: _WARNING,
+        EventReason.WORKFLOW_NOT_FOUND: _WARNING,
+        EventReason.INVALID_WORKFLOW: _WARNING,
+        EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
+        EventReason.WORKFLOW_ID_IN_USE: _WARNING,
+        EventReason.COMPILING: _WARNING,
+        EventReason.NO_WORKER: _WARNING,
+        EventReason.WORKFLOW_TASK_FAILED: _WARNING,
+        EventReason.SUCCESSOR_REFUSED: _WARNING,
+        EventReason.PAYLOAD_TOO_LARGE: _WARNING,
+        EventReason.HISTORY_TRUNCATED: _WARNING,
+        EventReason.STATE_DAMAGED: _WARNING,
+        EventReason.INTERNAL_ERROR: _WARNING,
+        EventReason.FINISHED_RUNS_REMOVED: _WARNING,
+    },
+    "Workflow": {
+        EventReason.INVALID_SPEC: _WARNING,
+        EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
+        EventReason.POD_REFUSED: _WARNING,
+    },
+    "Schedule": {
+        EventReason.RUN_SKIPPED: _NORMAL,
+        EventReason.CATCHUP_WINDOW_MISSED: _WARNING,
+        EventReason.BUFFER_DROPPED: _WARNING,
+        EventReason.RUN_REFUSED: _WARNING,
+        EventReason.RUN_NAME_TAKEN: _WARNING,
+        EventReason.RETRYING: _NORMAL,
+        EventReason.PAUSED: _NORMAL,
+        EventReason.UNPAUSED: _NORMAL,
+        EventReason.PAUSED_BY_FAILURE: _WARNING,
+        EventReason.OUT_OF_ACTIONS: _NORMAL,
+        EventReason.PAYLOAD_TOO_LARGE: _WARNING,
+        EventReason.INVALID_SPEC: _WARNING,
+        EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
+        EventReason.STATE_DAMAGED: _WARNING,
+        EventReason.INTERNAL_ERROR: _WARNING,
+    },
+    "RetryPolicy": {
+        EventReason.CIRCUIT_OPENED: _WARNING,
+        EventReason.CIRCUIT_HALF_OPENED: _NORMAL,
+        EventReason.CIRCUIT_CLOSED: _NORMAL,
+    },
+    "Operation": {
+        EventReason.OPERATION_DONE: _NORMAL,
+        EventReason.OPERATION_FAILED: _WARNING,
+    },
+    "DeadLetter": {
+        EventReason.REDRIVEN: _NORMAL,
+    },
+    "any object": {
+        EventReason.UNREADABLE: _WARNING,
+    },
+}
+"""By kind of the object that they are about: the reasons of Events, and the type that each goes with."""
+
+_OF_KIND: Final = re.compile(rf" ?\b({'|'.join(CONDITIONS)}): ")
+
+_HEAD: Final = f"""\
+# Conditions and Events
+
+<!-- Written by `python -m perdure.api.crdgen` from operator/perdure/api/reasons.py; do not edit. -->
+
+Look up here what a condition or an Event means and what you can do. The reason is for programs; the message next to it says what
+exactly is wrong.
+
+    kubectl get wfr order-1001 -o jsonpath='{{.status.conditions}}'
+    kubectl wait wfr/order-1001 --for=condition=Succeeded
+    kubectl describe wfr order-1001
+    kubectl get events -A --field-selector involvedObject.kind=WorkflowRun,type={_WARNING}
+"""
+
+_CONDITIONS: Final = """\
+## Conditions
+
+Conditions are in the status of the object. A HistorySegment has none.
+"""
+
+_EVENTS: Final = """\
+## Events
+
+`perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after an hour by
+default, and some may be lost. Do not build on them: conditions and histories are the record. The Events of an Operation are on
+the run that it targets, or on the Operation itself if it targets no run.
+"""
+
+
+def catalogue() -> str:
+    """Write the page.
+
+    Returns:
+        The text of the file.
+
+    Raises:
+        ValueError: A member has no docstring.
+    """
+    types, reasons, events = map(member_docs, (ConditionType, ConditionReason, EventReason))
+    lines = [_HEAD, _CONDITIONS]
+    for kind, conditions in CONDITIONS.items():
+        lines.append(f"### Conditions: {kind}\n")
+        for each, rows in conditions.items():
+            lines += [f"`{each}`: {_meaning(types[each], kind)}\n", *_table("status", rows.items(), reasons, kind)]
+    lines.append(_EVENTS)
+    for kind, told in EVENTS.items():
+        lines += [f"### Events: {kind}\n", *_table("type", told.items(), events, kind)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _table(column: str, rows: Iterable[tuple[str, str]], docs: Mapping[str, str], kind: str) -> Iterator[str]:
+    yield f"| reason | {column} | meaning |"
+    yield "| --- | --- | --- |"
+    for reason, value in rows:
+        yield f"| `{reason}` | {value} | {_meaning(docs[reason], kind)} |"
+    yield ""
+
+
+def _meaning(doc: str, kind: str) -> str:
+    """What a docstring says of objects of a kind; the names of other pages become links."""
+    general, *special = _OF_KIND.split(doc)
+    own = dict(zip(special[::2], special[1::2], strict=True))
+    text = " ".join(filter(None, (general, own.get(kind))))
+    return re.sub(r"docs/([a-z]+[.]md)", r"[\1](\1)", text)

@@ -1,0 +1,130 @@
+"""docs/reasons.md has every reason that the operator writes, with its status or type, and no other."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from manuals import REPOSITORY
+from perdure.api.catalogue import CONDITIONS, EVENTS, catalogue
+from perdure.api.crdgen import KINDS
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.engine.state import RunStatus
+
+ROOMS = ("controller", "engine", "runtime", "schedule")
+"""Where the operator decides what conditions, answers and Events say."""
+ENUMS = {enum.__name__: enum for enum in (ConditionType, ConditionReason, EventReason)}
+WAITS = ("NotReadyError", "_wait")
+"""Callables that make a condition and a Warning of the same reason."""
+
+
+@cache
+def sources() -> list[ast.Module]:
+    files = (file for room in ROOMS for file in sorted((REPOSITORY / "operator" / "perdure" / room).rglob("*.py")))
+    return [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+
+
+def written(node: ast.AST) -> Iterator[ConditionType | ConditionReason | EventReason]:
+    """The members that a piece of code names, but for those that it only compares with."""
+    match node:
+        case ast.Compare() | ast.MatchValue():
+            return
+        case ast.Attribute(value=ast.Name(id=name), attr=member) if name in ENUMS and member in ENUMS[name].__members__:
+            yield ENUMS[name][member]
+    for child in ast.iter_child_nodes(node):
+        yield from written(child)
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """Every call, with the last part of what is called."""
+    for node in (node for source in sources() for node in ast.walk(source)):
+        if isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    yield name, node
+
+
+def waits() -> set[EventReason]:
+    """Reasons that a run waits for, which its Events have too."""
+    found = {reason for name, call in calls() if name in WAITS for reason in written(call)}
+    assert len(found) > 4
+    return {EventReason(reason) for reason in found}
+
+
+def closed() -> set[EventReason]:
+    """Events say how a run has closed."""
+    return {EventReason(status) for status in RunStatus if status is not RunStatus.RUNNING}
+
+
+def test_the_operator_writes_every_member_and_the_catalogue_has_it() -> None:
+    found = [member for source in sources() for member in written(source)]
+    of = {enum: {member for member in found if isinstance(member, enum)} for enum in ENUMS.values()}
+    conditions = [rows for kind in CONDITIONS.values() for rows in kind.values()]
+    assert {each for kind in CONDITIONS.values() for each in kind} == of[ConditionType] == set(ConditionType)
+    assert {each for rows in conditions for each in rows} == of[ConditionReason] == set(ConditionReason)
+    events = {each for rows in EVENTS.values() for each in rows}
+    assert events == of[EventReason] | waits() | closed() == set(EventReason)
+
+
+def test_no_reason_is_written_as_a_bare_word() -> None:
+    """`TaskNotFound` is for workers: Operations ask for no workflow tasks."""
+    words = {
+        argument.value.value
+        for _, call in calls()
+        for argument in call.keywords
+        if argument.arg == "reason" and isinstance(argument.value, ast.Constant)
+    }
+    assert {word for word in words if re.fullmatch("([A-Z][a-z]+)+", str(word))} == {"TaskNotFound"}
+
+
+def types_in_code() -> Iterator[tuple[EventReason, str]]:
+    """Reasons of Events, and the type that stands in the same call or tuple."""
+    for node in (node for source in sources() for node in ast.walk(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name), args=arguments, keywords=keywords):
+                parts = [*arguments, *(keyword.value for keyword in keywords)]
+                warning = any(keyword.arg == "warning" for keyword in keywords)
+            case ast.Tuple(elts=parts):
+                name, warning = "", False
+            case _:
+                continue
+        types = {part.value for part in parts if isinstance(part, ast.Constant) and part.value in ("Normal", "Warning")}
+        if name in ("warn", "_warn", "_stand_still") or warning:
+            types = {"Warning"}
+        elif name == "_note":
+            types = {"Normal"}
+        direct = [part for part in parts if isinstance(part, ast.Attribute)]
+        yield from ((m, each) for part in direct for m in written(part) if isinstance(m, EventReason) for each in types)
+
+
+def test_the_type_of_an_event_is_the_one_in_the_code() -> None:
+    in_code: dict[EventReason, set[str]] = defaultdict(set)
+    for reason, type_ in types_in_code():
+        in_code[reason].add(type_)
+    told: dict[EventReason, set[str]] = defaultdict(set)
+    for rows in EVENTS.values():
+        for reason, types in rows.items():
+            told[reason].update(types.split(" or "))
+    assert len(in_code) > 25
+    assert {reason: told[reason] for reason in in_code} == in_code
+    assert {frozenset(told[reason]) for reason in waits()} == {frozenset({"Warning"})}
+
+
+def test_every_kind_with_conditions_is_in_the_catalogue() -> None:
+    known = {kind.__name__ for kind in KINDS}
+    assert set(CONDITIONS) == known - {"HistorySegment"}
+    assert set(EVENTS) - known == {"any object"}
+
+
+@pytest.mark.parametrize("kind", CONDITIONS)
+def test_a_meaning_is_for_its_kind(kind: str) -> None:
+    page = catalogue()
+    for section in re.findall(rf"^### \w+: {kind}\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE):
+        rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", section, re.MULTILINE)
+        assert rows
+        for reason, _, meaning in rows:
+            assert re.fullmatch(r"[A-Z`].*[.]", meaning), reason
+            assert not re.search(rf"\b({'|'.join(CONDITIONS)}): ", meaning), reason

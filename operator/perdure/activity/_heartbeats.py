@@ -91,7 +91,7 @@ class Heartbeats:
         self._changed = threading.Condition(threading.Lock())
         self._sending = threading.Lock()
         self._thread: threading.Thread | None = None
-        # All below is guarded by `_changed`.
+        # All below is guarded by `_changed`; only `cancelled` reads without it.
         self._newest: tuple[str, str | None] | None = None  # what has to be sent: time and details
         self._sent_details: str | None = None
         self._sent_at: float | None = None
@@ -144,9 +144,12 @@ class Heartbeats:
         self.raise_if_stopped()
 
     def cancelled(self) -> str | None:
-        """Tell why the attempt should stop; None where it should not."""
-        with self._changed:
-            return self._superseded if self._superseded is not None else self._cancelled
+        """Say why the attempt should stop; None where it should not.
+
+        Takes no lock: a signal handler calls this, perhaps in the middle of a method that holds it.
+        """
+        superseded = self._superseded
+        return superseded if superseded is not None else self._cancelled
 
     def raise_if_stopped(self) -> None:
         """Raise what the answers said. A cancellation is raised once: who catches it may go on heartbeating."""

@@ -15,7 +15,6 @@ import os
 import signal
 import stat
 import sys
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -48,14 +47,9 @@ class Sidecar:
         self._auto = environ.get("PERDURE_AUTO_HEARTBEAT") == "true"
         self._seen: tuple[int, int, int] | None = None
         self._complaint = ""
-        self._stopped = threading.Event()
-
-    def stop(self, *_: object) -> None:
-        """The activity has ended."""
-        self._stopped.set()
 
     def run(self) -> int:
-        """Work until stopped, then hand the result over; gives the exit code."""
+        """Work until SIGTERM, which the caller blocks, then report the result; returns the exit code."""
         heartbeats = self._context.heartbeats
         if heartbeats is not None:
             heartbeats.on_stop = self._tell_cancelled
@@ -63,7 +57,7 @@ class Sidecar:
                 heartbeats.begin()
         while True:
             self._pass_on_heartbeat()
-            if self._stopped.wait(_LOOK_SECONDS):
+            if signal.sigtimedwait({signal.SIGTERM}, _LOOK_SECONDS):
                 break
         self._pass_on_heartbeat()
         return self._hand_over()
@@ -164,9 +158,9 @@ class Sidecar:
 
 def main() -> None:
     """Entry point of the sidecar's container: `python -m perdure.activity.sidecar`."""
-    sidecar = Sidecar(current(), os.environ)
-    signal.signal(signal.SIGTERM, sidecar.stop)
-    sys.exit(sidecar.run())
+    # Blocked and waited for, in all threads: a handler that sets an Event can deadlock with the wait that it interrupts.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    sys.exit(Sidecar(current(), os.environ).run())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 from typing import Any
 
 import pytest
@@ -210,3 +211,16 @@ def test_the_api_server_is_checked_against_the_clusters_authority(tls_api: Any, 
     other.beat(3)
     assert other._failures == 1
     assert tls_api.annotations == {DETAILS: "2"}
+
+
+def test_a_signal_handler_may_ask_at_any_time(pod: Any, clock: Any) -> None:
+    """A handler runs between any two instructions of the thread that heartbeats, also where that holds the lock."""
+    beats = pod.with_lease(3600).heartbeats(clock)
+    before = signal.signal(signal.SIGVTALRM, lambda *_: beats.cancelled())
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.0001, 0.0001)
+    try:
+        for _ in range(50_000):
+            beats.raise_if_stopped()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

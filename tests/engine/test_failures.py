@@ -1,10 +1,14 @@
-"""What people read of a failure: always with the types of what has failed."""
+"""What people read of a failure: always with the types of what has failed. What is recorded of one: never too much."""
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perdure.engine.failures import Failure, FailureKind, full_message_of
+from perdure.api.depth import nests_deeper
+from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, full_message_of, shorten
 from perdure.language.failures import as_json
 
 KEY = Failure(kind=FailureKind.APPLICATION, type="KeyError", message="'n'")
@@ -62,3 +66,88 @@ def test_a_failure_is_told_with_its_types(failure: Failure, want: str) -> None:
 def test_a_failure_that_cannot_be_read_keeps_its_message() -> None:
     assert full_message_of({"kind": "Of a newer version", "message": "no"}) == "no"
     assert full_message_of(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "want"),
+    [("abcdef", 6, "abcdef"), ("abcdefghij", 9, "abc … hij"), ("abcdefghij", 8, "abc … ij"), ("abcdef", 0, " … ")],
+)
+def test_a_long_text_is_cut_in_the_middle(text: str, limit: int, want: str) -> None:
+    assert shorten(text, limit) == want
+
+
+def size(failure: Failure) -> int:
+    return len(msgspec.json.encode(failure))
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def wrapped(failure: Failure, times: int) -> Failure:
+    for number in range(times):
+        message = f"step `again`: child workflow `{number}` failed: {failure.message}"
+        failure = Failure(kind=FailureKind.CHILD_WORKFLOW, message=message, workflow_id="w" * 500, cause=failure)
+    return failure
+
+
+LONG = application("KeyError", "m" * 4_000, stack_trace="s" * 9_000, log="l" * 4_000, details={"left": 0})
+
+
+def test_a_failure_that_fits_is_recorded_as_it_is() -> None:
+    for failure in (KEY, ACTIVITY, wrapped(LONG, 5)):
+        assert bounded(failure) is failure
+
+
+def test_causes_in_between_are_cut_before_the_first_and_the_last() -> None:
+    whole = wrapped(LONG, 20)
+    assert size(whole) > MAX_SIZE
+    outermost, *between, innermost = bounded(whole).chain()
+    assert (outermost.message, innermost) == (whole.message, LONG)
+    assert [each.workflow_id for each in between] == [each.workflow_id for each in whole.chain()[1:-1]]
+    assert all(each.message.endswith("m" * 500) and len(each.message) < 1_100 for each in between)
+    assert size(bounded(whole)) <= MAX_SIZE
+
+
+def test_a_value_that_is_too_large_or_nests_too_deep_is_left_out() -> None:
+    for details in ("d" * MAX_SIZE, nested(240)):
+        failure = bounded(wrapped(application("KeyError", "no", details=details, stack_trace="s"), 3))
+        assert failure.chain()[-1] == application("KeyError", "no", stack_trace="s")
+    deep = application("KeyError", "no", details=nested(180))
+    assert bounded(wrapped(deep, 20)).chain()[-1] == deep
+    assert bounded(wrapped(deep, 60)).chain()[-1].details is None
+
+
+TEXTS = st.builds(lambda letter, count: letter * count, st.sampled_from("aé\n\x01😀"), st.integers(0, 30_000))
+FAILURES = st.recursive(
+    st.builds(
+        Failure,
+        kind=st.sampled_from(FailureKind),
+        type=st.none() | TEXTS,
+        message=TEXTS,
+        stack_trace=st.none() | TEXTS,
+        details=st.none() | TEXTS | st.integers(0, 300).map(nested),
+    ),
+    lambda inner: st.builds(
+        lambda failure, cause, times, suppressed: msgspec.structs.replace(
+            failure, cause=wrapped(cause, times), suppressed=tuple(suppressed)
+        ),
+        inner,
+        inner,
+        st.integers(0, 60),
+        st.lists(inner, max_size=5).map(lambda few: few * 40),
+    ),
+    max_leaves=5,
+)
+
+
+@given(FAILURES, st.sampled_from([2_048, 10_000, MAX_SIZE]))
+def test_whatever_fails_can_be_recorded(failure: Failure, limit: int) -> None:
+    kept = bounded(failure, limit)
+    assert size(kept) <= limit
+    assert not nests_deeper(msgspec.to_builtins(kept), 220)
+    assert kept.kind is failure.kind
+    assert bounded(kept, limit) is kept

@@ -1,11 +1,12 @@
 """Conditions: what is true of an object, why, and since when."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from perdure.api.common import StatusModel
 from perdure.api.fields import Large, Time, map_list
@@ -60,8 +61,12 @@ Conditions = Annotated[list[Condition], map_list("type", 16)]
 
 
 def read_conditions(status: Mapping[str, Any]) -> list[Condition]:
-    """The conditions in a status as the API server has it; none where it has none yet."""
-    return [Condition.model_validate(each, by_alias=True) for each in status.get("conditions") or ()]
+    """The conditions in a status as the API server has it; without those that cannot be read: somebody has edited them."""
+    found = []
+    for each in status.get("conditions") or ():
+        with suppress(ValidationError):
+            found.append(Condition.model_validate(each, by_alias=True))
+    return found
 
 
 def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:

@@ -1,9 +1,13 @@
 """Reading JSON that may come from a newer operator, or be damaged: what is not as expected counts as not there."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
+import orjson
+
+from perdure.api.depth import nests_deeper
 
 Json = dict[str, Any]
 
@@ -57,5 +61,24 @@ def name_in(annotation: Any) -> str:
     """The `name` in an annotation that is a JSON object; empty where there is none."""
     try:
         return str(mapping(msgspec.json.decode(annotation)).get("name") or "")
-    except (TypeError, msgspec.DecodeError):
+    except (TypeError, msgspec.DecodeError, RecursionError):
         return ""
+
+
+def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind | None:
+    """What an annotation of an object holds as JSON.
+
+    Args:
+        obj: The object.
+        key: Name of the annotation.
+        kind: What it should hold.
+
+    Returns:
+        None where there is none, where it cannot be read, or where it nests deeper than what a status can hold.
+    """
+    given = (obj["metadata"].get("annotations") or {}).get(key)
+    try:
+        found = orjson.loads(given) if given else None
+    except orjson.JSONDecodeError:
+        return None
+    return None if nests_deeper(found) else convert(found, kind)

@@ -61,6 +61,9 @@ class Answers:
             answer: Whether it was done, and if not, why.
             entry: The run that was asked; None if there is none.
             result: What came of it, where that is another run than the one that was asked.
+
+        Raises:
+            TooLargeError: its spec leaves no room for an answer; an Event says what it is.
         """
         time = now()
         kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
@@ -96,6 +99,9 @@ class Answers:
                 obj = found
             except api.NotFoundError:
                 return None
+            except api.TooLargeError:
+                self._tell(obj, verb, answer, message, entry)
+                raise
         self._tell(obj, verb, answer, message, entry)
         return obj
 

@@ -112,9 +112,9 @@ class Definitions:
                 return Definition(self.compile(namespace, inline), name, None)
             except InvalidWorkflowError as error:
                 raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
-        assert spec.workflow is not None
-        workflow = spec.workflow.name
-        assert workflow is not None
+        workflow = spec.workflow.name if spec.workflow is not None else None
+        if workflow is None:
+            raise InvalidWorkflowError([Finding("spec.workflow", "names no Workflow")])
         try:
             found = await self._client.get(api.path(api.PERDURE, namespace, "workflows", workflow))
         except api.NotFoundError:
@@ -304,6 +304,10 @@ def unfit_input(given: Any, path: str = "spec.input") -> Iterator[Finding]:
     if nests_deeper(given):
         yield Finding(path, f"nests more than {MAX_DEPTH} levels deep; make it less deep")
         return
-    size = len(orjson.dumps(given))
+    try:
+        size = len(orjson.dumps(given))
+    except orjson.JSONEncodeError as error:
+        yield Finding(path, f"cannot be passed on as JSON: {error}")
+        return
     if size > MAX_INPUT:
         yield Finding(path, f"has {size:,} bytes of JSON; it may have {MAX_INPUT:,}")

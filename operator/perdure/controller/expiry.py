@@ -7,6 +7,24 @@ from datetime import UTC, datetime, timedelta
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.times import read_time
+
+
+def expiry(obj: api.Object, default: int) -> datetime | None:
+    """When an object that was completed is to be removed; None if its status has no `completionTime`, or one that is no time.
+
+    Args:
+        obj: A WorkflowRun or an Operation.
+        default: Seconds that it stays where its spec does not say.
+    """
+    completed = read_time((obj.get("status") or {}).get("completionTime"))
+    if completed is None:
+        return None
+    try:
+        return completed + timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", default))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
 
 _LATER = timedelta(seconds=30)
 """After this, an object is looked at again that is still needed when its time is over. It may be needed for long."""

@@ -16,7 +16,7 @@ from perdure.controller import kept
 from perdure.controller import pods as attempts
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory, Entry, Standing
-from perdure.controller.expiry import Expiries, has_chores, remove_expired
+from perdure.controller.expiry import Expiries, expiry, has_chores, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
@@ -185,7 +185,7 @@ class Manager:
         uid = obj["metadata"]["uid"]
         self._seen(obj, deleted=deleted)
         run = self._runs.get(uid)
-        expiry = _expiry(obj)
+        over = _expiry(obj)
         self._enter(obj, deleted=deleted)
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._queue.forget(_expiry_key(obj))
@@ -193,23 +193,23 @@ class Manager:
                 run.observe_gone()
                 self._queue.wake(("run", uid))
             return
-        if expiry is not None:
-            self._remove_at(uid, expiry)
+        if over is not None:
+            self._remove_at(uid, over)
         if run is None:
             if self.directory.is_newer(obj):
                 return  # the watch lags behind what was written here: the run has closed since, and is done
-            if expiry is not None and not has_chores(obj):
+            if over is not None and not has_chores(obj):
                 self._versions.pop(uid, None)
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
             self._add(obj)
         elif run.observe(obj):
             self._queue.wake(("run", uid))
 
-    def _remove_at(self, uid: str, expiry: datetime) -> None:
+    def _remove_at(self, uid: str, over: datetime) -> None:
         """Remove a closed run when its time is over. Only those that are due soon have a timer."""
         entry = self.directory.get(uid)
-        if entry is not None and not self._expiries.add(uid, expiry, now()):
-            self._queue.wake_at(("expiry", entry.namespace, entry.name, uid), expiry)
+        if entry is not None and not self._expiries.add(uid, over, now()):
+            self._queue.wake_at(("expiry", entry.namespace, entry.name, uid), over)
 
     def _add(self, obj: api.Object) -> Run:
         uid = obj["metadata"]["uid"]
@@ -667,6 +667,8 @@ class Manager:
                 await self.sweep()
             except (api.ApiError, *api.TRANSIENT) as error:
                 self._log.warning("Could not sweep", error=repr(error))
+            except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
+                self._log.exception("Could not sweep")
 
     async def sweep(self) -> None:
         """Compare what there is with what the watches have told; what lags since the last sweep is handed on.
@@ -798,17 +800,14 @@ def _owning_run(pod: api.Object) -> tuple[str, str] | None:
 
 def _over(run: api.Object) -> datetime | None:
     """When the time of a run is over; one with chores is looked at again a little later."""
-    expiry = _expiry(run)
-    return max(expiry, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if expiry and has_chores(run) else expiry
+    over = _expiry(run)
+    return max(over, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if over and has_chores(run) else over
 
 
 def _expiry(run: api.Object) -> datetime | None:
     """When a run is to be removed; None while it is open."""
-    status = run.get("status") or {}
-    closed = status.get("completionTime")
-    if not closed or (status.get("state") or {}).get("status", _OPEN) == _OPEN:
-        return None
-    return datetime.fromisoformat(closed) + timedelta(seconds=run["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))
+    state = (run.get("status") or {}).get("state") or {}
+    return None if state.get("status", _OPEN) == _OPEN else expiry(run, _DEFAULT_TTL)
 
 
 def _expiry_key(run: api.Object) -> Key:

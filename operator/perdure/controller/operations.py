@@ -30,7 +30,7 @@ from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Entry
 from perdure.controller.errors import NotYetError, RefusedError
-from perdure.controller.expiry import remove_expired
+from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.relations import OVER
@@ -43,6 +43,7 @@ from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.chains import created_by
 from perdure.runtime.requests import arrival, request_of, too_much
+from perdure.runtime.times import read_time
 from perdure.schedule.requests import request_of as schedule_request
 
 Key = tuple[str, ...]
@@ -101,6 +102,8 @@ class Operations:
         """Targets with something behind a request that is not answered yet."""
         self._forgotten: set[str] = set()
         self._told: set[str] = set()
+        self._full: set[str] = set()
+        """Those that leave no room for an answer in their status: an Event has told it."""
         self._missed = 0
         self._log = structlog.get_logger("perdure.operations")
 
@@ -114,7 +117,7 @@ class Operations:
 
     def _take(self, obj: api.Object, *, deleted: bool) -> None:
         uid, status = obj["metadata"]["uid"], obj.get("status") or {}
-        done = status.get("completionTime")
+        done = read_time(status.get("completionTime"))
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._give_up(uid)
             target = obj["spec"]["target"]
@@ -123,13 +126,22 @@ class Operations:
         if deleted:
             self._queue.forget(_key("expiry", obj))
             self._told.discard(uid)
+            self._full.discard(uid)
             self._have_forgotten(obj, now())
             self._forgotten.discard(uid)
         elif done:
             self._queue.wake_at(_key("expiry", obj), _expiry(obj))
-            self._have_forgotten(obj, datetime.fromisoformat(done))
+            self._have_forgotten(obj, done)
         elif uid not in self._asked:  # what a run was handed, its answer takes further
             self._queue.wake(_target(obj))
+
+    def _take_in(self, obj: api.Object) -> None:
+        """Take one of many: whatever is wrong with it, it does not keep the others from being taken."""
+        try:
+            self._take(obj, deleted=False)
+        except Exception:  # noqa: BLE001 - one Operation's trouble must not end the operator
+            meta = obj["metadata"]
+            self._log.exception("Could not take in an Operation", namespace=meta["namespace"], name=meta["name"])
 
     def _give_up(self, uid: str) -> None:
         """It was deleted: what its run has not recorded is not done."""
@@ -176,6 +188,8 @@ class Operations:
         before = ""
         async for obj in self._waiting(key):
             asked = self._asked.get(obj["metadata"]["uid"])
+            if obj["metadata"]["uid"] in self._full:
+                continue
             if asked is not None and not asked.again:
                 before = asked.entry.uid
                 continue
@@ -189,9 +203,10 @@ class Operations:
             except HoldError as held:
                 self._hold(key, held)
                 return
-            except (NotYetError, api.ApiError, *api.TRANSIENT):
-                raise
-            except Exception as error:  # noqa: BLE001 - what cannot be processed must not keep back what is behind it
+            except Exception as error:
+                if _may_pass(error):
+                    raise
+                # What cannot be processed does not block what is behind it.
                 self._log.warning("An Operation cannot be processed", name=obj["metadata"]["name"], exc_info=error)
                 message = f"the operator cannot process it: {type(error).__name__}: {error}"
                 failed = Answer(ok=False, reason=ConditionReason.INTERNAL_ERROR.value, message=message)
@@ -344,8 +359,12 @@ class Operations:
     async def _finish(
         self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
     ) -> None:
-        """Have the answer written, unless it was, or the Operation is gone."""
-        written = await self._answers.finish(obj, answer, entry, result)
+        """Have the answer written, unless it was, or the Operation is gone; as an Event where its status has no room."""
+        try:
+            written = await self._answers.finish(obj, answer, entry, result)
+        except api.TooLargeError:
+            self._full.add(obj["metadata"]["uid"])
+            return
         if written is not None:
             self._take(written, deleted=False)
 
@@ -373,7 +392,7 @@ class Operations:
                 made = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
                 untold = obj["metadata"]["uid"] not in self._told
                 missed += untold and made < now() - timedelta(seconds=SWEEP_SECONDS)
-                self._take(obj, deleted=False)
+                self._take_in(obj)
         if missed:
             self._missed += 1
             metrics.WATCH_LAG.inc(missed)
@@ -384,6 +403,12 @@ class Operations:
         if self._missed < _DEAD_AFTER_SWEEPS:
             return None
         return f"the watch of operations is dead: {self._missed} sweeps have found some, and it has told of none"
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether an error is one of the API server, or of the way to it, that may be gone at the next try."""
+    for_good = api.InvalidError, api.TooLargeError, api.UnreadableError
+    return isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) and not isinstance(error, for_good)
 
 
 def _spec(obj: api.Object) -> OperationSpec:
@@ -411,7 +436,4 @@ def _key(kind: str, obj: api.Object) -> Key:
 
 def _expiry(obj: api.Object) -> datetime | None:
     """When an Operation that was answered is to be removed; None while it is not."""
-    done = (obj.get("status") or {}).get("completionTime")
-    if done is None:
-        return None
-    return datetime.fromisoformat(done) + timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", _DEFAULT_TTL))
+    return expiry(obj, _DEFAULT_TTL)

@@ -35,6 +35,7 @@ _FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "s
 
 
 _EVENTS = {
+    ConditionReason.PAYLOAD_TOO_LARGE: EventReason.PAYLOAD_TOO_LARGE,
     ConditionReason.POD_REFUSED: EventReason.POD_REFUSED,
     ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
 }
@@ -116,7 +117,14 @@ class Readiness:
         after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
         if after != before:
             # Refused if somebody has changed the Workflow meanwhile: then a watch tells of it.
-            await self._client.set_status(url, workflow, after)
+            try:
+                await self._client.set_status(url, workflow, after)
+            except api.TooLargeError as error:
+                note = f"its spec leaves no room for its status ({error.message}): shorten it"
+                self._warn(
+                    workflow, ConditionReason.PAYLOAD_TOO_LARGE, f"{note}; {reason}: {message}" if message else note
+                )
+                return None
             if not ready and _said(before) != _said(after):
                 self._warn(workflow, reason, message)
         return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None

@@ -37,6 +37,8 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, Reset, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
 
+_NOTHING_DECIDED = "the run has not started: nothing was decided yet"
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -116,7 +118,7 @@ async def _point(
 ) -> int:
     points = history.task_starts(events) if _is_code(events) else history.decision_points(events)
     if not points:
-        raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, "the run has not started: nothing was decided yet")
+        raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
     if wanted.event_id is not None:
         # That a task was scheduled stands for its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
         return wanted.event_id + _schedules_task(events, wanted.event_id)
@@ -127,7 +129,7 @@ async def _point(
 
 async def _last_task(definitions: Definitions, base: api.Object, events: Sequence[ev.AnyEvent]) -> int | None:
     """The newest decision from which a YAML run can end in another way; None if no definition decides as its history says."""
-    first, spec = events[0], WorkflowRunSpec.parse(base["spec"])
+    first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):
         given = with_defaults(definition.program, spec.input)
@@ -153,7 +155,7 @@ async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
     """All events of a run.
 
     Raises:
-        RefusedError: some are gone, or its status was edited.
+        RefusedError: it has none yet, some are gone, or its status was edited.
     """
     if wrong := edited(run.get("status") or {}, OF_RUNS):
         raise RefusedError(
@@ -163,6 +165,8 @@ async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
     if past.damage:
         message = f"the history of `{run['metadata']['name']}` is not whole: {past.damage[0].message}"
         raise RefusedError(past.damage[0].reason, message)
+    if not past.events:
+        raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
     return past.events
 
 

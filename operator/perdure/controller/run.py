@@ -478,8 +478,7 @@ class Run:
 
     async def _begin(self, now: datetime) -> bool:  # noqa: C901 (one case for each sort of run)
         """Start the run, if it may and can be started; whether it was."""
-        workflow_type, given, policy = self.ref.name, None, None
-        extras = None
+        workflow_type, given, policy, extras = self.ref.name, None, None, None
         spec = _NOTHING_ASKED
         try:
             spec = read_spec(self._record.object["spec"])
@@ -526,10 +525,11 @@ class Run:
             principal=created_by(self._record.object),
         )
         idle = isinstance(self._decider, Idle)
-        # One that begins only to end waits for nothing.
-        first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if idle else first
-        # A run that is refused at once has received nothing: whoever has sent the signal is told so, or tries another run.
+        # A run that is refused has received nothing: the sender of the signal gets an error, or tries another run.
         refused = isinstance(self._decider, Refuser | Pointer)
+        # A run that only starts to end waits for nothing: neither `startDelay` nor `startPaused` keeps it open.
+        ends = idle or refused
+        first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if ends else first
         if spec.search_attributes:
             await self._record.mark(*search_marks(spec.search_attributes))
         signals = continues.signals if continues else ()
@@ -540,7 +540,7 @@ class Run:
             signals,
             heeded=continues.heeded if continues else (),
             requests=() if began_for is None or refused else (began_for.request,),
-            paused=spec.start_paused and continues is None and not idle,
+            paused=spec.start_paused and continues is None and not ends,
             policies=self._policies.of(self.ref.namespace),
         )
         asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]

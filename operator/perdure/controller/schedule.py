@@ -159,9 +159,16 @@ class Schedule:
             metrics.COMMIT_CONFLICTS.inc()
             await self._read_again()
             return wall_clock()
-        except (NotYetError, api.ApiError, *api.TRANSIENT):
-            raise
+        except api.TooLargeError as error:
+            message = f"its spec leaves no room for its status ({error.message}); shorten its template"
+            self._warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+            self._refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+            return None
         except Exception as error:
+            if isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) and not isinstance(
+                error, api.InvalidError
+            ):
+                raise
             self._state = None
             message = (
                 f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
@@ -267,13 +274,13 @@ class Schedule:
 
     async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
         """Say why nothing can be done; once, not at each try."""
+        self._refuse_all(problem.reason, problem.message)
         status = not_ready(self._record.status, problem, self._generation, now)
         if status != self._record.status:
             await self._record.write(status)
             self._warn(reason, problem.message, "Load")
             if problem.reason is ConditionReason.STATE_DAMAGED:
                 metrics.DAMAGED.labels(self.namespace, "Schedule").inc()
-        self._refuse_all(problem.reason, problem.message)
 
     async def _commit(self, rules: Rules, transition: Transition, problem: Problem | None, now: datetime) -> None:
         """Record the transition: one write, refused if anyone has written since."""

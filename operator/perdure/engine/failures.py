@@ -1,13 +1,29 @@
 """Failures: a tree, as Temporal's (temporal.api.failure.v1.Failure).
 
 The outermost failure says what the run saw (an activity failed); its causes say why (a timeout, an application error).
+
+A failure passes from a child to its parent, whose own failure wraps it, and each status holds several copies. So messages and
+whole trees are bounded: `shorten` and `bounded`.
 """
 
+from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+from perdure.api.depth import nests_deeper
+
+MAX_MESSAGE: Final = 4_096
+"""Characters of a message that quotes the messages of other failures."""
+MAX_SIZE: Final = 64 * 1024
+"""Bytes of JSON of a failure in a history."""
+_MAX_LEVELS: Final = 220
+"""Levels of JSON of a failure in a history; the status around it nests some more."""
+_ELLIPSIS: Final = " … "
+_TEXTS: Final = ("message", "type", "source", "stack_trace", "log", "identity")
+_VALUES: Final = ("details", "last_heartbeat_details", "encoded_attributes")
 
 
 class FailureKind(StrEnum):
@@ -140,6 +156,58 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
                 return frozenset({self.type})
             case _:
                 return frozenset({self.kind.value})
+
+
+def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Cut a text in the middle: the beginning says which step failed, and the end says why."""
+    if len(text) <= limit:
+        return text
+    kept = max(limit - len(_ELLIPSIS), 0)
+    return text[: kept - kept // 2] + _ELLIPSIS + text[len(text) - kept // 2 :]
+
+
+def bounded(failure: Failure, limit: int = MAX_SIZE) -> Failure:
+    """Give a failure as it is recorded: the same one if it fits, otherwise with shorter texts and without large values.
+
+    The outermost failure and the innermost cause keep more than the causes between them.
+
+    Args:
+        failure: The failure.
+        limit: Bytes of JSON that it may have, 2 KiB or more.
+    """
+    return next(each for each in _ever_smaller(failure) if _fits(each, limit))
+
+
+def _ever_smaller(failure: Failure) -> Iterator[Failure]:
+    yield failure
+    outermost, *causes = failure.chain()
+    for ends, between in ((16_384, 4_096), (16_384, 1_024), (4_096, 256), (1_024, 64)):
+        smaller: Failure | None = None
+        for cause in reversed(causes):
+            smaller = _abridged(cause, ends if smaller is None else between, smaller)
+        yield _abridged(outermost, ends, smaller)
+    yield _abridged(outermost, 256, _abridged(causes[-1], 256) if causes else None)
+    yield Failure(
+        kind=failure.kind, type=failure.type and shorten(failure.type, 64), message=shorten(failure.message, 256)
+    )
+
+
+def _abridged(failure: Failure, length: int, cause: Failure | None = None) -> Failure:
+    """Give a failure with shorter texts, without large values, and with another cause.
+
+    Args:
+        failure: The failure.
+        length: Characters of a text, and bytes of JSON of a value, that it keeps.
+        cause: Its new cause.
+    """
+    texts = {name: text and shorten(text, length) for name in _TEXTS if (text := getattr(failure, name)) is not None}
+    large = {name: None for name in _VALUES if not _fits(getattr(failure, name), length)}
+    suppressed = tuple(_abridged(each, length // 16) for each in failure.suppressed[: length // 64])
+    return msgspec.structs.replace(failure, cause=cause, suppressed=suppressed, **texts, **large)
+
+
+def _fits(value: Any, limit: int) -> bool:
+    return len(msgspec.json.encode(value)) <= limit and not nests_deeper(msgspec.to_builtins(value), _MAX_LEVELS)
 
 
 def full_message_of(failure: Any) -> str:

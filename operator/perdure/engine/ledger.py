@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.engine import events as ev
-from perdure.engine.failures import Failure, TimeoutType
+from perdure.engine.failures import Failure, TimeoutType, bounded
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import is_retryable
 from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, State, apply
@@ -68,6 +68,9 @@ class Ledger:
 
     def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
         """Append an event. `decide`: the decider has not asked for it, so it must hear of it."""
+        failure: Failure | None = getattr(event, "failure", None)
+        if failure is not None:
+            event = msgspec.structs.replace(event, failure=bounded(failure))
         if self.tasks is not None:
             if self.tasks.holds_back(event):
                 return

@@ -4,12 +4,12 @@ How they are kept is told in ``frontend/payloads.py``; what is plain JSON is a v
 """
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from perdure.api.depth import nests_deeper
-from perdure.api.numbers import read_integer
 
 
 def plain(value: Any) -> Any:
@@ -31,8 +31,8 @@ def _one(wrapped: Any) -> Any:
         return None
     if encoding in {"json/plain", "json/protobuf"}:
         try:
-            value = json.loads(base64.b64decode(wrapped.get("data") or ""), parse_int=read_integer)
-        except (ValueError, RecursionError):
+            value = orjson.loads(base64.b64decode(wrapped.get("data") or ""))
+        except ValueError:
             return wrapped
-        return wrapped if nests_deeper(value) else value
+        return wrapped if nests_deeper(value) else value  # what stays wrapped fits into a status however deep it nests
     return wrapped

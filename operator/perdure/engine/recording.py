@@ -15,7 +15,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.decider import UndecidableError
-from perdure.engine.failures import Failure, FailureKind, RetryState
+from perdure.engine.failures import Failure, FailureKind, RetryState, bounded
 from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, decide_retry_of, decide_run_retry
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import PendingActivity, State
@@ -85,6 +85,8 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
     said = {field.name: getattr(command, field.name) for field in fields(command)}
+    if said.get("failure") is not None:
+        said["failure"] = bounded(said["failure"])
     match command:
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])

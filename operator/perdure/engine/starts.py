@@ -10,8 +10,8 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 
 MAX_CHILD_DEPTH = 20
-"""How many ancestors a run may have. A failure is told with those below it: from 23 levels on, the status of a run that fails
-for its children has no room for it. Temporal has no limit; Argo stops templates that call each other 100 times."""
+"""How many ancestors a run may have: enough to divide work by levels, and few enough to stop a workflow that starts itself before
+it fills the namespace. Temporal has no limit; Argo stops templates that call each other 100 times."""
 
 
 class ParentClosePolicy(StrEnum):

@@ -26,6 +26,7 @@ from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 from perdure.api import labels
 from perdure.api import schedule as kind
 from perdure.api.durations import format_duration, parse_duration
+from perdure.api.lenient import read_annotation
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -36,7 +37,6 @@ from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.starts import TIMEOUTS, run_asked_for
 from perdure.frontend.visibility import attribute_field, status_named
 from perdure.language.program import retry_policy
-from perdure.runtime.chains import read_annotation
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.runs import id_of, workflow_id_of
 from perdure.schedule.times import Times

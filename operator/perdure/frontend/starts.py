@@ -8,6 +8,7 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
+from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.durations import nearest_duration
 from perdure.api.fields import MAX_RESOURCE_NAME
 from perdure.engine.opaque import plain
@@ -19,6 +20,7 @@ from perdure.runtime.chains import retry_policy_json
 
 _MOST_BESIDE = 128 * 1024
 """Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that go on to the next run."""
+_NO_JSON = "Input: cannot be passed on as JSON"
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TIMEOUTS = (
     ("workflow_execution_timeout", "executionTimeout"),
@@ -67,6 +69,18 @@ def run_asked_for(asked: Any, types: Mapping[str, str]) -> tuple[dict[str, Any],
     return spec, extras
 
 
+def _refuse_odd_json(payload: Payload) -> None:
+    """Refuse a payload that says it is JSON, and cannot be stored as JSON."""
+    if not payload.metadata.get("encoding", b"").startswith(b"json/"):
+        return
+    try:
+        value = orjson.loads(payload.data)
+    except orjson.JSONDecodeError as error:
+        raise UnfitError(f"{_NO_JSON}: {error}") from None
+    if nests_deeper(value):
+        raise UnfitError(f"{_NO_JSON}: it nests more than {MAX_DEPTH} levels deep")
+
+
 def input_of(payloads: Sequence[Payload], *, by_name: bool) -> Any:
     """The input of a run, as it is kept.
 
@@ -78,10 +92,13 @@ def input_of(payloads: Sequence[Payload], *, by_name: bool) -> Any:
         UnfitError: a run cannot have it.
     """
     kept = data.to_json(payloads)
+    if by_name:
+        for payload in payloads:
+            _refuse_odd_json(payload)
     try:
         size = len(orjson.dumps(plain(kept) if by_name else kept))
     except (orjson.JSONEncodeError, RecursionError) as error:
-        raise UnfitError(f"Input: cannot be passed on as JSON: {error}") from None
+        raise UnfitError(f"{_NO_JSON}: {error}") from None
     fits(size)
     return kept
 

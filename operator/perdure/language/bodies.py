@@ -15,7 +15,7 @@ from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.steps import ActivityCall, CancellationType, Compensate
 from perdure.api.workflow import Activity
 from perdure.engine import commands as cmd
-from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
 from perdure.language import timeouts
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application, timeout
@@ -323,7 +323,7 @@ def _joined(walk: "Walk", at: "At", names: list[str], wanted: int) -> Ending:
         Failure(
             kind=FailureKind.APPLICATION,
             type="BranchesFailed",
-            message=message,
+            message=shorten(message),
             cause=failures[-1],
             suppressed=tuple(failures[:-1]),
         )

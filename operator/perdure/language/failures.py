@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine import events as ev
-from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.failures import Failure, FailureKind, TimeoutType, shorten
 
 EXPRESSION_ERROR = "ExpressionError"
 """Failure type of a step whose expression could not be evaluated. It is final: the definition of a run does not change."""
@@ -45,7 +45,7 @@ def activity_failure(
         why = f"failed after {attempts} ({retry_state}): {cause.message}"
     return Failure(
         kind=FailureKind.ACTIVITY,
-        message=f"step `{event.activity_id}`: activity `{activity}` {why}",
+        message=shorten(f"step `{event.activity_id}`: activity `{activity}` {why}"),
         activity=activity,
         activity_id=event.activity_id,
         attempt=event.attempt,
@@ -79,10 +79,10 @@ def child_failure(event: ChildEnded) -> Failure:
             cause, what = timeout("workflow timeout"), "timed out"
         case _:
             cause, what = Failure(kind=FailureKind.TERMINATED, message=event.reason), "was terminated"
+    why = f": {cause.message}" if cause.message and cause.message != "cancelled" else ""
     return Failure(
         kind=FailureKind.CHILD_WORKFLOW,
-        message=f"step `{event.child_id}`: child workflow `{event.workflow_id}` {what}"
-        + (f": {cause.message}" if cause.message and cause.message != "cancelled" else ""),
+        message=shorten(f"step `{event.child_id}`: child workflow `{event.workflow_id}` {what}{why}"),
         workflow_id=event.workflow_id,
         run_id=getattr(event, "run_id", None) or None,
         retry_state=getattr(event, "retry_state", None),

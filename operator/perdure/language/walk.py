@@ -18,7 +18,7 @@ import msgspec
 from perdure.api.durations import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, shorten
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import DEAD_LETTER
@@ -66,6 +66,8 @@ MAX_LOOP_OUTPUT = 192 * 1024
 WORK = 200_000
 """Units of work (see `cel.limits`) after which a decision stops to let others have their turn."""
 _WORK_OF_A_BEGINNING = 300
+_SMALLEST_SUPPRESSED = 2_048
+"""Bytes of JSON that each failure of a compensation or handler may have, however many there are."""
 
 _replace = msgspec.structs.replace
 
@@ -717,10 +719,15 @@ class Walk:
         self.next_chapter()
 
     def suppress(self, failure: Failure) -> None:
-        """Something has failed while the run was closing: it is told beside what the run closes with."""
+        """Keep a failure of a compensation or handler, to be reported with the failure that the run closes with.
+
+        There may be hundreds, so each takes half of the space that is left at most.
+        """
         closing = self.memory.closing
         assert closing is not None
-        self.set(closing=_replace(closing, undoing=None, suppressed=(*closing.suppressed, failure)))
+        left = MAX_SIZE - len(msgspec.json.encode(closing.suppressed))
+        kept = bounded(failure, max(left // 2, _SMALLEST_SUPPRESSED))
+        self.set(closing=_replace(closing, undoing=None, suppressed=(*closing.suppressed, kept)))
 
     def close(self, closing: Closing) -> None:
         """End the run."""
@@ -733,14 +740,14 @@ class Walk:
         elif ending.status is Status.CANCELLED:
             failure = None
             if suppressed:
-                message = f"cancelled, and {_told(suppressed)}"
+                message = shorten(f"cancelled, and {_told(suppressed)}")
                 failure = Failure(kind=FailureKind.CANCELLED, message=message, suppressed=suppressed)
             self.end_run(cmd.CancelWorkflowExecution(failure=failure))
         else:
             failure = ending.failure
             assert failure is not None
             if suppressed:
-                message = f"{failure.message}; {_told(suppressed)}"
+                message = shorten(f"{failure.message}; {_told(suppressed)}")
                 failure = _replace(failure, message=message, suppressed=(*failure.suppressed, *suppressed))
             self.end_run(cmd.FailWorkflowExecution(failure=failure))
 

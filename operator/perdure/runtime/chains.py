@@ -6,12 +6,13 @@ place and not in the spec, because the spec is the user's.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from perdure.api import labels
 from perdure.api.durations import format_decimal_duration, nearest_duration
+from perdure.api.lenient import read_annotation
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
@@ -23,8 +24,6 @@ from perdure.runtime.attempts import KubeObject, RunRef
 
 SHORTEST_RUN = timedelta(seconds=1)
 """From the first step of a run to that of the run that it continues as (Temporal: ContinueAsNewMinInterval)."""
-
-_Read = TypeVar("_Read", bound=msgspec.Struct)
 
 
 class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -138,17 +137,6 @@ def first_run_id(run: KubeObject) -> str:
     if before is not None:
         return before.first_run_id
     return reset.lineage[0].run_id if reset is not None else str(run["metadata"]["uid"])
-
-
-def read_annotation(run: KubeObject, key: str, kind: type[_Read]) -> _Read | None:
-    """What an annotation of a run holds as JSON; None where there is none, or where it cannot be read."""
-    text = (run["metadata"].get("annotations") or {}).get(key)
-    if not text:
-        return None
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
 
 
 def child_run(parent: RunRef, child: PendingChild, depth: int = 1) -> KubeObject:

@@ -1,8 +1,11 @@
 """Payloads: JSON texts that cross the border between the operator and pods, and how much of them fits where."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
+
+from perdure.api.depth import nests_deeper
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024
 """Bytes that all annotations of one object may hold, keys included: the API server's own limit."""
@@ -51,9 +54,9 @@ def size(text: str) -> int:
 def decode(text: str) -> tuple[Any, bool]:
     """Read what a pod wrote: JSON where it is JSON, else the text itself.
 
-    What comes back can always be written again. JSON that could not be (nested deeper than our writer goes) counts as
-    text, so that nothing a pod writes can stop the operator. Integers beyond 64 bits become floating point numbers, as
-    the API server would make them.
+    What comes back can always be written again, also inside of a status. JSON that could not be (it nests deeper than
+    `MAX_DEPTH`) counts as text, so that nothing a pod writes can stop the operator. Integers beyond 64 bits become
+    floating point numbers, as the API server would make them.
 
     Args:
         text: The pod's text; empty or blank means null.
@@ -63,12 +66,11 @@ def decode(text: str) -> tuple[Any, bool]:
     """
     if not text.strip():
         return None, True
-    try:
+    with suppress(orjson.JSONDecodeError):
         value = orjson.loads(text)
-        orjson.dumps(value)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return text.rstrip("\r\n").encode("utf-8", "replace").decode(), False
-    return value, True
+        if not nests_deeper(value):
+            return value, True
+    return text.rstrip("\r\n").encode("utf-8", "replace").decode(), False
 
 
 def termination_message_limit(containers: int) -> int:

@@ -7,12 +7,12 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.depth import nests_deeper
+from perdure.api.lenient import read_annotation
 from perdure.api.names import started_name
 from perdure.api.operation import CompleteActivity, OperationSpec
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempts import KubeObject
-from perdure.runtime.chains import read_annotation
 
 MAX_PAYLOAD: Final = 128 * 1024
 """Bytes of JSON that one Operation may give to a run: with more, a few of them would fill the run's status."""

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.fields import format_time
+from perdure.api.lenient import read_annotation
 from perdure.api.names import label_value
 from perdure.engine.starts import StartExtras
 from perdure.schedule.state import NAME_FORM, Running, State
@@ -49,11 +50,7 @@ class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 def scheduled_by(run: KubeObject) -> ScheduledBy | None:
     """What a run knows of its schedule; None for one that has none, or whose annotation is not ours."""
-    text = (run["metadata"].get("annotations") or {}).get(labels.SCHEDULED_BY_ANNOTATION)
-    try:
-        return msgspec.json.decode(text, type=ScheduledBy) if text else None
-    except msgspec.MsgspecError:
-        return None
+    return read_annotation(run, labels.SCHEDULED_BY_ANNOTATION, ScheduledBy)
 
 
 def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObject:
@@ -141,11 +138,7 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
     """What code is told beside the spec: what the Temporal client has said that made the schedule."""
     if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
         return {}
-    text = (schedule["metadata"].get("annotations") or {}).get(labels.START_ANNOTATION)
-    try:
-        said = msgspec.json.decode(text, type=StartExtras) if text else StartExtras()
-    except msgspec.MsgspecError:
-        said = StartExtras()
+    said = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()
     told = StartExtras(
         identity=said.identity,
         header=said.header,

@@ -216,12 +216,13 @@ def test_a_run_that_took_too_long_tells_so() -> None:
     assert (succeeded(status)["status"], succeeded(status)["reason"]) == ("False", "TimedOut")
 
 
-def test_a_very_long_message_is_cut_in_the_condition_and_whole_in_the_failure() -> None:
-    drive = Drive.of(FailWorkflowExecution(failure=application("x" * 100_000)))
+@pytest.mark.parametrize(("length", "condition", "failure"), [(40_000, 32_768, 40_000), (100_000, 16_394, 16_384)])
+def test_a_very_long_message_is_cut_in_the_condition_and_the_failure(length: int, condition: int, failure: int) -> None:
+    drive = Drive.of(FailWorkflowExecution(failure=application("x" * length)))
     status = composed(drive)
     known(status)
-    assert len(succeeded(status)["message"]) == 32_768
-    assert len(status["failure"]["message"]) == 100_000
+    assert len(succeeded(status)["message"]) == condition
+    assert len(status["failure"]["message"]) == failure
 
 
 # Through time

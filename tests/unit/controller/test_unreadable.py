@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import TIME_PATTERN
+from perdure.api.lenient import read_annotation
 from perdure.controller import definitions
 from perdure.controller.beginning import Idle, first_event, scope_of
 from perdure.controller.definitions import as_far_as_fit, check_options, read_spec
@@ -25,7 +26,6 @@ from perdure.handlers.main import _DEEPEST
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import read_annotation
 from perdure.runtime.requests import StartSignal
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -80,6 +80,7 @@ LONG, BLOB = "x" * 1_001, {"payloads": [Payload(data=b"x" * (MAX_BLOB + 1))]}
 LARGE_AS_JSON = {"payloads": [Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * (MAX_BLOB - 1_000))]}
 LARGE_MEMO = {"fields": {"m": Payload(data=b"x" * 70_000)}}
 LARGE_HEADER = {"fields": {"h": Payload(data=b"x" * 150_000)}}
+DEEP = {"payloads": [json_payload("[" * 202 + "]" * 202)]}
 HALF = {"payloads": [json_payload('"\\ud800"')]}
 ENDLESS_POLICY = {"backoff_coefficient": float("inf")}
 
@@ -168,6 +169,10 @@ def test_the_shortest_timeout_of_a_start_is_one_that_can_be_written() -> None:
         (
             start(task_queue={"name": "workflows"}, workflow_type={"name": "w"}, input=HALF),
             "cannot be passed on as JSON",
+        ),
+        (
+            start(task_queue={"name": "workflows"}, workflow_type={"name": "w"}, input=DEEP),
+            "nests more than 200 levels deep",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,25 @@ def as_the_api_server_gives_back(value: Any) -> Any:
 def test_payloads_come_back_byte_by_byte(sent: list[Payload]) -> None:
     kept = as_the_api_server_gives_back(data.to_json(sent))
     assert data.from_json(kept) == sent
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (b"1180591620717411303424", 2.0**70),
+        (b"[" * 200 + b"]" * 200, json.loads("[" * 200 + "]" * 200)),
+        (b"[" * 202 + b"]" * 202, None),
+        (b"[" * 100_000 + b"]" * 100_000, None),
+        (b'"\\ud800"', None),
+        (b"NaN", None),
+    ],
+    ids=["large number", "as deep as may be", "deeper", "far deeper", "half a character", "no number"],
+)
+def test_what_is_shown_of_a_payload_can_be_written_into_a_status(said: bytes, shown: Any) -> None:
+    kept = data.to_json([Payload(metadata={"encoding": b"json/plain"}, data=said)])
+    found = plain(kept)
+    assert found == (kept["payloads"][0] if shown is None else shown)
+    assert len(orjson.dumps({"status": {"output": found}})) > len(said)
 
 
 @pytest.mark.parametrize("value", [{"orderId": 7}, "text", 3, [1, 2], True, {"payloads": 1}])

@@ -3,8 +3,10 @@
 import json
 import time
 
+import msgspec
 import pytest
 
+from perdure.engine import history
 from perdure.simulation.world import EndlessError
 from unit.simulation.stage import play, workflow
 
@@ -427,6 +429,26 @@ def test_a_workflow_may_be_its_own_child_many_levels_deep() -> None:
     ids = [child["workflowId"] for child in done.json["children"]]
     assert len(set(ids)) == 20
     assert max(map(len, ids)) <= 1_000
+
+
+def test_a_failure_far_below_is_recorded_in_bounded_space_at_each_level() -> None:
+    spec = """
+    activities:
+    - {name: work, startToCloseTimeout: 1m, container: {image: i}, retryPolicy: {exponential: {maximumAttempts: 1}}}
+    steps:
+    - {name: again, when: "${input > 0}", childWorkflow: {workflow: {name: main}, input: "${input - 1}"}}
+    - {name: work, when: "${input == 0}", activity: {name: work}}
+    """
+    fail = {"type": "KeyError", "message": "m" * 2_000, "details": "d" * 4_000}
+    played = play(spec, json.dumps({"input": 20, "activities": {"work": [{"fail": fail}]}}))
+    assert played.phase == "Failed"
+    for player in played.report.world.players:
+        (run,) = player.runs
+        failure = run.events[-1].failure
+        assert len(failure.message) <= 4_096
+        assert failure.message.startswith("step `again`: child workflow `" if failure.cause.cause else "step `work`: ")
+        assert (failure.chain()[-1].type, failure.chain()[-1].details) == ("KeyError", "d" * 4_000)
+        assert len(msgspec.json.encode(history.encode(run.events))) < 200_000
 
 
 def test_a_run_that_begins_later_has_started_when_it_was_created() -> None:

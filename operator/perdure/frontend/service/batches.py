@@ -23,6 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.controller.directory import Entry
 from perdure.frontend import given
@@ -36,7 +37,6 @@ from perdure.frontend.service.call import Call
 from perdure.frontend.service.listing import find
 from perdure.kube import client as api
 from perdure.kube.clock import now
-from perdure.runtime.chains import read_annotation
 
 MAX_RUNS = 1_000
 """Runs of one batch."""

@@ -1,0 +1,133 @@
+"""Objects that nothing can come of, and objects with a status that nobody should have written: each gets an answer, soon."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from simulated.apiserver import Key, Object
+from simulated.world import Setting, World, simulate
+
+STAY: Object = {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}
+SECONDS = 20
+"""Within which everything is answered; watches lag by up to three of them."""
+
+
+def conditions(world: World, plural: str, name: str) -> list[tuple[str, str, str]]:
+    found = (world.server.get(Key(plural, "default", name)).get("status") or {}).get("conditions") or ()
+    return [(each["type"], each["status"], each["reason"]) for each in found]
+
+
+def play(begin: Callable[[World], None], check: Callable[[World], None], seconds: float = SECONDS) -> None:
+    """Let something happen, and look what has become of it."""
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        begin(world)
+        await asyncio.sleep(seconds)
+        check(world)
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+WAITS = {"startDelay": "10m", "startPaused": True}
+
+
+@pytest.mark.parametrize(
+    ("spec", "closed"),
+    [
+        ({"inline": {"steps": [{"name": "s", "set": {"v": "${nobody}"}}]}, **WAITS}, ("False", "InvalidWorkflow")),
+        ({"inline": STAY, "workflowId": "one", **WAITS}, ("False", "WorkflowExecutionAlreadyStarted")),
+        (
+            {"inline": STAY, "workflowId": "one", "workflowIdConflictPolicy": "UseExisting", **WAITS},
+            ("True", "Completed"),
+        ),
+    ],
+    ids=["invalid", "workflow ID in use", "points to the open run"],
+)
+def test_a_run_that_is_refused_does_not_wait_for_its_start(spec: Object, closed: tuple[str, str]) -> None:
+    def begin(world: World) -> None:
+        world.create("WorkflowRun", "first", {"inline": STAY, "workflowId": "one"})
+        world.loop.call_later(5, world.create, "WorkflowRun", "second", spec)
+
+    def check(world: World) -> None:
+        assert world.run("first")["status"]["phase"] == "Running"
+        assert conditions(world, "workflowruns", "second") == [("Succeeded", *closed)]
+
+    play(begin, check)
+
+
+@pytest.mark.parametrize("what", [{"to": "FirstWorkflowTask"}, {"to": "LastWorkflowTask"}, {"eventId": 1}])
+def test_a_run_that_has_not_started_cannot_be_reset(what: Object) -> None:
+    def begin(world: World) -> None:
+        world.create("WorkflowRun", "run", {"workflow": {"name": "missing"}})
+        world.loop.call_later(5, lambda: world.operate("reset", "run", reset=what))
+
+    def check(world: World) -> None:
+        assert conditions(world, "operations", "reset") == [("Failed", "True", "ResetPointNotFound")]
+
+    play(begin, check)
+
+
+def test_a_run_of_code_that_was_refused_cannot_be_reset() -> None:
+    def begin(world: World) -> None:
+        code = {"workflow": {"type": "Order", "taskQueue": "orders"}, "searchAttributes": {"not a name": 1}}
+        world.create("WorkflowRun", "run", code)
+        world.loop.call_later(5, lambda: world.operate("reset", "run", reset={"to": "LastWorkflowTask"}))
+
+    def check(world: World) -> None:
+        assert conditions(world, "workflowruns", "run") == [("Succeeded", "False", "InvalidWorkflow")]
+        assert conditions(world, "operations", "reset") == [("Failed", "True", "ResetPointNotFound")]
+
+    play(begin, check)
+
+
+ODD_TIMES = ["0000-01-01T00:00:00Z", "2027-01-01T00:00:00+24:00", "9999-12-31T23:00:00-14:00"]
+
+
+@pytest.mark.parametrize("time", ODD_TIMES)
+def test_an_operation_with_an_odd_status_is_answered_and_stops_nobody(time: str) -> None:
+    def begin(world: World) -> None:
+        world.create("WorkflowRun", "run", {"inline": STAY})
+        for name in ("odd", "other"):
+            world.operate(name, "run", signal={"name": "go"})
+        world.edit("operations", "odd", lambda obj: obj.update(status={"completionTime": time}))
+
+    def check(world: World) -> None:  # after the operator has looked at all Operations
+        for name in ("odd", "other"):
+            assert conditions(world, "operations", name) == [("Complete", "True", "Done")]
+
+    play(begin, check, seconds=150)
+
+
+@pytest.mark.parametrize("time", ODD_TIMES)
+def test_a_closed_run_with_an_odd_time_is_reported(time: str) -> None:
+    def damage(obj: Object) -> None:
+        obj["status"]["completionTime"] = time
+        obj["status"]["conditions"].append(
+            {"type": "Odd", "status": "True", "reason": "Odd", "lastTransitionTime": time}
+        )
+
+    def begin(world: World) -> None:
+        world.create("WorkflowRun", "run", {"inline": {"steps": [{"name": "s", "set": {"v": 1}}]}})
+        world.loop.call_later(10, world.edit, "workflowruns", "run", damage)
+
+    def check(world: World) -> None:
+        assert conditions(world, "workflowruns", "run") == [("Succeeded", "Unknown", "StateDamaged")]
+
+    play(begin, check, seconds=60)
+
+
+def test_annotations_that_nest_deep_are_none_of_ours() -> None:
+    def begin(world: World) -> None:
+        deep: dict[str, Any] = {
+            f"perdure.dev/{name}": "[" * 20_000 + "]" * 20_000
+            for name in ("continues", "parent", "reset", "scheduled-by", "start", "start-signal")
+        }
+        world.create("WorkflowRun", "run", {"inline": STAY}, annotations=deep)
+
+    def check(world: World) -> None:
+        assert conditions(world, "workflowruns", "run") == [("Succeeded", "Unknown", "Running")]
+
+    play(begin, check)

@@ -91,12 +91,12 @@ def test_an_operation_with_an_odd_status_is_answered_and_stops_nobody(time: str)
     def begin(world: World) -> None:
         world.create("WorkflowRun", "run", {"inline": STAY})
         for name in ("odd", "other"):
-            world.operate(name, "run", signal={"name": "go"})
+            world.operate(name, "run", signal={"name": "note"})
         world.edit("operations", "odd", lambda obj: obj.update(status={"completionTime": time}))
 
     def check(world: World) -> None:  # after the operator has looked at all Operations
         for name in ("odd", "other"):
-            assert conditions(world, "operations", name) == [("Complete", "True", "Done")]
+            assert conditions(world, "operations", name) == [("Complete", "True", "SignalNotAwaited")]
 
     play(begin, check, seconds=150)
 

@@ -345,7 +345,9 @@ class EventReason(StrEnum):
 
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
     """WorkflowRun: The spec alone fills the object, so that the operator cannot record anything. Create a run with a smaller
-    input or definition. Schedule: The output of the last run is too large to be passed to the next one."""
+    input or definition. Schedule: The output of the last run is too large to be passed to the next one, or the template leaves
+    no room for a status, so that no run starts: shorten the template. Workflow: The definition leaves no room for a status;
+    shorten it."""
 
     POD_REFUSED = "PodRefused"
     """The API server refuses the pod of an activity: a quota, a policy, an invalid field. Fix what the note says. WorkflowRun:

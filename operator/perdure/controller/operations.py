@@ -418,7 +418,7 @@ def _spec(obj: api.Object) -> OperationSpec:
         RefusedError: it cannot be read.
     """
     try:
-        return Operation.parse(obj).spec
+        return Operation.parse({**obj, "status": None}).spec
     except pydantic.ValidationError as error:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
 

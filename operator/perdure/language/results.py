@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -12,7 +12,8 @@ from perdure.language.program import CompiledStep, Program
 
 _READS_OUTPUT = re.compile(r"""\bsteps(?:\.(\w+)|\[\s*(["'])([^"']+)\2\s*\])\.output\b""")
 """An expression that takes the output of a step for granted; `.?output` does not."""
-_RETURNS = "a container returns what it writes to /dev/termination-log; what it prints is only logged"
+HOW_TO_RETURN: Final = "a container returns what it writes to /dev/termination-log; what it prints is only logged"
+"""What to know about an activity that returned nothing."""
 
 
 def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
@@ -30,7 +31,7 @@ def doubt(program: Program, path: str, result: Any) -> str:
         result: The result.
 
     Returns:
-        A clause for people; empty where nothing is doubtful.
+        A short clause for people; empty where nothing is doubtful.
     """
     name = parse_path(path)[1]
     steps = [flow.by_name[name] for flow in program.flows.values() if name in flow.by_name]
@@ -39,7 +40,7 @@ def doubt(program: Program, path: str, result: Any) -> str:
     if isinstance(result, str):
         return _unreadable(result)
     if result is None and name in program.outputs_read:
-        return f"it returned nothing, so `steps.{name}.output` is null where it is read; {_RETURNS}"
+        return f"returned nothing, so `steps.{name}.output` is null"
     return ""
 
 
@@ -50,7 +51,7 @@ def no_output(program: Program, output: Any) -> str:
     last = program.main.steps[-1]
     if not _by_pod(program, last):
         return ""
-    return f"it has no output, as its last step `{last.step.name}` returned nothing; {_RETURNS}"
+    return f"it has no output, as its last step `{last.step.name}` returned nothing; {HOW_TO_RETURN}"
 
 
 def _by_pod(program: Program, step: CompiledStep) -> bool:
@@ -66,5 +67,5 @@ def _unreadable(result: str) -> str:
     try:
         orjson.loads(result)
     except orjson.JSONDecodeError as error:
-        return f"its result looks like JSON, and cannot be read as JSON ({error}); it counts as text"
+        return f"the result is text: it looks like JSON, but cannot be read ({error})"
     return ""

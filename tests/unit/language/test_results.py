@@ -33,8 +33,8 @@ def program(steps: str) -> Any:
         ("count", "${steps.a.status}", None, ""),
         ("count", "${steps.a.output}", 7, ""),
         ("count", "${steps.a.output}", "7 files", ""),
-        ("count", "", "{'files': 7}", "looks like JSON, and cannot be read as JSON"),
-        ("count", "", " [1, 2", "looks like JSON, and cannot be read as JSON"),
+        ("count", "", "{'files': 7}", "the result is text: it looks like JSON, but cannot be read"),
+        ("count", "", " [1, 2", "looks like JSON, but cannot be read"),
         ("count", "", '{"files": 7}', ""),
         ("code", "${steps.a.output}", None, ""),
         ("code", "", "{'files': 7}", ""),
@@ -61,6 +61,6 @@ def test_describe_shows_what_is_doubtful_and_where_the_log_is() -> None:
     steps = '- {name: a, activity: {name: count}}\n- {name: b, set: {x: "${steps.a.output}"}}\n'
     flow = Flow(ACTIVITIES + "steps:\n" + steps).started(1).completed(2)
     run, page = flow.run(seen=Seen(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
-    assert "it returned nothing, so `steps.a.output` is null where it is read" in plain(tree(run, page))
+    assert "returned nothing, so `steps.a.output` is null\n" in plain(tree(run, page))
     assert hints(run, page)[0][1] == "kubectl -n shop logs order-42-2-1"
     assert not any(" logs " in command for _, command in hints(flow.run(seen=Seen()), page))

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from perdure.cli.view.data import as_data
@@ -117,10 +118,12 @@ def test_the_log_of_a_failed_init_container_is_asked_for_by_name() -> None:
         type="InitContainerFailed",
         message="init container fetch failed",
         details={"container": "fetch", "exitCode": 7},
-        non_retryable=True,
     )
-    flow = Flow().started(1).failed(2, failure)
-    assert "kubectl -n shop logs order-42-2-1 -c fetch" in dict(map(reversed, hints(flow.run(), flow.page())))
+    for final in (False, True):
+        flow = Flow().started(1).failed(2, msgspec.structs.replace(failure, non_retryable=final))
+        run = flow.run()
+        assert next(iter(run.every_step())).state == ("Failed" if final else "BackingOff")
+        assert "kubectl -n shop logs order-42-2-1 -c fetch" in dict(map(reversed, hints(run, flow.page())))
 
 
 def test_an_attempt_that_backs_off_tells_when_the_next_one_comes() -> None:

@@ -128,7 +128,7 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
         step = next((step for step in run.every_step() if step.path == activity.step), None)
         failed = [name for name in (step.pods if step else ()) if _exists(name, run)]
         if failed:
-            yield f"why `{activity.step}` failed", page.kubectl(run.namespace, "logs", failed[-1])
+            yield f"why `{activity.step}` failed", _logs(failed[-1], activity.last_failure, run, page)
     elif activity.state == "Running" and pod and _exists(pod, run):
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
     elif activity.waits_for and pod and _exists(pod, run):
@@ -156,14 +156,9 @@ def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
     logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
     for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
-        container = _failed_init_container(step.failure)
-        which = ("-c", container) if container else ()
-        what = (
-            "the log of the last attempt"
-            if pods[-1] == step.pods[-1]
-            else "the log of an earlier attempt, whose pod is left,"
-        )
-        yield f"{what} of `{step.path}`", page.kubectl(run.namespace, "logs", pods[-1], *which)
+        last = pods[-1] == step.pods[-1]
+        what = "the log of the last attempt" if last else "the log of an earlier attempt, whose pod is left,"
+        yield f"{what} of `{step.path}`", _logs(pods[-1], step.failure if last else None, run, page)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
 
@@ -185,6 +180,12 @@ def _printed_only(step: Step, run: Run) -> bool:
     """Whether a step, whose pod exists, has a doubtful result, or is the last one and left the run without output."""
     last = run.output is None and bool(run.steps) and step is run.steps[-1] and step.state == "Succeeded"
     return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.seen is not None
+
+
+def _logs(pod: str, failure: Json | None, run: Run, page: Page) -> str:
+    """The command that shows why an attempt in a pod failed."""
+    container = _failed_init_container(failure)
+    return page.kubectl(run.namespace, "logs", pod, *(("-c", container) if container else ()))
 
 
 def _failed_init_container(failure: Json | None) -> str:

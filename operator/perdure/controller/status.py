@@ -340,7 +340,8 @@ def _awaited_signal(awaited: Awaited) -> dict[str, Any]:
 def _waits_for(awaited: Sequence[Awaited]) -> str:
     """Which signals a run waits for, and until when; empty where it waits for none."""
     named = [
-        f"`{each.signal}` (step `{each.step}`" + (f", until {format_time(each.until)})" if each.until else ")")
+        f"`{each.signal}` (step `{each.step}`"
+        + (f", until {format_time(each.until.replace(microsecond=0))})" if each.until else ")")
         for each in awaited[:_SIGNALS_TOLD]
     ]
     if not named:

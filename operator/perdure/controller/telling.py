@@ -10,7 +10,7 @@ from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
 from perdure.engine.step import Transition
 from perdure.kube import client as api
 from perdure.kube.events import Recorder
-from perdure.language.results import HOW_TO_RETURN, doubt, no_output
+from perdure.language.results import ONLY_LOGGED, doubt, no_output
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -109,7 +109,7 @@ class Teller:
         doubtful = doubt(definition.program, event.activity_id, event.result)
         if doubtful and (step, rest.partition("/")[2]) not in self._doubted:
             self._doubted.add((step, rest.partition("/")[2]))
-            how = f"; {HOW_TO_RETURN}" if event.result is None else ""
+            how = f"; {ONLY_LOGGED}" if event.result is None else ""
             self.warn(EventReason.DOUBTFUL_RESULT, f"Step {event.activity_id}: {doubtful}{how}", "Complete")
 
     def _closed(self, transition: Transition, progress: str, definition: Definition | None) -> None:

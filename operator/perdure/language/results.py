@@ -12,7 +12,7 @@ from perdure.language.program import CompiledStep, Program
 
 _READS_OUTPUT = re.compile(r"""\bsteps(?:\.(\w+)|\[\s*(["'])([^"']+)\2\s*\])\.output\b""")
 """An expression that takes the output of a step for granted; `.?output` does not."""
-HOW_TO_RETURN: Final = "a container returns what it writes to /dev/termination-log; what it prints is only logged"
+ONLY_LOGGED: Final = "what a container prints is only logged"
 """What to know about an activity that returned nothing."""
 
 
@@ -40,7 +40,7 @@ def doubt(program: Program, path: str, result: Any) -> str:
     if isinstance(result, str):
         return _unreadable(result)
     if result is None and name in program.outputs_read:
-        return f"returned nothing, so `steps.{name}.output` is null"
+        return f"`steps.{name}.output` is null: no result in /dev/termination-log"
     return ""
 
 
@@ -51,7 +51,7 @@ def no_output(program: Program, output: Any) -> str:
     last = program.main.steps[-1]
     if not _by_pod(program, last):
         return ""
-    return f"it has no output, as its last step `{last.step.name}` returned nothing; {HOW_TO_RETURN}"
+    return f"it has no output: its last step `{last.step.name}` left no result in /dev/termination-log; {ONLY_LOGGED}"
 
 
 def _by_pod(program: Program, step: CompiledStep) -> bool:

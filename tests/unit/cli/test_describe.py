@@ -314,3 +314,28 @@ def test_an_awaited_signal_is_in_the_status_and_proposed_as_a_command() -> None:
     )
     flow.at(70, SignalRequested(request_id="1", signal_name="approved"))
     assert (flow.status["awaitedSignals"], flow.status["conditions"][0]["message"]) == ([], "")
+
+
+def test_a_signal_that_many_steps_wait_for_is_proposed_once_and_its_time_told_in_seconds() -> None:
+    steps = """
+    steps:
+    - {name: each, forEach: {items: "${lists.range(5)}"}, call: {block: ask}}
+    - {name: other, needs: [], waitForSignal: {name: refused}}
+    blocks:
+    - {name: ask, steps: [{name: wait, waitForSignal: {name: approved, timeout: 90500ms}}]}
+    """
+    flow = Flow(steps, input={})
+    assert "(step `each[0]/wait`, until 2026-01-01T12:01:30Z)" in flow.status["conditions"][0]["message"]
+    commands = [command for _, command in hints(flow.run(1), flow.page(1)) if " signal " in command]
+    assert commands == [f"perdure signal -n shop order-42 --name {name}" for name in ("approved", "refused")]
+
+
+def test_the_log_is_not_repeated_where_the_message_has_it() -> None:
+    log = "no disk\n  is left"
+    message = f"container activity failed (exit code 3):\n{log}"
+    failure = Failure(
+        kind=FailureKind.APPLICATION, type="ExitCode3", message=message, log=f"{log}\n", non_retryable=True
+    )
+    flow = Flow().started(1).failed(2, failure)
+    shown = plain(describe(flow.run(), flow.page()))
+    assert shown[shown.index("Failure") :].count("no disk") == 1

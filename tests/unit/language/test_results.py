@@ -51,7 +51,7 @@ def test_a_result_is_doubtful_where_it_is_missed_or_cannot_be_read(
 
 def test_a_run_without_output_says_so_where_its_last_step_should_have_given_it() -> None:
     last = "- {name: a, activity: {name: count}}\n"
-    assert "its last step `a` returned nothing" in no_output(program(last), None)
+    assert "its last step `a` left no result in /dev/termination-log" in no_output(program(last), None)
     assert no_output(program(last), 7) == ""
     assert no_output(program("- {name: a, activity: {name: code}}\n"), None) == ""
     assert no_output(program(last + "- {name: b, set: {x: 1}}\n"), None) == ""
@@ -61,6 +61,6 @@ def test_describe_shows_what_is_doubtful_and_where_the_log_is() -> None:
     steps = '- {name: a, activity: {name: count}}\n- {name: b, set: {x: "${steps.a.output}"}}\n'
     flow = Flow(ACTIVITIES + "steps:\n" + steps).started(1).completed(2)
     run, page = flow.run(seen=Seen(pods=frozenset({"order-42-2-1"}))), flow.page(width=200)
-    assert "returned nothing, so `steps.a.output` is null\n" in plain(tree(run, page))
+    assert "    `steps.a.output` is null: no result in /dev/termination-log\n" in plain(tree(run, page))
     assert hints(run, page)[0][1] == "kubectl -n shop logs order-42-2-1"
     assert not any(" logs " in command for _, command in hints(flow.run(seen=Seen()), page))

@@ -144,9 +144,10 @@ def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
         if shown not in (None, False):
             line = f"{label}: {text.value(shown)}" if shown is not True else label
             yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
-    # The log of what has told its stack trace mostly ends with that.
+    # The log of what has told its stack trace mostly ends with that; a message may be the end of the log.
     for field, what in (("stackTrace", "stack trace"), ("log", "the log")):
-        lines = text.paragraphs(str(node.get(field) or "").strip())
+        said = str(node.get(field) or "").strip()
+        lines = [] if _in_one_line(said) in _in_one_line(str(node.get("message") or "")) else text.paragraphs(said)
         if len(lines) > _TRACE_LINES:
             yield Text(
                 f"{indent}{page.glyphs.ellipsis} {len(lines) - _TRACE_LINES} lines of {what} before", style="dim"
@@ -155,3 +156,7 @@ def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
             yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
         if lines:
             return
+
+
+def _in_one_line(said: str) -> str:
+    return " ".join(said.split())

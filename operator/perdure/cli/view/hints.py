@@ -88,9 +88,9 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
         )
     if run.code is not None and run.code.task is not None:
         yield from _of_task(run.code.task, run.code.task_queue, run, page)
-    for step in [step for step in run.every_step() if step.kind == "waitForSignal" and step.state == "Waiting"][
-        :_MAX_SIGNALS
-    ]:
+    waiting = [step for step in run.every_step() if step.kind == "waitForSignal" and step.state == "Waiting"]
+    first = {step.target: step for step in reversed(waiting)}  # one step for each signal
+    for step in [step for step in waiting if first[step.target] is step][:_MAX_SIGNALS]:
         until = min((timer.fires for timer in (step.timer, step.limit) if timer is not None), default=None)
         when = f" (it times out {page.near(until)})" if until is not None and until > page.now else ""
         yield (

@@ -240,7 +240,11 @@ def find_cluster() -> Cluster:
     if binary is None:
         raise LookupError("there is no kubectl: put it on PATH, or run `python3 hack/cluster tools`")
     cluster = Cluster(binary, kubeconfig)
-    answer = cluster.run("get", "--raw", "/readyz", "--request-timeout=10s")
-    if answer.returncode:
-        raise LookupError(f"the cluster of {kubeconfig} does not answer: {answer.stderr.strip()}")
+    patience = (
+        time.monotonic() + 60
+    )  # a cluster that has just started, on a busy machine, may not be ready at the first look
+    while (answer := cluster.run("get", "--raw", "/readyz", "--request-timeout=10s")).returncode:
+        if time.monotonic() > patience:
+            raise LookupError(f"the cluster of {kubeconfig} does not answer: {answer.stderr.strip()}")
+        time.sleep(1)
     return cluster

@@ -1,10 +1,10 @@
 # make help          what there is
 # make quickstart    everything, from nothing to a finished workflow
-# make test          every test, on a real cluster
+# make test          every test that decides, on a real cluster
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image wheels install test test-unit simulate test-cluster test-temporal test-sdk lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal test-sdk lint format generate clean
 
 # kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
 CLUSTER ?= kind
@@ -45,12 +45,15 @@ wheels: setup ## Build the wheel of perdure.activity, for images that run activi
 install: setup ## Install Perdure into the cluster
 	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py --install-only
 
-test: setup ## Run every test; brings up a cluster of its own, named perdure-test, and removes it
+test: setup ## Run every test that decides; brings up a cluster of its own, named perdure-test, and removes it
 	$(RUN) python hack/runtests.py
+
+test-all: setup ## Run the same, and the benchmarks, which print figures
+	$(RUN) python hack/runtests.py --all
 
 test-unit: setup ## Run the tests that need no cluster
 	python3 hack/cluster tools >/dev/null
-	$(RUN) pytest -q -m "not cluster"
+	$(RUN) pytest -q -m "not cluster and not bench"
 
 simulate: setup ## Run the operator in virtual time with seeds of faults: ARGS="--scenario rough --seeds 100", or ARGS=--help
 	PYTHONPATH=operator:tests PYTHONHASHSEED=0 $(RUN) python -m simulated $(ARGS)

@@ -1,14 +1,15 @@
-"""`make test`: every test, from nothing. What needs no cluster comes first, so that a mistake shows within seconds.
+"""`make test`: every test that decides, from nothing. `make test-all` (``--all``): the benchmarks too.
 
-The cluster is of its own name and is removed at the end, unless KEEP=1 asks for it to stay. With CLUSTER=existing the tests run
-against the cluster that KUBECONFIG names (and IMAGE, see hack/deploy.py).
+What needs no cluster comes first, so that a mistake shows within seconds. The cluster has a name of its own and is removed at the
+end, unless KEEP=1 asks for it to stay. With CLUSTER=existing the tests run against the cluster that KUBECONFIG names (and IMAGE,
+see hack/deploy.py).
 """
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cluster import lifecycle
 from cluster.console import say
@@ -21,43 +22,48 @@ NAME = os.environ.get("NAME", "perdure-test")
 
 
 def main() -> int:
-    """Run all tests; return the exit status."""
+    """Run the tests; return the exit status."""
     began = time.monotonic()
+    benchmarks = "--all" in sys.argv[1:]
     cache = Cache.from_environment(os.environ)
     try:
         ensure_tools(cache, DEFAULT_TOOLS)  # the tests of the chart need helm
-    except ClusterError as error:
-        say(f"Error: {error}")
-        return 1
-    status = pytest(["-m", "not cluster", "-n", "2"], os.environ)
-    if status:
-        return status
-    existing = os.environ.get("CLUSTER") == "existing"
-    try:
-        target = existing_cluster(cache, os.environ.get("IMAGE")) if existing else kind_cluster(cache, NAME, audit=True)
-        install(cache, target)
-        status = on_cluster(target)
+        status = pytest("not cluster", os.environ, processes=2, benchmarks=benchmarks)
+        status = status or on_some_cluster(cache, benchmarks=benchmarks)
     except ClusterError as error:
         say(f"Error: {error}")
         status = 1
-    finally:
-        if not existing and not os.environ.get("KEEP"):
-            lifecycle.down(cache, [NAME])
     say(f"All of it took {time.monotonic() - began:.0f} s.")
     return status
 
 
-def on_cluster(target: Target) -> int:
+def on_some_cluster(cache: Cache, *, benchmarks: bool) -> int:
+    """Bring up a cluster, or take the one that is there, and run the tests that need one."""
+    if os.environ.get("CLUSTER") == "existing":
+        target = existing_cluster(cache, os.environ.get("IMAGE"))
+        install(cache, target)
+        return on_cluster(target, benchmarks=benchmarks)
+    try:
+        target = kind_cluster(cache, NAME, audit=True)
+        install(cache, target)
+        return on_cluster(target, benchmarks=benchmarks)
+    finally:
+        if not os.environ.get("KEEP"):
+            lifecycle.down(cache, [NAME])
+
+
+def on_cluster(target: Target, *, benchmarks: bool) -> int:
     """Run the tests that need a cluster; those that take the operator away come last, one after the other."""
     environment = {**target.environment, "PERDURE_TEST_IMAGE": target.image, "PERDURE_TEST_CLUSTER": target.name or ""}
-    together = pytest(["-m", "cluster and not alone", "-n", "3"], environment)
-    alone = pytest(["-m", "cluster and alone"], environment)
+    together = pytest("cluster and not alone", environment, processes=3, benchmarks=benchmarks)
+    alone = pytest("cluster and alone", environment, benchmarks=benchmarks)
     return together or alone
 
 
-def pytest(arguments: Sequence[str], environment: "os._Environ[str] | dict[str, str]") -> int:
-    """Run pytest with the project's settings."""
-    command = [sys.executable, "-m", "pytest", "--durations=5", *arguments]
+def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, benchmarks: bool = False) -> int:
+    """Run the tests whose markers match ``which``, with the project's settings; ``processes`` at a time, or in this one."""
+    markers = which if benchmarks else f"{which} and not bench"
+    command: Sequence[str] = [sys.executable, "-m", "pytest", "--durations=5", "-m", markers, "-n", str(processes)]
     return subprocess.run(command, env=dict(environment), cwd=REPOSITORY, check=False).returncode
 
 

@@ -7,7 +7,7 @@ import pytest
 from audit import by_operator, what, writes
 from kube import Cluster, python
 
-pytestmark = [pytest.mark.cluster, pytest.mark.bench]
+pytestmark = pytest.mark.cluster
 
 ACTIVITIES = 10
 BUDGET = 5.0

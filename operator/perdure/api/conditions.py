@@ -61,7 +61,7 @@ Conditions = Annotated[list[Condition], map_list("type", 16)]
 
 
 def read_conditions(status: Mapping[str, Any]) -> list[Condition]:
-    """The conditions in a status as the API server has it; without those that cannot be read: somebody has edited them."""
+    """The conditions in a status as the API server has it; without those that were edited and cannot be read."""
     found = []
     for each in status.get("conditions") or ():
         with suppress(ValidationError):

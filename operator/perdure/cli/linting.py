@@ -83,7 +83,7 @@ class _Object:
         return not finding.path.startswith(self.replaced)
 
     def is_certain(self, finding: Finding) -> bool:
-        """Whether a finding holds whatever stands in the parts that could not be read: errors and local findings elsewhere do."""
+        """Whether a finding holds whatever the unreadable parts contain: errors and local findings elsewhere do."""
         return not self.replaced or ((finding.local or finding.severity is Severity.ERROR) and self.was_read(finding))
 
 

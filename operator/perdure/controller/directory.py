@@ -22,12 +22,10 @@ from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as api
-from perdure.runtime.chains import continuation_of, first_run_id, parent_of
+from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.retention import Tally, stored_size
 from perdure.schedule.runs import owner_of
 
-_OPEN = "Running"
-"""`status.state.status` of an open run."""
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
 
@@ -347,7 +345,7 @@ def entry_of(obj: api.Object) -> Entry:
     state = mapping(status.get("state"))
     parent, before = parent_of(obj), continuation_of(obj)
     # Both, or the run is open: a `completionTime` alone was not written by a commit.
-    closed = (status.get("completionTime") or "") if state.get("status", _OPEN) != _OPEN else ""
+    closed = "" if is_open(status) else status.get("completionTime") or ""
     return Entry(
         namespace=meta["namespace"],
         name=meta["name"],

@@ -31,6 +31,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.decoding import Stored
 from perdure.observe import metrics
+from perdure.runtime.chains import is_open
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import letter_of, runs_again
 from perdure.runtime.retention import Limits
@@ -47,7 +48,6 @@ SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
 _ASK_AGAIN_SECONDS = 1.0
 _CLOCK_JUMP_SECONDS = 1.0
-_OPEN = "Running"
 _LEARNED = ("workflowruns", "retrypolicies", "schedules")
 """Kinds that are known as a whole before the work begins."""
 _DEFAULT_TTL = 86_400
@@ -805,9 +805,8 @@ def _over(run: api.Object) -> datetime | None:
 
 
 def _expiry(run: api.Object) -> datetime | None:
-    """When a run is to be removed; None while it is open."""
-    state = (run.get("status") or {}).get("state") or {}
-    return None if state.get("status", _OPEN) == _OPEN else expiry(run, _DEFAULT_TTL)
+    """When the time to live of a run ends; None while it is open."""
+    return None if is_open(run.get("status") or {}) else expiry(run, _DEFAULT_TTL)
 
 
 def _expiry_key(run: api.Object) -> Key:

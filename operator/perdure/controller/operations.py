@@ -435,5 +435,5 @@ def _key(kind: str, obj: api.Object) -> Key:
 
 
 def _expiry(obj: api.Object) -> datetime | None:
-    """When an Operation that was answered is to be removed; None while it is not."""
+    """When the time to live of an answered Operation ends; None while it is not answered."""
     return expiry(obj, _DEFAULT_TTL)

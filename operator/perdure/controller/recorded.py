@@ -1,16 +1,14 @@
 """Whether the end of a run is recorded wherever it is waited for: a finished run is not removed before that."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from perdure.api import labels
 from perdure.kube import client as api
-from perdure.runtime.chains import first_run_id, parent_of
+from perdure.runtime.chains import first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
 from perdure.runtime.deadletters import letter_of, waits_for
 from perdure.schedule.runs import owner_of, scheduled_by
-
-_OPEN: Final = "Running"
 
 
 class Recorded:
@@ -68,9 +66,9 @@ def _waits(plural: str, owner: api.Object, run: api.Object) -> bool:
 def _waits_for_child(status: dict[str, Any], run: api.Object) -> bool:
     if edited(status, OF_RUNS):
         return True
-    state, tie = status.get("state") or {}, parent_of(run)
-    is_open = state.get("status", _OPEN) == _OPEN
-    return is_open and tie is not None and str(tie.initiated_event_id) in (state.get("children") or {})
+    tie = parent_of(run)
+    children = (status.get("state") or {}).get("children") or {}
+    return is_open(status) and tie is not None and str(tie.initiated_event_id) in children
 
 
 def _follows(status: dict[str, Any], run: api.Object) -> bool:

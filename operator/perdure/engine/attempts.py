@@ -9,7 +9,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.engine import changing
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
+from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, AttemptOutcome, Ledger
 from perdure.engine.opaque import plain
@@ -17,7 +17,6 @@ from perdure.engine.recording import activity_named
 from perdure.engine.retry import decide_retry
 from perdure.engine.state import RECORD_START_AFTER, PendingActivity
 
-_MAX_FAILURE_MESSAGE = 4_096
 _MAX_KEPT = 4_096
 """Characters of a stack trace, bytes of details, that are kept of an attempt while others follow."""
 _LOGS_KEPT = 32
@@ -180,7 +179,7 @@ class Attempts(Ledger):
 
         `who` has reported it: `identity` and `principal`.
         """
-        failure = msgspec.structs.replace(failure, message=failure.message[:_MAX_FAILURE_MESSAGE])
+        failure = msgspec.structs.replace(failure, message=failure.message[:MAX_MESSAGE])
         if activity.cancel_requested:
             self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, **who)
             return

@@ -21,7 +21,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.attempts import Attempts, is_to_be_recorded, no_activity
 from perdure.engine.decider import Decider, UndecidableError
-from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, Retired
 from perdure.engine.opaque import plain
@@ -50,7 +50,6 @@ MAX_EVENTS = 51_200
 MAX_BYTES = 50 * 1024 * 1024
 """A run with a larger history is terminated."""
 
-_MAX_FAILURE_MESSAGE = 4_096
 _LOGS_KEPT = 32
 """Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
@@ -448,7 +447,7 @@ class _Pass(Attempts, Others):
         self.change(
             task=TaskFailure(
                 attempt=attempt,
-                message=message[:_MAX_FAILURE_MESSAGE],
+                message=message[:MAX_MESSAGE],
                 reason=reason,
                 next_attempt_time=self.now + backoff,
             )

@@ -192,7 +192,7 @@ def memo(value: Any) -> Memo | None:
 
 
 def is_nothing(payload: Payload) -> bool:
-    """Whether a payload says that an entry is to be removed."""
+    """Whether a payload stands for the removal of an entry."""
     encoding = payload.metadata.get("encoding", b"")
     return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
 
@@ -274,7 +274,7 @@ ATTRIBUTE_TYPES = tuple(_FITS)
 
 
 def attribute_to_json(payload: Payload, known: str | None = None) -> Any:
-    """A search attribute as JSON; None where it is to be removed. `known` is its type where the payload tells none.
+    """A search attribute as JSON; None where it removes the attribute. `known` is its type where the payload tells none.
 
     Raises:
         UnfitError: the value is none of its type.

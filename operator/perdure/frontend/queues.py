@@ -175,7 +175,7 @@ class TaskQueues:
     async def poll(
         self, name: QueueName, identity: str, seconds: float, recheck: Callable[[], Awaitable[None]]
     ) -> Offer | None:
-        """Wait for something to do; None if nothing comes up in time. Whoever gets it has to see whether it is still so.
+        """Wait for something to do; None if nothing comes up in time. The caller checks whether it is still due.
 
         `recheck` may refuse the poller once there is something: then that goes to another one.
         """

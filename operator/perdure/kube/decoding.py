@@ -5,6 +5,7 @@ the recursion limit, so every decoder here may give up. Then the object is skipp
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-
-from perdure.api.numbers import read_integer
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _KIND: Final = re.compile(rb'"kind":\s*"([A-Za-z]+)"')
@@ -94,11 +93,26 @@ def decode(raw: bytes | memoryview) -> Any:
     except orjson.JSONDecodeError as error:
         problem = str(error)
     try:
-        return json.loads(bytes(raw), parse_int=read_integer)
+        return json.loads(bytes(raw), parse_int=_read_integer)
     except RecursionError:
         raise TooDeepError("it nests too deep") from None
     except ValueError:
         raise UndecodableError(f"it is not JSON: {problem}") from None
+
+
+def _read_integer(text: str) -> int | float:
+    """Read a whole number as the API server keeps it: beyond 64 bits, as the nearest floating-point number.
+
+    The bounds are those of orjson, which reads and writes everything else; to `json`, numbers of any size are integers.
+
+    Raises:
+        ValueError: It is too large even for a floating-point number.
+    """
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("the number is too large")
+    exact = int(text)
+    return exact if -(2**63) <= exact < 2**64 else value
 
 
 def metadata_of(raw: bytes | memoryview) -> Stored:

@@ -12,18 +12,24 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.durations import format_decimal_duration, nearest_duration
-from perdure.api.lenient import read_annotation
+from perdure.api.lenient import mapping, read_annotation
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, StartExtras, WorkflowStart
-from perdure.engine.state import PendingChild, State
+from perdure.engine.state import PendingChild, RunStatus, State
 from perdure.runtime.attempts import KubeObject, RunRef
 
 SHORTEST_RUN = timedelta(seconds=1)
 """From the first step of a run to that of the run that it continues as (Temporal: ContinueAsNewMinInterval)."""
+
+
+def is_open(status: Mapping[str, Any]) -> bool:
+    """Whether a run with this status is open, or has not started."""
+    recorded: object = mapping(status.get("state")).get("status", RunStatus.RUNNING)
+    return recorded == RunStatus.RUNNING
 
 
 class Parent(ParentReference, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -81,7 +81,7 @@ def test_no_reason_is_written_as_a_bare_word() -> None:
 
 
 def types_in_code() -> Iterator[tuple[EventReason, str]]:
-    """Reasons of Events, and the type that stands in the same call or tuple."""
+    """Reasons of Events, and the type in the same call or tuple."""
     for node in (node for source in sources() for node in ast.walk(source)):
         match node:
             case ast.Call(func=ast.Attribute(attr=name), args=arguments, keywords=keywords):

@@ -1,6 +1,8 @@
 """What a namespace feels of its neighbors: how long a small run without pods takes, from its creation to its end, while others
 have invalid runs, heavy definitions, failing pods or many open runs.
 
+Pods load the machine of a kind cluster whoever creates them: the case of as many pods without runs shows how much of it that is.
+
 PERDURE_NEIGHBORS scales what the others do: 1 is 1,000 invalid runs, 60 definitions of 600 expressions, 100 failing pods and 200
 open runs (a twentieth by default). PERDURE_MEASURE_SECONDS says how long the small runs are measured in each case (5 by default).
 """
@@ -52,6 +54,17 @@ def failing(_: int) -> Json:
     }
 
 
+def failing_pod(number: int) -> Json:
+    """A pod that fails as those of `failing` do, without a run."""
+    container = {**failing(number)["activities"][0]["container"], "name": "main"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"noise-{number}"},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
 def open_run(_: int) -> Json:
     return {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}
 
@@ -61,6 +74,7 @@ CASES: dict[str, tuple[Callable[[int], Json], int]] = {
     "1,000 invalid runs": (invalid, 1_000),
     "60 heavy definitions": (heavy, 60),
     "100 failing pods": (failing, 100),
+    "100 failing pods without runs": (failing_pod, 100),
     "200 open runs": (open_run, 200),
 }
 SMALL: Json = {
@@ -81,6 +95,9 @@ class Space:
     @property
     def url(self) -> str:
         return api.path(api.PERDURE, self.namespace, "workflowruns")
+
+    async def create_pod(self, body: Json) -> None:
+        await self.client.create(api.path(api.CORE, self.namespace, "pods"), body)
 
     async def create(self, name: str, definition: Json, **spec: Any) -> None:
         body = {
@@ -135,11 +152,15 @@ async def test_what_a_small_run_feels_of_its_neighbors(
     async with space(namespace) as mine, space(other) as theirs:
         quiet = [await mine.time(f"quiet-{n}") for n in range(10)]
 
+        async def create(number: int) -> None:
+            if make is failing_pod:
+                await theirs.create_pod(make(number))
+            else:
+                await theirs.create(f"noise-{number}", make(number))
+
         async def crowd() -> None:
             for begin in range(0, count, 10):
-                await asyncio.gather(
-                    *(theirs.create(f"noise-{n}", make(n)) for n in range(begin, min(begin + 10, count)))
-                )
+                await asyncio.gather(*map(create, range(begin, min(begin + 10, count))))
 
         begun = time.monotonic()
         noise = asyncio.create_task(crowd())
@@ -148,7 +169,8 @@ async def test_what_a_small_run_feels_of_its_neighbors(
             taken.append(await mine.time(f"small-{len(taken)}"))
         await noise
         ended, told = await theirs.closed_or_told()
-        while (await theirs.closed_or_told())[1] < count:  # whatever they are, the operator says something about each
+        runs = 0 if make is failing_pod else count
+        while (await theirs.closed_or_told())[1] < runs:  # whatever they are, the operator says something about each
             assert time.monotonic() - begun < PATIENCE + MEASURED
             await asyncio.sleep(1)
         settled = time.monotonic() - begun

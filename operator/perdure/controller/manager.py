@@ -87,7 +87,7 @@ class Manager:
             workers=workers,
             tenant=self._namespace_of,
             each=share(workers),
-            waited=metrics.QUEUE_WAIT.observe,
+            name="runs",
         )
         self._versions: dict[str, str] = {}
         """By uid, the version that was seen last; the Directory knows that of closed runs."""
@@ -526,7 +526,6 @@ class Manager:
 
     async def _work(self, key: Key) -> None:
         await self.learned()
-        metrics.QUEUE_DEPTH.set(self._queue.depth)
         match key:
             case ("run", uid):
                 await self._advance(key, uid)

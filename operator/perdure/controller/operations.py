@@ -95,7 +95,7 @@ class Operations:
         self._answers = Answers(client, recorder)
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._queue: KeyedQueue[Key] = KeyedQueue(
-            self._work, clock=now, workers=workers, tenant=lambda key: key[1], each=share(workers)
+            self._work, clock=now, workers=workers, tenant=lambda key: key[1], each=share(workers), name="operations"
         )
         self._asked: dict[str, _Asked] = {}
         self._held: set[Key] = set()

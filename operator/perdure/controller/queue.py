@@ -14,6 +14,7 @@ import structlog
 
 from perdure.controller.errors import NotYetError
 from perdure.controller.fairness import FairQueue
+from perdure.observe import metrics
 
 Key = TypeVar("Key")
 
@@ -40,7 +41,7 @@ class KeyedQueue(Generic[Key]):
         workers: int = 32,
         tenant: Callable[[Key], str] = lambda _: "",
         each: int | None = None,
-        waited: Callable[[float], None] = lambda _: None,
+        name: str = "",
     ) -> None:
         """Create a queue that is not worked on yet.
 
@@ -50,13 +51,13 @@ class KeyedQueue(Generic[Key]):
             workers: How many keys are worked on at a time.
             tenant: Whose key it is: tenants take turns.
             each: How many keys of one tenant are worked on at a time; None: as many as there are workers.
-            waited: Told how long a key has waited for its turn, in seconds.
+            name: What its metrics call it.
         """
         self._work = work
         self._clock = clock
         self._workers = workers
         self._tenant = tenant
-        self._waited = waited
+        self._metrics = metrics.QueueMetrics(name)
         self._ready: FairQueue[tuple[Key, float]] = FairQueue(slots=workers, each=each or workers)
         self._idle: deque[asyncio.Future[None]] = deque()
         self._parked: dict[Key, asyncio.Future[Any]] = {}
@@ -87,6 +88,7 @@ class KeyedQueue(Generic[Key]):
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
+            self._metrics.depth.set(self.depth)
             self._ready.put(self._tenant(key), (key, asyncio.get_running_loop().time()))
             self._call_worker()
 
@@ -123,8 +125,9 @@ class KeyedQueue(Generic[Key]):
         loop = asyncio.get_running_loop()
         while True:
             tenant, (key, since) = await self._next()
-            self._waited(loop.time() - since)
             self._queued.discard(key)
+            self._metrics.depth.set(self.depth)
+            self._metrics.wait.observe(loop.time() - since)
             self._running.add(key)
             try:
                 await self._work(key)
@@ -171,6 +174,7 @@ class KeyedQueue(Generic[Key]):
             self.wake(key)
 
     def _retry(self, key: Key, error: Exception) -> None:
+        self._metrics.failed.inc()
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         backoff = min(_FIRST_BACKOFF * 2 ** min(failures, 20), _LONGEST_BACKOFF)

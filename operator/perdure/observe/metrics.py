@@ -34,13 +34,36 @@ OPERATIONS = Counter(
     ["verb", "outcome"],
     registry=REGISTRY,
 )
-QUEUE_DEPTH = Gauge("perdure_queue_depth", "Runs that wait for a pass.", registry=REGISTRY)
+QUEUE_DEPTH = Gauge("perdure_queue_depth", "Objects that wait for a pass, by queue.", ["queue"], registry=REGISTRY)
 QUEUE_WAIT = Histogram(
     "perdure_queue_wait_seconds",
-    "How long something waited for its turn, after it was woken.",
+    "How long an object waited for its turn after it was woken, by queue.",
+    ["queue"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
+PASS_FAILURES = Counter(
+    "perdure_pass_failures",
+    "Passes that failed and are tried again with backoff, by queue.",
+    ["queue"],
+    registry=REGISTRY,
+)
+
+
+class QueueMetrics:
+    """What one queue reports of itself."""
+
+    def __init__(self, queue: str) -> None:
+        """Show a queue, at first empty.
+
+        Args:
+            queue: Its name.
+        """
+        self.depth = QUEUE_DEPTH.labels(queue)
+        self.wait = QUEUE_WAIT.labels(queue)
+        self.failed = PASS_FAILURES.labels(queue)
+
+
 DEFINITIONS_WAITING = Gauge(
     "perdure_definitions_waiting", "Definitions that wait to be compiled, or are being compiled.", registry=REGISTRY
 )

@@ -57,7 +57,14 @@ class Known:
 class Reader:
     """Reads one answer of a worker."""
 
-    def __init__(self, task: int, types: Mapping[str, str], namespace: str = "", updates: Known | None = None) -> None:
+    def __init__(
+        self,
+        task: int,
+        types: Mapping[str, str],
+        namespace: str = "",
+        updates: Known | None = None,
+        task_queue: str = "",
+    ) -> None:
         """Begin.
 
         Args:
@@ -65,8 +72,10 @@ class Reader:
             types: The search attributes that are known, and the type of each.
             namespace: Of the workflow.
             updates: What can be accepted and rejected; None: anything.
+            task_queue: Of the workflow; that of a child which names none.
         """
         self._task = task
+        self._task_queue = task_queue
         self._namespace = namespace
         self._types = types
         self._updates = updates
@@ -263,7 +272,7 @@ class Reader:
             child_id=f"{self._task}.{self._number}",
             start=WorkflowStart(
                 workflow_type=name(said.workflow_type.name, "Required field WorkflowType"),
-                task_queue="" if by_name else queue_of_code(said.task_queue.name),
+                task_queue="" if by_name else queue_of_code(said.task_queue.name or self._task_queue),
                 workflow_id=name(said.workflow_id, "Required field WorkflowId"),
                 workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
                 input=input_of(said.input.payloads, by_name=by_name),

@@ -75,8 +75,11 @@ class Historian:
         for holder in (source, source.extras if source is not None else None, event):
             if holder is not None:
                 _copy(attributes, fields, holder)
-        if "namespace" in fields:
-            attributes.namespace = self._namespace
+        for name in ("namespace", "namespace_id"):
+            if name in fields:
+                setattr(attributes, name, self._namespace)
+        if isinstance(event, ev.WorkflowExecutionStarted) and event.parent is not None:
+            attributes.parent_workflow_namespace = attributes.parent_workflow_namespace_id = self._namespace
         if "workflow_execution" in fields:
             attributes.workflow_execution.CopyFrom(_execution(event))
         following = getattr(event, "new_workflow_run", "")
@@ -169,10 +172,10 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
             WorkflowExecution(workflow_id=event.parent.workflow_id, run_id=event.parent.run_id)
         )
         attributes.parent_initiated_event_id = event.parent.initiated_event_id
-    if event.root_run_id:
-        attributes.root_workflow_execution.CopyFrom(
-            WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
-        )
+        if event.root_run_id:
+            attributes.root_workflow_execution.CopyFrom(
+                WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
+            )
     attributes.attempt = event.attempt
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
@@ -194,6 +197,7 @@ def _task_completed(attributes: Any, event: ev.WorkflowTaskCompleted) -> None:
 
 
 def _activity_scheduled(attributes: Any, event: ev.ActivityTaskScheduled) -> None:  # noqa: ARG001 (like the others)
+    attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
         getattr(attributes, name).SetInParent()
     attributes.heartbeat_timeout.SetInParent()

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
+from temporalio.api.common.v1 import Memo, SearchAttributes, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
@@ -145,11 +145,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         if self.parent[0]:
             made.parent_execution.CopyFrom(WorkflowExecution(workflow_id=self.parent[0], run_id=self.parent[1]))
             made.parent_namespace_id = self.namespace
-        memo, found_by = data.memo(self.memo), data.attributes(self.search_attributes)
-        if memo is not None:
-            made.memo.CopyFrom(memo)
-        if found_by is not None:
-            made.search_attributes.CopyFrom(found_by)
+        # Present even if empty: Go clients read their fields without a look.
+        made.memo.CopyFrom(data.memo(self.memo) or Memo())
+        made.search_attributes.CopyFrom(data.attributes(self.search_attributes) or SearchAttributes())
         return made
 
 

@@ -21,7 +21,12 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionRequest,
 )
 
-from perdure.engine.commands import ContinueAsNewWorkflowExecution, ScheduleActivityTask, StartTimer
+from perdure.engine.commands import (
+    ContinueAsNewWorkflowExecution,
+    ScheduleActivityTask,
+    StartChildWorkflowExecution,
+    StartTimer,
+)
 from perdure.engine.options import Options
 from perdure.frontend import failures, given
 from perdure.frontend import payloads as data
@@ -299,3 +304,10 @@ def test_a_result_that_is_too_large_fails_the_activity() -> None:
 def test_attributes_that_cannot_be_registered_are_refused_by_name(types: dict[str, str]) -> None:
     with pytest.raises(UnfitError, match=f"search_attributes: '{re.escape(next(iter(types)))}'"):
         check_registered(types)
+
+
+@pytest.mark.parametrize(("said", "meant"), [({"name": ""}, "orders"), ({"name": "other"}, "other")])
+def test_a_child_without_a_task_queue_has_that_of_its_parent(said: dict[str, str], meant: str) -> None:
+    (read,) = Reader(3, {}, task_queue="orders").read([child(task_queue=said)], []).commands
+    assert isinstance(read, StartChildWorkflowExecution)
+    assert read.start.task_queue == meant

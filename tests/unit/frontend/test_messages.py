@@ -4,12 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure as ProtoFailure
 
 from perdure.engine import events as ev
-from perdure.engine.starts import StartExtras, WorkflowStart
+from perdure.engine.starts import ParentReference, StartExtras, WorkflowStart
 from perdure.frontend import failures, tokens
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import RpcError, already_started
@@ -87,6 +88,29 @@ def test_what_was_not_set_stays_unset() -> None:
     said = Historian("orders", lambda _: "").one(started).workflow_execution_started_event_attributes
     assert not said.HasField("workflow_run_timeout")
     assert said.original_execution_run_id == "r"
+
+
+def test_only_a_child_tells_its_parent_and_its_root() -> None:
+    start = ev.WorkflowExecutionStarted(
+        event_id=1,
+        event_time=NOW,
+        workflow_type="W",
+        workflow_id="w",
+        original_execution_run_id="r",
+        first_execution_run_id="r",
+        root_workflow_id="w",
+        root_run_id="r",
+    )
+    historian = Historian("orders", lambda _: "")
+    alone = historian.one(start).workflow_execution_started_event_attributes
+    assert not alone.HasField("root_workflow_execution")
+    assert not alone.parent_workflow_namespace
+    parent = ParentReference(name="p", workflow_id="parent", run_id="pr", initiated_event_id=5)
+    child = replace(start, parent=parent, root_workflow_id="top", root_run_id="tr")
+    told = historian.one(child).workflow_execution_started_event_attributes
+    assert (told.parent_workflow_namespace, told.parent_workflow_namespace_id) == ("orders", "orders")
+    assert told.parent_workflow_execution.workflow_id == "parent"
+    assert told.root_workflow_execution.workflow_id == "top"
 
 
 @pytest.mark.parametrize("name", ["NonDeterministicError", "WorkflowWorkerUnhandledFailure", "UnhandledCommand"])

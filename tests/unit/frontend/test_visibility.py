@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perdure.controller.directory import Directory
 from perdure.frontend.querylang import parse
-from perdure.frontend.visibility import Visibility, attribute_field
+from perdure.frontend.visibility import Visibility, attribute_field, record_of
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -104,3 +104,10 @@ def test_a_search_attribute_that_is_none_of_its_type_is_as_if_it_were_not_there(
         assert attribute_field(odd, name) is None
         assert not parse(f"{name} > 1").test(lambda name: attribute_field(odd, name))
     assert parse("Local = '2026-01-01T00:00:00Z'").test(lambda name: attribute_field(odd, name))
+
+
+def test_a_run_without_a_memo_and_search_attributes_has_empty_ones() -> None:
+    """The Go SDK reads them without looking whether they are there, as Temporal always sends them."""
+    info = record_of(RUN).info()
+    assert info.HasField("memo")
+    assert info.HasField("search_attributes")

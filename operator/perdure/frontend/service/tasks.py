@@ -171,10 +171,15 @@ class WorkflowTasks:
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         try:
-            types = self._core.attribute_types(request.namespace)
-            answered = Reader(token.started, types, request.namespace, self._updates(entry, token)).read(
-                request.commands, request.messages
+            record = self._core.visibility.get(entry.namespace, entry.uid)
+            reader = Reader(
+                token.started,
+                self._core.attribute_types(request.namespace),
+                request.namespace,
+                self._updates(entry, token),
+                record.task_queue if record is not None else "",
             )
+            answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
             # A further attempt is left to run out, or it would be refused again and again at once.
             if token.attempt == 1:

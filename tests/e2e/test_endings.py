@@ -299,6 +299,74 @@ def test_what_waits_for_a_quota_goes_on_when_there_is_room(namespace: Cluster) -
     SEEN.append(("refused by a quota, which was lifted then", "Completed", ""))
 
 
+def limit(namespace: Cluster, what: str, count: int) -> None:
+    """Set a quota, and wait until it counts."""
+    namespace("create", "quota", "none", f"--hard={what}={count}")
+    namespace.wait(
+        "the quota to count", lambda: "used" in (namespace.get("resourcequota", "none") or {}).get("status", {})
+    )
+
+
+def warned(namespace: Cluster, reason: str, words: str) -> bool:
+    """Whether a run has an Event with that reason and those words."""
+    return words in namespace(
+        "get", "events", f"--field-selector=reason={reason}", "-o", "jsonpath={.items[*].message}"
+    )
+
+
+def signal(namespace: Cluster, name: str) -> None:
+    """Give a run the signal `go`."""
+    spec = {"target": {"kind": "WorkflowRun", "name": name}, "signal": {"name": "go"}}
+    kind = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Operation"}
+    namespace.apply({**kind, "metadata": {"name": f"{name}-go"}, "spec": spec})
+
+
+def progress(namespace: Cluster, name: str) -> str:
+    """How many steps of a run are done."""
+    run = namespace.get("workflowrun", name)
+    assert run is not None
+    return str(run["status"].get("progress"))
+
+
+def test_a_lease_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(namespace: Cluster) -> None:
+    limit(namespace, "count/leases.coordination.k8s.io", 0)
+    beats = shell("sleep 1000", name="beats", heartbeatTimeout="10m")
+    steps = [
+        {"name": "beats", "needs": [], "activity": {"name": "beats"}},
+        {"name": "told", "needs": [], "waitForSignal": {"name": "go"}},
+        {"name": "after", "needs": ["told"], "activity": {"name": "work"}},
+    ]
+    work = shell("echo 1 > /dev/termination-log", name="work")
+    namespace.start("leased", {"inline": {"activities": [beats, work], "steps": steps}})
+    namespace.wait("the refusal to be told", lambda: warned(namespace, "PodRefused", "no Lease for attempt 1 yet"))
+    signal(namespace, "leased")
+    namespace.wait("the other branch to continue", lambda: progress(namespace, "leased") == "2/3")
+    namespace("delete", "resourcequota", "none")
+    namespace.wait("the Lease", lambda: namespace.list("leases"))
+    namespace("delete", "workflowrun", "leased")
+
+
+def test_a_child_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(namespace: Cluster) -> None:
+    limit(namespace, "count/workflowruns.perdure.dev", 1)
+    steps = [
+        {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "small"}}},
+        {"name": "told", "needs": [], "waitForSignal": {"name": "go"}},
+        {"name": "after", "needs": ["told"], "set": {"a": 1}},
+    ]
+    small = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "small"}}
+    namespace.apply({**small, "spec": {"steps": [{"name": "end", "set": {"a": 1}}]}})
+    namespace.start("parent", {"inline": {"steps": steps}})
+    told = namespace.condition("workflowrun", "parent", "CreateRefused")
+    assert "the child `parent-" in told["message"]
+    assert "exceeded quota: none" in told["message"]
+    assert warned(namespace, "CreateRefused", "exceeded quota: none")
+    signal(namespace, "parent")
+    namespace.wait("the other branch to continue", lambda: progress(namespace, "parent") == "2/3")
+    assert (namespace.get("workflowrun", "parent") or {})["status"]["phase"] == "Running"
+    namespace("delete", "resourcequota", "none")
+    assert namespace.closed("parent")["phase"] == "Completed"
+
+
 def test_a_pod_of_somebody_else_is_not_adopted(namespace: Cluster) -> None:
     stranger = {
         "apiVersion": "v1",

@@ -3,12 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from engine.coded import STICKY, T0, Coded, activity, timer
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import WorkflowStart
 from perdure.engine.step import next_wake
 
 COMPLETE = cmd.CompleteWorkflowExecution(result="done")
@@ -231,6 +234,25 @@ def test_35_something_new_makes_a_further_attempt_a_first_one() -> None:
     assert run.task.attempt == 2
     run.signal()
     assert run.take().attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "events"),
+    [
+        ("WorkflowExecutionAlreadyStarted", ["StartChildWorkflowExecutionFailed"]),
+        ("ChildDepthExceeded", ["ChildWorkflowExecutionStarted", "ChildWorkflowExecutionFailed"]),
+    ],
+)
+def test_only_a_cause_that_sdks_know_fails_the_start_of_a_child(type_: str, events: list[str]) -> None:
+    run = Coded.begin()
+    start = WorkflowStart(workflow_type="W", task_queue="q", workflow_id="c")
+    run.decide(cmd.StartChildWorkflowExecution(child_id="1", start=start))
+    initiated = run.state.next_event_id - 1
+    failure = Failure(kind=FailureKind.APPLICATION, type=type_, message="no")
+    run.at(1, inp.ChildStartFailed(initiated_event_id=initiated, failure=failure))
+    assert run.since("StartChildWorkflowExecutionInitiated") == [*events, "WorkflowTaskScheduled"]
+    assert not run.state.children
+    run.check()
 
 
 def test_37_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError
 
 SHORT = timedelta(seconds=20)
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -291,6 +291,19 @@ class CancelsChild:
 
 
 @workflow.defn
+class Nests:
+    """Starts itself as its child until it may not; tells how deep it is then, and how that looks."""
+
+    @workflow.run
+    async def run(self, depth: int) -> list[Any]:
+        try:
+            below: list[Any] = await workflow.execute_child_workflow(Nests.run, depth + 1)
+        except ChildWorkflowError as error:
+            return [depth, getattr(error.cause, "type", None)]
+        return below
+
+
+@workflow.defn
 class Tells:
     """Tells another workflow some things, one after the other; what has gone wrong."""
 
@@ -409,6 +422,7 @@ WORKFLOWS = [
     Parent,
     StartsTwice,
     CancelsChild,
+    Nests,
     Tells,
     FailsTask,
     Fails,

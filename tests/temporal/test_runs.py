@@ -28,6 +28,7 @@ from temporalio.exceptions import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from kube import one_step, python
+from perdure.engine.starts import MAX_CHILD_DEPTH
 from temporal import flows
 from temporal.conftest import Temporal, until
 
@@ -198,6 +199,11 @@ async def test_51_a_child_gives_its_result_and_a_second_of_its_id_is_refused(tem
         box = await temporal.start(flows.Box.run)
         assert await temporal.run(flows.StartsTwice.run, box.id) == "WorkflowAlreadyStartedError"
         await box.terminate()
+
+
+async def test_a_child_that_would_nest_too_deep_is_a_failure_that_code_can_catch(temporal: Temporal) -> None:
+    async with temporal.worker():
+        assert await temporal.run(flows.Nests.run, 0) == [MAX_CHILD_DEPTH, "ChildDepthExceeded"]
 
 
 async def test_51_a_signal_to_nobody_fails_in_the_workflow_and_not_its_task(temporal: Temporal) -> None:

@@ -56,6 +56,10 @@ class ConditionReason(StrEnum):
     """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up. Fix what
     the message says; the run then continues."""
 
+    CREATE_REFUSED = "CreateRefused"
+    """The API server refuses to create an object for the run, such as a child: a quota is used up, or a policy forbids it. Fix
+    what the message says; the run then continues. Whatever does not need the object continues meanwhile."""
+
     START_DELAYED = "StartDelayed"
     """The run waits for its `startDelay`, or for the wait before a retry, to end. The message says when it starts."""
 
@@ -350,13 +354,17 @@ class EventReason(StrEnum):
     shorten it."""
 
     POD_REFUSED = "PodRefused"
-    """The API server refuses the pod of an activity: a quota, a policy, an invalid field. Fix what the note says. WorkflowRun:
-    The operator retries until the activity's schedule-to-start timeout. Workflow: The operator checks again every
+    """The API server refuses the pod of an activity, or its Lease: a quota, a policy, an invalid field. Fix what the note says.
+    WorkflowRun: The operator retries until the activity's schedule-to-start timeout. Workflow: The operator checks again every
     minute."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
     """The pod of an attempt has been pending for more than 5 seconds: its image cannot be pulled, no node has room. Reported
     once for each attempt."""
+
+    CREATE_REFUSED = "CreateRefused"
+    """The API server refuses to create a child, a DeadLetter or the next run: a quota is used up, or a policy forbids it. It is
+    tried again, and reported once for each object."""
 
     DEAD_LETTERED = "DeadLettered"
     """An activity failed for good, and the operator created a DeadLetter for it."""

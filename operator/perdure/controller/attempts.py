@@ -325,7 +325,7 @@ class Attempts:
                 if attempt.needs_lease and not api_pods.has_ended(pod):
                     await self._api.ensure_lease(self._run, attempt, pod)
         except AttemptBlockedError as error:
-            self._block(activity, str(error), now)
+            self._block(activity, error, now)
         except (AttemptRefusedError, AttemptImpossibleError) as error:
             self.refuse(activity, error.failure)
         else:
@@ -333,13 +333,13 @@ class Attempts:
             if self._pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
                 self._unread.add(key)  # adopted: it may have ended already
 
-    def _block(self, activity: PendingActivity, message: str, now: datetime) -> None:
-        blocked = self._blocked.setdefault(_key(activity), _Blocked(0, now, message))
-        blocked.message = message
+    def _block(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
+        blocked = self._blocked.setdefault(_key(activity), _Blocked(0, now, str(error)))
+        blocked.message = str(error)
         blocked.until = now + min(_FIRST_REFUSAL * 2 ** min(blocked.tries, 10), _LONGEST_REFUSAL)
         blocked.tries += 1
         if blocked.tries == 1:
-            note = f"Step {activity.activity_id}: no pod for attempt {activity.attempt} yet: {message}"
+            note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"
             self._tell_refused(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
 
     # Asking pods to stop

@@ -47,6 +47,14 @@ _LOOKS = 3
 class AttemptBlockedError(Exception):
     """The attempt cannot have its pod for now; trying again may help."""
 
+    lacks = "no pod for attempt {} yet"
+
+
+class LeaseBlockedError(AttemptBlockedError):
+    """The attempt has its pod, and cannot have its Lease for now; trying again may help."""
+
+    lacks = "no Lease for attempt {} yet, so its heartbeats and large results are not received"
+
 
 class AttemptImpossibleError(Exception):
     """The attempt will never have a pod: the activity fails with `failure`."""
@@ -225,7 +233,8 @@ class Pods:
         """Create the Lease of an attempt, unless it is there.
 
         Raises:
-            AttemptBlockedError: somebody else's Lease has its name.
+            LeaseBlockedError: the API server refuses it, or somebody else's Lease has its name.
+            ApiError, OSError: the API server cannot be asked.
         """
         url = api.path(api.COORDINATION, run.namespace, "leases")
         try:
@@ -235,10 +244,14 @@ class Pods:
             try:
                 lease = await self._client.get(f"{url}/{name}")
             except api.NotFoundError:
-                raise AttemptBlockedError("a Lease of this name was there a moment ago, and is gone") from None
+                raise LeaseBlockedError("a Lease of this name was there a moment ago, and is gone") from None
             conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
             if conflict:
-                raise AttemptBlockedError(conflict.message) from None
+                raise LeaseBlockedError(conflict.message) from None
+        except api.ApiError as error:
+            if error.status not in _REFUSED:
+                raise
+            raise LeaseBlockedError(error.message) from error
 
     async def list_of(self, run: RunRef) -> list[api.Object]:
         """All pods of a run, from the API server itself."""

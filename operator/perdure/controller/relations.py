@@ -5,8 +5,10 @@ whatever is done again after a crash is found done. What comes of it returns as 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -16,6 +18,7 @@ from perdure.api import labels
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
+from perdure.controller.refusals import Refusals, is_for_now
 from perdure.controller.segments import past_of
 from perdure.controller.status import Status
 from perdure.engine import events as ev
@@ -95,10 +98,25 @@ class _Told:
 class Relations:
     """The relations of one run. The ``observe…`` methods may be called at any time."""
 
-    def __init__(
-        self, client: api.Client, run: RunRef, reset: Reset | None, peers: Peers, wake: Callable[[], None]
+    def __init__(  # noqa: PLR0917 (what the run has)
+        self,
+        client: api.Client,
+        run: RunRef,
+        reset: Reset | None,
+        peers: Peers,
+        wake: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
-        """`reset` is what the run begins with of another one; `wake` asks for another pass of it."""
+        """Begin to look after the relations of a run.
+
+        Args:
+            client: To the API server.
+            run: The run.
+            reset: What the run begins with of another one.
+            peers: The other runs.
+            wake: Asks for another pass of the run.
+            refused: Told, once for each, why the API server refuses an object that the run creates.
+        """
         self._client = client
         self._run = run
         self._reset = reset
@@ -108,6 +126,7 @@ class Relations:
         self._inputs: list[_Told] = []
         self._asked: set[str] = set()
         self._made: set[str] = set()
+        self._refusals = Refusals(refused)
         self._gone = False
         """Whether a run that belongs to this one has disappeared since the children were looked at."""
         self._log = structlog.get_logger("perdure.relations").bind(namespace=run.namespace, run=run.name)
@@ -232,25 +251,26 @@ class Relations:
 
     # After the commit
 
-    def has_to_do(self, state: State) -> bool:
-        """Whether the state asks for something that was not done yet."""
-        asked = {"", *self._asked, *self._made}
-        return any(
-            (
-                any(_task(key, child, state) not in asked for key, child in state.children.items()),
-                any(f"external/{key}" not in asked for key in state.externals),
-                any(f"marker/{key}" not in asked for key in state.markers),
-                state.start_successor and "successor" not in asked,
-            )
-        )
+    def has_to_do(self, state: State, now: datetime) -> bool:
+        """Whether the state asks for something that was not done yet, and may be tried now."""
+        return any(not self._refusals.waits(key, now) for key in _tasks(state) - self._asked - self._made)
 
-    async def follow_up(self, state: State, run: api.Object, status: Status) -> None:
-        """Do what the committed state asks for.
+    def refused(self, state: State) -> str:
+        """Why the API server refuses an object that the state asks for; empty where it refuses none."""
+        return self._refusals.message(_tasks(state) - self._made)
+
+    def next_try(self, state: State) -> datetime | None:
+        """When something that the API server has refused is to be tried again."""
+        return self._refusals.next_try(_tasks(state) - self._made)
+
+    async def follow_up(self, state: State, run: api.Object, status: Status, now: datetime) -> None:
+        """Do what the committed state asks for. What the API server refuses for now delays nothing else.
 
         Args:
             state: The state, committed.
             run: The run.
             status: Its status, as committed.
+            now: The time.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
@@ -260,15 +280,32 @@ class Relations:
                 self._peers.noted(obj)
         for key, child in state.children.items():
             if _is_to_be_made(child, state):
-                await self._make_child(child, depth_of(run) + 1)
+                name = child_name(self._run.name, child.initiated_event_id)
+                make = partial(self._make_child, child, depth_of(run) + 1)
+                await self._unless_refused(f"child/{key}", f"the child `{name}`", now, make)
             if state.closed:
                 await self._close_child(key, child)
         for key, external in state.externals.items():
             self._reach(key, external, state)
         for key, marker in state.markers.items():
-            await self._set_aside(key, marker, run, status)
+            write = partial(self._set_aside, key, marker, run, status)
+            await self._unless_refused(f"marker/{key}", "a DeadLetter", now, write)
         if state.start_successor and "successor" not in self._made:
-            await self._make_successor(state, run, status)
+            make = partial(self._make_successor, state, run, status)
+            await self._unless_refused("successor", "the run that continues this one", now, make)
+
+    async def _unless_refused(self, key: str, what: str, now: datetime, create: Callable[[], Awaitable[None]]) -> None:
+        """Create an object, unless it is too early to try again. That it is refused for now is noted."""
+        if self._refusals.waits(key, now):
+            return
+        try:
+            await create()
+        except api.ApiError as error:
+            if not is_for_now(error):
+                raise
+            self._refusals.note(key, what, error, now)
+        else:
+            self._refusals.clear(key)
 
     def _is_taken_over(self, child: PendingChild) -> bool:
         """Whether a child of the run that was reset goes on as this one's."""
@@ -498,6 +535,14 @@ def _means_chain(external: PendingExternal) -> bool:
 def _is_to_be_made(child: PendingChild, state: State) -> bool:
     """Whether the run of a child is to be there, also now that the parent has closed."""
     return child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON)
+
+
+def _tasks(state: State) -> set[str]:
+    """What is to be done."""
+    tasks = {_task(key, child, state) for key, child in state.children.items()} - {""}
+    tasks |= {f"external/{key}" for key in state.externals}
+    tasks |= {f"marker/{key}" for key in state.markers}
+    return tasks | ({"successor"} if state.start_successor else set())
 
 
 def _task(key: str, child: PendingChild, state: State) -> str:

@@ -139,7 +139,7 @@ class Run:
         self._decider: Decider | None = None
         self._peers = peers
         self._reset = reset_of(obj)
-        self._relations = Relations(tools.client, self.ref, self._reset, peers, wake)
+        self._relations = Relations(tools.client, self.ref, self._reset, peers, wake, self._teller.create_refused)
         self._client = tools.client
         self._segments = Segments(tools.client, self.ref)
         self._inbox = Inbox()
@@ -312,11 +312,17 @@ class Run:
                 await self._attempts.make(activity, now)
         if await self._report(state) or self._attempts.untold(pods):
             return now
-        if self._relations.has_to_do(state):
+        if self._relations.has_to_do(state, now):
             await self._record.confirm()
-            await self._relations.follow_up(state, self._record.object, self._record.status)
-        looks = await self._look_for_workers(state, now)
-        return min(filter(None, (next_wake(state, now), self._attempts.next_wake(pods, now), looks)), default=None)
+            await self._relations.follow_up(state, self._record.object, self._record.status, now)
+        looks = await self._tell_what_hinders(state, now)
+        wakes = (
+            next_wake(state, now),
+            self._attempts.next_wake(pods, now),
+            self._relations.next_try(state),
+            looks,
+        )
+        return min(filter(None, wakes), default=None)
 
     async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
@@ -357,13 +363,17 @@ class Run:
         resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
         return transition.state, transition.more or resumes or self._inbox.one_by_one
 
-    async def _look_for_workers(self, state: State, now: datetime) -> datetime | None:
-        """Say whether anybody asks for what waits for a worker, although nothing else is to be recorded; when to look again."""
+    async def _tell_what_hinders(self, state: State, now: datetime) -> datetime | None:
+        """Say what the run waits for, although nothing else is to be recorded; when to look for workers again.
+
+        It waits for a worker that asks for what is to be done, or for an object that the API server refuses to create.
+        """
         looks = look_again_at(state, now)
         before = self._record.status
-        if looks is not None and self._unserved(state, now) != _lacks_worker(before):
+        refused = self._relations.refused(state) != run_status.message_of(before, ConditionReason.CREATE_REFUSED)
+        if refused or (looks is not None and self._unserved(state, now) != _lacks_worker(before)):
             status = run_status.compose(before, self._facts(now, state), state, (), now)
-            if _lacks_worker(status) != _lacks_worker(before) and run_status.too_large(status) is None:
+            if _hindrance(status) != _hindrance(before) and run_status.too_large(status) is None:
                 with suppress(api.TooLargeError):  # nothing is lost if there is no room for that alone
                     await self._write(status)
                     self._peers.noted(self._record.latest())
@@ -773,6 +783,7 @@ class Run:
             awaited=waits,
             definition=definition.snapshot if definition else None,
             unserved=self._unserved(state, now) if state is not None else "",
+            refused=self._relations.refused(state) if state is not None else "",
         )
 
 
@@ -781,6 +792,13 @@ def _over(request: inputs.Request, reason: str) -> Answer:
     if isinstance(request, inputs.TerminateRequested):
         return Answer(ok=True)
     return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)
+
+
+def _hindrance(status: run_status.Status) -> tuple[str, ...]:
+    """What a status says of workers that are missing, and of objects that are refused."""
+    return tuple(
+        run_status.message_of(status, each) for each in (ConditionReason.NO_WORKER, ConditionReason.CREATE_REFUSED)
+    )
 
 
 def _lacks_worker(status: run_status.Status) -> str:

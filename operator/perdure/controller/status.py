@@ -83,6 +83,8 @@ class RunFacts:
     """The signals that it waits for."""
     unserved: str = ""
     """What has waited for a while in a task queue that no worker polls; empty: nothing has."""
+    refused: str = ""
+    """Why the API server refuses an object that the run creates; empty: it refuses none."""
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
@@ -282,6 +284,8 @@ def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed:
             ConditionReason.START_DELAYED,
             f"starts at {format_time(state.first_decision_time or state.start_time)}",
         )
+    if facts.refused and not state.closed:
+        reason, message = ConditionReason.CREATE_REFUSED, facts.refused
     stuck = next(state.stuck(), None)
     if stuck is not None:
         message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"

@@ -48,6 +48,10 @@ class Teller:
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
         self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
 
+    def create_refused(self, note: str) -> None:
+        """Say why something else that the run creates does not exist yet."""
+        self._record("Warning", EventReason.CREATE_REFUSED, note, "Create")
+
     def pod_waits(self, note: str, pod: str) -> None:
         """Say what is in the way of an attempt's pod."""
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}

@@ -2,6 +2,7 @@
 
 from typing import Any, assert_never
 
+from perdure.api.reasons import ConditionReason
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
@@ -21,19 +22,30 @@ class Others(Ledger):
         if not self.open():
             self.child_left_behind(child, item)
             return
-        if isinstance(item, inp.ChildStartFailed):
+        if isinstance(item, inp.ChildStartFailed) and not self._as_if_started(item):
             if child.start is not None:
                 self.emit(
                     ev.StartChildWorkflowExecutionFailed(failure=item.failure, **_which(child), **self.here),
                     decide=True,
                 )
             return
+        if isinstance(item, inp.ChildStartFailed):
+            number, failed = item.initiated_event_id, inp.ChildOutcome.FAILED
+            item = inp.ChildClosed(initiated_event_id=number, run_id="", outcome=failed, failure=item.failure)
         if child.start is not None:
             started = ev.ChildWorkflowExecutionStarted(run_id=item.run_id, **_which(child), **self.here)
             self.emit(started, decide=True)
             child = self.state.children[str(child.initiated_event_id)]
         if isinstance(item, inp.ChildClosed):
             self.child_closed(child, item)
+
+    def _as_if_started(self, item: inp.ChildStartFailed) -> bool:
+        """Whether code is told that a child has failed which was not started.
+
+        The SDKs know one cause of a refused start: that the workflow ID is in use
+        (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). A child that has failed is something that code can catch.
+        """
+        return self.state.code is not None and item.failure.type != ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
 
     def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
         """A child has closed."""

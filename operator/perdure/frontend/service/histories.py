@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.core import Core
+from perdure.frontend.errors import unavailable
 from perdure.frontend.paging import page_size
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
@@ -20,6 +21,7 @@ from perdure.frontend.service.tasks import virtual_events
 from perdure.frontend.tokens import PageToken, pack, unpack
 
 PAGE = 1_000
+_SUCCESSOR_SECONDS = 5.0
 _CLOSE_ONLY = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 
 
@@ -47,7 +49,7 @@ class Histories:
         view = await self._core.runs.view(entry)
         events = await self._events(view, first, with_virtual=not request.wait_new_event)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        await self._know_successor(entry, wanted)
+        await self._know_successor(view, wanted)
         page = self._core.historian(entry.namespace).page(wanted)
         closed = view.state is not None and view.state.closed
         more = len(events) > len(page) or (request.wait_new_event and not closed)
@@ -86,18 +88,27 @@ class Histories:
             token = self._token(entry, 1) if request.wait_new_event else b""
             history = History(events=self._core.historian(entry.namespace).all(last))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
-        await self._know_successor(entry, [view.last])
+        await self._know_successor(view, [view.last])
         history = History(events=self._core.historian(entry.namespace).all([view.last]))
         return GetWorkflowExecutionHistoryResponse(history=history)
 
-    async def _know_successor(self, entry: Entry, events: list[ev.AnyEvent]) -> None:
-        """The run that follows is made after the commit that names it: wait until its run id is known."""
+    async def _know_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
+        """Wait until the run ID of the run that follows is known: it is created after the commit that names it.
+
+        Raises:
+            RpcError: it is not created in time. Clients ask again; an event without the ID would end what they follow.
+        """
         following = getattr(events[-1], "new_workflow_run", "") if events else ""
-        if following:
-            directory = self._core.runs.manager.directory
-            await self._core.runs.wait_until(
-                entry.uid, lambda: directory.named(entry.namespace, following) is not None, 5.0
-            )
+        if not following:
+            return
+        entry, directory = view.entry, self._core.runs.manager.directory
+
+        def known() -> bool:
+            return directory.named(entry.namespace, following) is not None
+
+        is_there = await self._core.runs.wait_until(entry.uid, known, _SUCCESSOR_SECONDS)
+        if not is_there and view.state is not None and view.state.start_successor:
+            raise unavailable(f"the workflow continues in the run `{following}`, which does not exist yet")
 
     def _token(self, entry: Entry, event_id: int) -> bytes:
         return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=event_id))

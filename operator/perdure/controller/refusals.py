@@ -1,0 +1,71 @@
+"""What the API server refuses to create for now: a quota is used up, a policy says no. Each is tried again, later each time."""
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from perdure.kube import client as api
+
+_FIRST_PAUSE = timedelta(seconds=1)
+_LONGEST_PAUSE = timedelta(minutes=1)
+_LONGEST_MESSAGE = 512
+"""Characters of what the API server says that are kept."""
+
+
+@dataclass(slots=True)
+class _Refusal:
+    tries: int
+    until: datetime
+    message: str
+
+
+class Refusals:
+    """The refusals of one run. One of them delays nothing else of the run."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """Begin without any.
+
+        Args:
+            tell: Told once for each object why it cannot be created.
+        """
+        self._tell = tell
+        self._refused: dict[str, _Refusal] = {}
+
+    def note(self, key: str, what: str, error: api.ApiError, now: datetime) -> None:
+        """Note that an object was refused.
+
+        Args:
+            key: Of the object.
+            what: What it is, for people.
+            error: What the API server said.
+            now: The time.
+        """
+        tries = self._refused[key].tries if key in self._refused else 0
+        pause = min(_FIRST_PAUSE * 2 ** min(tries, 10), _LONGEST_PAUSE)
+        message = f"the API server refuses to create {what}: {error.message[:_LONGEST_MESSAGE]}"
+        self._refused[key] = _Refusal(tries + 1, now + pause, message)
+        if not tries:
+            self._tell(message)
+
+    def clear(self, key: str) -> None:
+        """Forget a refusal: the object exists."""
+        self._refused.pop(key, None)
+
+    def waits(self, key: str, now: datetime) -> bool:
+        """Whether it is too early to try again."""
+        refusal = self._refused.get(key)
+        return refusal is not None and now < refusal.until
+
+    def next_try(self, wanted: AbstractSet[str]) -> datetime | None:
+        """When the next of the objects is to be tried again; None where none of them is refused."""
+        return min((refusal.until for key, refusal in self._refused.items() if key in wanted), default=None)
+
+    def message(self, wanted: AbstractSet[str]) -> str:
+        """Why one of the objects, the first that was refused, cannot be created; empty where none of them is refused."""
+        return next((refusal.message for key, refusal in self._refused.items() if key in wanted), "")
+
+
+def is_for_now(error: api.ApiError) -> bool:
+    """Whether an error is a refusal that whoever looks after the namespace can lift: a quota, a policy, a missing right."""
+    return error.status == 403  # noqa: PLR2004 (Forbidden)

@@ -37,6 +37,7 @@ _ELSEWHERE: Final = {
     "depends": "needs",
     "dependsOn": "needs",
     "if": "when",
+    "onExit": "finally",
     "retryStrategy": "retryPolicy",
     "withItems": "forEach",
     "withParam": "forEach",

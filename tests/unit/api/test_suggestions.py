@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from perdure.api.common import mistakes
 from perdure.api.schedule import ScheduleSpec
 from perdure.api.steps import Step
+from perdure.api.workflow import WorkflowSpec
 
 TEMPLATE: dict[str, Any] = {"spec": {"workflow": {"name": "w"}}}
 
@@ -35,6 +36,11 @@ def told(model: Any, data: dict[str, Any]) -> list[str]:
 def test_a_field_of_a_schedule_by_another_name(field: str, meant: str) -> None:
     given = {field: "x", "workflowRunTemplate": TEMPLATE}
     assert told(ScheduleSpec, given) == [f"{field}: unknown field; did you mean `{meant}`?"]
+
+
+def test_an_exit_handler_of_argo() -> None:
+    given = {"steps": [{"name": "a", "set": {"x": 1}}], "onExit": "tell"}
+    assert told(WorkflowSpec, given) == ["onExit: unknown field; did you mean `finally`?"]
 
 
 def test_a_field_that_stands_further_in() -> None:

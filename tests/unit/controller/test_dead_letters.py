@@ -148,8 +148,8 @@ async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> 
     store.objects[first] = forged
     async with clients(store) as client:
         for _ in range(2):  # a crash after the first: it is found then
-            relations = Relations(client, ref, None, cast("Any", None), lambda: None)
-            await relations.follow_up(state, run, status)
+            relations = Relations(client, ref, None, cast("Any", None), lambda: None, cast("Any", None))
+            await relations.follow_up(state, run, status, coded.now)
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()
     assert name.startswith("deadletters/order-9-")

@@ -257,7 +257,7 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
         "name": "job",
         "podTemplate": {
             **({"metadata": metadata} if metadata else {}),
-            "spec": without_expressions({key: value for key, value in pod.data.items() if key != "restartPolicy"}),
+            "spec": without_expressions(_as_in_a_job(pod.data)),
         },
         "scheduleToCloseTimeout": _seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {
@@ -292,6 +292,17 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
     made["catchupWindow"] = _seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
     spec.done()
     return [workflow, _schedule(name, namespace, made)]
+
+
+def _as_in_a_job(pod: Object) -> Object:
+    """The pod of a Job, with what Kubernetes fills in and an activity fills in otherwise: the user of the image, and a token."""
+    made = {key: value for key, value in pod.items() if key != "restartPolicy"}
+    if not made.get("serviceAccountName") and not made.get("serviceAccount"):
+        made.setdefault("automountServiceAccountToken", True)
+    user = made.get("securityContext") or {}
+    if not user.keys() & {"runAsUser", "runAsNonRoot"}:
+        made["securityContext"] = {**user, "runAsNonRoot": False}
+    return made
 
 
 def _cron_workflow(source: _Source, given: str | None) -> list[Object]:

@@ -147,7 +147,11 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
     code, (workflow, schedule), error = run(CRON_JOB)
     assert code == 0, error
     (activity,) = workflow["spec"]["activities"]
-    assert activity["podTemplate"]["spec"] == {"containers": [{"name": "main", "image": "report:1"}]}
+    assert activity["podTemplate"]["spec"] == {
+        "containers": [{"name": "main", "image": "report:1"}],
+        "automountServiceAccountToken": True,
+        "securityContext": {"runAsNonRoot": False},
+    }
     assert activity["retryPolicy"]["exponential"]["maximumAttempts"] == 3
     assert schedule["metadata"] == {"name": "report", "namespace": "shop"}
     assert schedule["spec"] == {
@@ -160,6 +164,24 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
         "catchupWindow": "3m20s",
         "workflowRunTemplate": {"spec": {"workflow": {"name": "report"}}},
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"serviceAccountName": "reporter"}, {"securityContext": {"runAsNonRoot": False}}),
+        ({"automountServiceAccountToken": False}, {"securityContext": {"runAsNonRoot": False}}),
+        ({"securityContext": {"runAsUser": 7}}, {"automountServiceAccountToken": True}),
+        (
+            {"securityContext": {"fsGroup": 5}},
+            {"automountServiceAccountToken": True, "securityContext": {"fsGroup": 5, "runAsNonRoot": False}},
+        ),
+    ],
+)
+def test_a_cron_jobs_pod_keeps_its_user_and_its_token(given: Any, kept: Any) -> None:
+    main = {"containers": [{"name": "main", "image": "report:1"}]}
+    workflow, _ = convert(changed(CRON_JOB, "spec.jobTemplate.spec.template.spec", {**main, **given}), "f")
+    assert workflow["spec"]["activities"][0]["podTemplate"]["spec"] == {**main, **given, **kept}
 
 
 def test_a_cron_workflow_becomes_a_schedule() -> None:

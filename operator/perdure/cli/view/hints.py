@@ -135,12 +135,17 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
 
 
-def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
+def _of_prints(run: Run, page: Page) -> Iterator[Hint]:
+    """The logs of steps that may have printed what they were to return."""
     for step in [step for step in run.every_step() if _printed_only(step, run)][:_MAX_ACTIVITIES]:
         yield (
             f"what `{step.path}` printed; a container returns what it writes to /dev/termination-log, not that",
             page.kubectl(run.namespace, "logs", step.pods[-1]),
         )
+
+
+def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
+    yield from _of_prints(run, page)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     if run.output is not None:
         yield (
@@ -159,6 +164,12 @@ def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
         last = pods[-1] == step.pods[-1]
         what = "the log of the last attempt" if last else "the log of an earlier attempt, whose pod is left,"
         yield f"{what} of `{step.path}`", _logs(pods[-1], step.failure if last else None, run, page)
+    yield from _of_prints(run, page)
+    if not run.chain.goes_on_as and (run.steps or run.code is not None):
+        yield (
+            "once the cause is mended: keep what was done, and do what failed again, in a new run",
+            page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask"),
+        )
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
 

@@ -1,20 +1,34 @@
-"""The ServiceAccount that activities with a Lease run under: made where it is needed, once per namespace.
+"""The ServiceAccount that activities with a Lease run under: created in each namespace that needs it, again if it was deleted.
 
 Its rights are those of a ClusterRole that the chart brings: to read and patch Leases. An admission policy narrows that to the
 pod's own.
 """
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
 from perdure.kube import client as api
+from perdure.kube.clock import now
+
+_CHECK_AGAIN = timedelta(minutes=5)
+"""A ServiceAccount or RoleBinding that somebody has deleted is created again so much later, at the next attempt with a Lease."""
 
 
 class ActivityIdentity:
     """Makes sure that a namespace has the ServiceAccount and its RoleBinding."""
 
-    def __init__(self, client: api.Client, name: str) -> None:
-        """One `name` for the ServiceAccount, the RoleBinding, and the ClusterRole it refers to."""
+    def __init__(self, client: api.Client, name: str, *, clock: Callable[[], datetime] = now) -> None:
+        """Begin without knowing any namespace.
+
+        Args:
+            client: To the API server.
+            name: Of the ServiceAccount, the RoleBinding, and the ClusterRole it refers to.
+            clock: The time.
+        """
         self._client = client
         self._name = name
-        self._ready: set[str] = set()
+        self._clock = clock
+        self._checked: dict[str, datetime] = {}
 
     async def ensure(self, namespace: str) -> None:
         """Create what is missing.
@@ -22,7 +36,8 @@ class ActivityIdentity:
         Raises:
             ApiError: the API server refuses it.
         """
-        if namespace in self._ready:
+        checked = self._checked.get(namespace)
+        if checked is not None and self._clock() < checked + _CHECK_AGAIN:
             return
         labels = {"app.kubernetes.io/managed-by": "perdure", "app.kubernetes.io/part-of": "perdure"}
         await self._create(
@@ -44,11 +59,11 @@ class ActivityIdentity:
                 "subjects": [{"kind": "ServiceAccount", "name": self._name, "namespace": namespace}],
             },
         )
-        self._ready.add(namespace)
+        self._checked[namespace] = self._clock()
 
     def forget(self, namespace: str) -> None:
         """Look again next time: the namespace may have been made anew."""
-        self._ready.discard(namespace)
+        self._checked.pop(namespace, None)
 
     async def _create(self, url: str, body: api.Object) -> None:
         try:

@@ -1,0 +1,44 @@
+"""The ServiceAccount of activities, and its RoleBinding; with an API server on loopback."""
+
+from datetime import UTC, datetime, timedelta
+
+import orjson
+from aiohttp import web
+
+from perdure.controller.identity import ActivityIdentity
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_what_was_deleted_is_created_again_some_minutes_later() -> None:
+    there: set[str] = set()
+
+    async def create(request: web.BaseRequest) -> web.StreamResponse:
+        obj = orjson.loads(await request.read())
+        if obj["kind"] in there:
+            return web.json_response({"reason": "AlreadyExists", "message": "is there"}, status=409)
+        there.add(obj["kind"])
+        return web.json_response(obj, status=201)
+
+    time = T0
+    runner = web.ServerRunner(web.Server(create))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0][:2]
+        async with Client.open(Access(server=f"http://{host}:{port}"), user_agent="perdure-test") as client:
+            identity = ActivityIdentity(client, "perdure-activity", clock=lambda: time)
+            await identity.ensure("shop")
+            assert there == {"ServiceAccount", "RoleBinding"}
+            there.remove("RoleBinding")
+            time = T0 + timedelta(minutes=4)
+            await identity.ensure("shop")
+            assert there == {"ServiceAccount"}
+            time = T0 + timedelta(minutes=5)
+            await identity.ensure("shop")
+            assert there == {"ServiceAccount", "RoleBinding"}
+    finally:
+        await runner.cleanup()

@@ -199,7 +199,10 @@ def test_schedule_to_start_ends_what_never_gets_a_node(namespace: Cluster) -> No
 
 
 def test_schedule_to_close_bounds_all_attempts_together(namespace: Cluster) -> None:
-    work = python("raise SystemExit(1)", scheduleToCloseTimeout="6s", retryPolicy=QUICK)
+    retry = {
+        "exponential": {"initialInterval": "10m"}
+    }  # the second attempt would begin too late, however slow the first is
+    work = python("raise SystemExit(1)", scheduleToCloseTimeout="5m", retryPolicy=retry)
     namespace.start("bounded", one_step(work))
     status = namespace.closed("bounded")
     assert status["phase"] == "Failed"

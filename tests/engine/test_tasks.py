@@ -255,6 +255,19 @@ def test_only_a_cause_that_sdks_know_fails_the_start_of_a_child(type_: str, even
     run.check()
 
 
+def test_a_child_that_has_started_is_not_failed_by_a_start_that_comes_too_late() -> None:
+    run = Coded.begin()
+    start = WorkflowStart(workflow_type="W", task_queue="q", workflow_id="c")
+    run.decide(cmd.StartChildWorkflowExecution(child_id="1", start=start))
+    initiated = run.state.next_event_id - 1
+    run.at(1, inp.ChildStarted(initiated_event_id=initiated, run_id="r"))
+    before = list(run.names)
+    run.at(2, inp.ChildStartFailed(initiated_event_id=initiated, failure=WRONG))
+    assert list(run.names) == before
+    assert run.state.children
+    run.check()
+
+
 def test_37_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:
     run = Coded.begin()
     token = run.take()

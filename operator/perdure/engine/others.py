@@ -22,14 +22,15 @@ class Others(Ledger):
         if not self.open():
             self.child_left_behind(child, item)
             return
-        if isinstance(item, inp.ChildStartFailed) and not self._as_if_started(item):
-            if child.start is not None:
+        if isinstance(item, inp.ChildStartFailed):
+            if child.start is None:
+                return  # stale
+            if not self._as_if_started(item):
                 self.emit(
                     ev.StartChildWorkflowExecutionFailed(failure=item.failure, **_which(child), **self.here),
                     decide=True,
                 )
-            return
-        if isinstance(item, inp.ChildStartFailed):
+                return
             number, failed = item.initiated_event_id, inp.ChildOutcome.FAILED
             item = inp.ChildClosed(initiated_event_id=number, run_id="", outcome=failed, failure=item.failure)
         if child.start is not None:
@@ -40,7 +41,7 @@ class Others(Ledger):
             self.child_closed(child, item)
 
     def _as_if_started(self, item: inp.ChildStartFailed) -> bool:
-        """Whether code is told that a child has failed which was not started.
+        """Whether a child that was not started counts as started and failed, for code.
 
         The SDKs know one cause of a refused start: that the workflow ID is in use
         (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). A child that has failed is something that code can catch.

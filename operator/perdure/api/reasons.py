@@ -363,8 +363,8 @@ class EventReason(StrEnum):
     once for each attempt."""
 
     CREATE_REFUSED = "CreateRefused"
-    """The API server refuses to create a child, a DeadLetter or the next run: a quota is used up, or a policy forbids it. It is
-    tried again, and reported once for each object."""
+    """The API server refuses to create a child, a DeadLetter or the next run: a quota is used up, or a policy forbids it. The
+    operator retries with backoff, and reports each object once."""
 
     DEAD_LETTERED = "DeadLettered"
     """An activity failed for good, and the operator created a DeadLetter for it."""

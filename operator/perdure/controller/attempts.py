@@ -17,6 +17,7 @@ from perdure.controller import pods as api_pods
 from perdure.controller.logs import LogsOfRun
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey, Pods
 from perdure.controller.policies import ASK_AGAIN, Policies
+from perdure.controller.refusals import pause
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.ledger import AttemptOutcome
@@ -31,8 +32,6 @@ from perdure.runtime.outcomes import failed_container, look_again_at, outcome
 from perdure.runtime.pods import retention_of
 from perdure.runtime.waiting import hinders, waiting_reason
 
-_FIRST_REFUSAL = timedelta(seconds=1)
-_LONGEST_REFUSAL = timedelta(minutes=1)
 _PATIENCE = timedelta(seconds=5)
 """How long something may be in the way of an attempt before it is told: much of it passes by itself."""
 _LONGEST_REASON = 1_024
@@ -336,7 +335,7 @@ class Attempts:
     def _block(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
         blocked = self._blocked.setdefault(_key(activity), _Blocked(0, now, str(error)))
         blocked.message = str(error)
-        blocked.until = now + min(_FIRST_REFUSAL * 2 ** min(blocked.tries, 10), _LONGEST_REFUSAL)
+        blocked.until = now + pause(blocked.tries)
         blocked.tries += 1
         if blocked.tries == 1:
             note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"

@@ -11,7 +11,7 @@ from perdure.runtime.times import read_time
 
 
 def expiry(obj: api.Object, default: int) -> datetime | None:
-    """When the time to live of an object ends; None if its status has no `completionTime`, or one that is no time.
+    """When the time to live of an object ends; None without a valid `completionTime` in its status.
 
     Args:
         obj: A WorkflowRun or an Operation.

@@ -11,7 +11,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now
 
 _CHECK_AGAIN = timedelta(minutes=5)
-"""A ServiceAccount or RoleBinding that somebody has deleted is created again so much later, at the next attempt with a Lease."""
+"""A deleted ServiceAccount or RoleBinding is created again after this time, at the next attempt with a Lease."""
 
 
 class ActivityIdentity:

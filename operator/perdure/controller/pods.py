@@ -11,6 +11,7 @@ from perdure.api.workflow import Activity, ResultSize, Retention
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.kept import delete_expired
 from perdure.controller.logs import Logs
+from perdure.controller.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.opaque import plain
 from perdure.engine.state import PendingActivity
@@ -192,7 +193,7 @@ class Pods:
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
             raise AttemptImpossibleError(failure) from error
         except api.ApiError as error:
-            if error.status == 403:  # noqa: PLR2004 - a quota, a policy, a service account that is not there yet
+            if is_for_now(error):  # also a service account that is not there yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
                     await delete_expired(self._client, run.namespace, now(), most=0)
@@ -233,7 +234,7 @@ class Pods:
         """Create the Lease of an attempt, unless it is there.
 
         Raises:
-            LeaseBlockedError: the API server refuses it, or somebody else's Lease has its name.
+            LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
             ApiError, OSError: the API server cannot be asked.
         """
         url = api.path(api.COORDINATION, run.namespace, "leases")

@@ -1,4 +1,4 @@
-"""What the API server refuses to create for now: a quota is used up, a policy says no. Each is tried again, later each time."""
+"""Objects that the API server refuses to create for now, because of a quota or a policy. Each is retried with growing delays."""
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -9,7 +9,7 @@ from perdure.kube import client as api
 
 _FIRST_PAUSE = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(minutes=1)
-_LONGEST_MESSAGE = 512
+LONGEST_MESSAGE = 512
 """Characters of what the API server says that are kept."""
 
 
@@ -42,11 +42,14 @@ class Refusals:
             now: The time.
         """
         tries = self._refused[key].tries if key in self._refused else 0
-        pause = min(_FIRST_PAUSE * 2 ** min(tries, 10), _LONGEST_PAUSE)
-        message = f"the API server refuses to create {what}: {error.message[:_LONGEST_MESSAGE]}"
-        self._refused[key] = _Refusal(tries + 1, now + pause, message)
+        message = f"the API server refuses to create {what}: {error.message[:LONGEST_MESSAGE]}"
+        self._refused[key] = _Refusal(tries + 1, now + pause(tries), message)
         if not tries:
             self._tell(message)
+
+    def __bool__(self) -> bool:
+        """Whether anything is refused."""
+        return bool(self._refused)
 
     def clear(self, key: str) -> None:
         """Forget a refusal: the object exists."""
@@ -58,14 +61,19 @@ class Refusals:
         return refusal is not None and now < refusal.until
 
     def next_try(self, wanted: AbstractSet[str]) -> datetime | None:
-        """When the next of the objects is to be tried again; None where none of them is refused."""
+        """When to retry the next of the objects; None if none of them is refused."""
         return min((refusal.until for key, refusal in self._refused.items() if key in wanted), default=None)
 
     def message(self, wanted: AbstractSet[str]) -> str:
-        """Why one of the objects, the first that was refused, cannot be created; empty where none of them is refused."""
+        """Why the first of the refused objects cannot be created; empty if none of them is refused."""
         return next((refusal.message for key, refusal in self._refused.items() if key in wanted), "")
 
 
+def pause(tries: int) -> timedelta:
+    """How long to wait before the next try, after so many earlier ones."""
+    return min(_FIRST_PAUSE * (1 << min(tries, 10)), _LONGEST_PAUSE)
+
+
 def is_for_now(error: api.ApiError) -> bool:
-    """Whether an error is a refusal that whoever looks after the namespace can lift: a quota, a policy, a missing right."""
+    """Whether the same object may be accepted later: with a larger quota, another policy or a new right."""
     return error.status == 403  # noqa: PLR2004 (Forbidden)

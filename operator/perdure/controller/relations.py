@@ -18,7 +18,7 @@ from perdure.api import labels
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
-from perdure.controller.refusals import Refusals, is_for_now
+from perdure.controller.refusals import LONGEST_MESSAGE, Refusals, is_for_now
 from perdure.controller.segments import past_of
 from perdure.controller.status import Status
 from perdure.engine import events as ev
@@ -53,8 +53,6 @@ _OUTCOMES = {
 }
 SUCCESSOR_REFUSED = ConditionReason.SUCCESSOR_REFUSED.value
 _LETTER_NAMES_TRIED = 10
-_LONGEST_REFUSAL = 512
-"""Characters of what the API server says that are kept."""
 ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 """Failure type of a run that was not started because its workflow id is taken."""
 NOT_FOUND = "ExternalWorkflowExecutionNotFound"
@@ -256,12 +254,12 @@ class Relations:
         return any(not self._refusals.waits(key, now) for key in _tasks(state) - self._asked - self._made)
 
     def refused(self, state: State) -> str:
-        """Why the API server refuses an object that the state asks for; empty where it refuses none."""
-        return self._refusals.message(_tasks(state) - self._made)
+        """Why the API server refuses an object that the state asks for; empty if it refuses none."""
+        return self._refusals.message(_tasks(state) - self._made) if self._refusals else ""
 
     def next_try(self, state: State) -> datetime | None:
-        """When something that the API server has refused is to be tried again."""
-        return self._refusals.next_try(_tasks(state) - self._made)
+        """When to retry what the API server has refused; None if it refuses nothing."""
+        return self._refusals.next_try(_tasks(state) - self._made) if self._refusals else None
 
     async def follow_up(self, state: State, run: api.Object, status: Status, now: datetime) -> None:
         """Do what the committed state asks for. What the API server refuses for now delays nothing else.
@@ -477,7 +475,7 @@ class Relations:
             self._peers.noted(found)
         except (api.InvalidError, api.TooLargeError) as error:
             refused = (
-                f"the API server refuses WorkflowRun `{body['metadata']['name']}`: {error.message[:_LONGEST_REFUSAL]}"
+                f"the API server refuses WorkflowRun `{body['metadata']['name']}`: {error.message[:LONGEST_MESSAGE]}"
             )
         self._made.add("successor")
         self._tell(inputs.ChoreDone(chore="successor", refused=refused))

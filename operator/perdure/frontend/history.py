@@ -34,6 +34,10 @@ _PAUSES = (ev.WorkflowExecutionPaused, ev.WorkflowExecutionUnpaused)
 """Workers do not know what to do with these (sdk-core refuses the whole history), and need not."""
 
 
+_NAMESPACES = ("namespace", "namespace_id")
+_PARENTS_NAMESPACES = ("parent_workflow_namespace", "parent_workflow_namespace_id")
+
+
 class Historian:
     """Turns the events of one run into Temporal's."""
 
@@ -75,11 +79,9 @@ class Historian:
         for holder in (source, source.extras if source is not None else None, event):
             if holder is not None:
                 _copy(attributes, fields, holder)
-        for name in ("namespace", "namespace_id"):
+        for name in _NAMESPACES if getattr(event, "parent", None) is None else (*_NAMESPACES, *_PARENTS_NAMESPACES):
             if name in fields:
                 setattr(attributes, name, self._namespace)
-        if isinstance(event, ev.WorkflowExecutionStarted) and event.parent is not None:
-            attributes.parent_workflow_namespace = attributes.parent_workflow_namespace_id = self._namespace
         if "workflow_execution" in fields:
             attributes.workflow_execution.CopyFrom(_execution(event))
         following = getattr(event, "new_workflow_run", "")

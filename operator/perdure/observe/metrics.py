@@ -44,7 +44,7 @@ QUEUE_WAIT = Histogram(
 )
 PASS_FAILURES = Counter(
     "perdure_pass_failures",
-    "Passes that failed and are tried again with backoff, by queue.",
+    "Passes that failed and are retried with backoff, by queue.",
     ["queue"],
     registry=REGISTRY,
 )

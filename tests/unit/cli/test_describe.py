@@ -90,7 +90,7 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
         What next
           the log of the last attempt of `charge`:
             kubectl -n shop logs order-42-5-1
-          once the cause is mended: keep what was done, and do what failed again, in a new run:
+          after you fix the cause: repeat what failed in a new run, which keeps what is done:
             perdure reset -n shop order-42 --type LastWorkflowTask
           every event with its attributes:
             perdure history -n shop order-42 --detailed

@@ -63,6 +63,11 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
+def told(what: str, queue: str) -> float | None:
+    """The count or the sum of the waits that a queue has reported."""
+    return REGISTRY.get_sample_value(f"perdure_queue_wait_seconds_{what}", {"queue": queue})
+
+
 def elapsed() -> float:
     return asyncio.get_running_loop().time()
 
@@ -167,7 +172,7 @@ async def test_different_keys_are_worked_on_side_by_side_by_so_many_workers() ->
 @in_virtual_time
 async def test_a_tenant_with_thousands_of_keys_delays_another_one_by_one_piece_of_work() -> None:
     bench = Bench(takes=1)
-    async with bench.queue(workers=2, tenant=lambda key: key[0]) as queue:
+    async with bench.queue(workers=2, tenant=lambda key: key[0], name="thousands") as queue:
         for number in range(2_000):
             queue.wake(f"a{number}")
         queue.wake_at("b-due", at(10.5))
@@ -176,7 +181,9 @@ async def test_a_tenant_with_thousands_of_keys_delays_another_one_by_one_piece_o
         await asyncio.sleep(HOUR)
     assert bench.times("b") == [6]
     assert bench.times("b-due") == [11]
-    assert len(bench.done) == 2_002
+    assert len(bench.done) == told("count", "thousands") == 2_002
+    # Two of them a second: the last one waits for 1,000 s.
+    assert told("sum", "thousands") == pytest.approx(sum(n // 2 for n in range(2_002)), abs=2_002)
 
 
 @in_virtual_time
@@ -538,20 +545,20 @@ def test_a_queue_that_is_cancelled_ends_at_once_also_in_the_middle_of_work() -> 
 
 @in_virtual_time
 async def test_each_queue_reports_its_depth_its_waits_and_its_failures() -> None:
-    def told(metric: str) -> float | None:
+    def value(metric: str) -> float | None:
         return REGISTRY.get_sample_value(metric, {"queue": "tried"})
 
     bench = Bench(failing={"a"}, takes=1.0)
     async with bench.queue(workers=1, name="tried") as queue:
-        assert told("perdure_queue_depth") == 0
+        assert value("perdure_queue_depth") == 0
         for key in ("a", "b", "c"):
             queue.wake(key)
-        assert told("perdure_queue_depth") == 3
+        assert value("perdure_queue_depth") == 3
         await asyncio.sleep(0.5)
-        assert told("perdure_queue_depth") == 2
+        assert value("perdure_queue_depth") == 2
         await asyncio.sleep(2.0)
-        assert told("perdure_queue_depth") == 1, "a, which failed, waits for its turn behind c"
+        assert value("perdure_queue_depth") == 1, "a, which failed, waits for its turn behind c"
         await asyncio.sleep(0.6)
-        assert told("perdure_pass_failures_total") == 1
-        assert told("perdure_queue_wait_seconds_count") == 4
-        assert told("perdure_queue_wait_seconds_sum") == pytest.approx(0 + 1 + 2 + 1.8)
+        assert value("perdure_pass_failures_total") == 1
+        assert told("count", "tried") == 4
+        assert told("sum", "tried") == pytest.approx(0 + 1 + 2 + 1.8)

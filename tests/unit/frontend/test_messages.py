@@ -75,32 +75,20 @@ def test_a_page_of_a_history_fits_an_answer() -> None:
     assert Historian("orders", lambda _: "").page([]) == []
 
 
+def started(**said: Any) -> ev.WorkflowExecutionStarted:
+    """The first event of the run `r` of the workflow `w`."""
+    ids = {"workflow_id": "w", "original_execution_run_id": "r", "first_execution_run_id": "r"}
+    return ev.WorkflowExecutionStarted(event_id=1, event_time=NOW, workflow_type="W", **ids, **said)
+
+
 def test_what_was_not_set_stays_unset() -> None:
-    started = ev.WorkflowExecutionStarted(
-        event_id=1,
-        event_time=NOW,
-        workflow_type="W",
-        workflow_id="w",
-        task_queue="q",
-        original_execution_run_id="r",
-        first_execution_run_id="r",
-    )
-    said = Historian("orders", lambda _: "").one(started).workflow_execution_started_event_attributes
+    said = Historian("orders", lambda _: "").one(started(task_queue="q")).workflow_execution_started_event_attributes
     assert not said.HasField("workflow_run_timeout")
     assert said.original_execution_run_id == "r"
 
 
 def test_only_a_child_tells_its_parent_and_its_root() -> None:
-    start = ev.WorkflowExecutionStarted(
-        event_id=1,
-        event_time=NOW,
-        workflow_type="W",
-        workflow_id="w",
-        original_execution_run_id="r",
-        first_execution_run_id="r",
-        root_workflow_id="w",
-        root_run_id="r",
-    )
+    start = started(root_workflow_id="w", root_run_id="r")
     historian = Historian("orders", lambda _: "")
     alone = historian.one(start).workflow_execution_started_event_attributes
     assert not alone.HasField("root_workflow_execution")

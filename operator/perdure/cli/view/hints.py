@@ -167,7 +167,7 @@ def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
     yield from _of_prints(run, page)
     if not run.chain.goes_on_as and (run.steps or run.code is not None):
         yield (
-            "once the cause is mended: keep what was done, and do what failed again, in a new run",
+            "after you fix the cause: repeat what failed in a new run, which keeps what is done",
             page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask"),
         )
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")

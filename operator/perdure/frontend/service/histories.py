@@ -22,6 +22,7 @@ from perdure.frontend.tokens import PageToken, pack, unpack
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0
+"""How long the next run of a workflow is waited for; then clients ask again."""
 _CLOSE_ONLY = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 
 

@@ -68,11 +68,13 @@ class ConditionReason(StrEnum):
     the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation again."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The Workflow that the run names does not exist in the namespace. Create it; the run then starts."""
+    """The Workflow that is named does not exist in the namespace. Create it. WorkflowRun: The run starts then. Schedule: Runs
+    are created when they are due, and wait for the Workflow."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
-    """The definition or another field has errors, which the message lists. Unknown means that the run waits until you fix the
-    Workflow. False means that the error is in the run itself, so it has failed: create another run."""
+    """The definition or another field has errors, which the message lists. WorkflowRun: Unknown means that the run waits until
+    you fix the Workflow. False means that the error is in the run itself, so it has failed: create another run. Schedule:
+    Runs are created when they are due, and wait until you fix the Workflow."""
 
     RETRY_POLICY_NOT_FOUND = "RetryPolicyNotFound"
     """A RetryPolicy that is named does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
@@ -131,7 +133,8 @@ class ConditionReason(StrEnum):
 
     INVALID_INPUT = "InvalidInput"
     """WorkflowRun: The input does not match the schema of the Workflow, so the run did not start. Fix the input and create
-    another run. Operation: The run cannot take what the Operation carries. The message says why."""
+    another run. Schedule: The input in `spec.workflowRunTemplate` does not match the schema of the Workflow, so every run
+    fails. Fix the input. Operation: The run cannot take what the Operation carries. The message says why."""
 
     # Operation.
 
@@ -292,10 +295,13 @@ class EventReason(StrEnum):
     """The run waits until another run of its workflow ID has closed."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The run waits for a Workflow that does not exist. Create it."""
+    """The run, or the runs of the Schedule, wait for a Workflow that does not exist. Create it."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
-    """The run waits for a Workflow that has errors. Fix the Workflow."""
+    """The run, or the runs of the Schedule, wait for a Workflow that has errors. Fix the Workflow."""
+
+    INVALID_INPUT = "InvalidInput"
+    """The input of the Schedule's runs does not match the schema of the Workflow, so every run fails. Fix the input."""
 
     SUCCESSOR_REFUSED = "SuccessorRefused"
     """The run should continue in another run, which the operator cannot create. The note says why."""

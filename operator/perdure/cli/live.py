@@ -8,8 +8,9 @@ from typing import Any
 
 import pydantic
 
+from perdure.api.conditions import ConditionStatus, find_condition, read_conditions
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
-from perdure.api.reasons import EventReason
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.workflow import Activity
 from perdure.cli.view.openings import ChildSight, Seen, Sight
 from perdure.runtime.chains import parent_of
@@ -82,8 +83,17 @@ def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
                 name=child["metadata"]["name"],
                 phase=str(status.get("phase") or "Pending"),
                 progress=str(status.get("progress") or ""),
+                waits_for=_hindrance(status),
             )
     return found
+
+
+def _hindrance(status: Object) -> str | None:
+    """What keeps a run from continuing, as its condition says; None if nothing does."""
+    told = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
+    if told is None or told.status is not ConditionStatus.UNKNOWN or told.reason == ConditionReason.RUNNING:
+        return None
+    return told.message
 
 
 def _age(run: Object) -> tuple[str, bool, str]:

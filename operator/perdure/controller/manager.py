@@ -119,9 +119,13 @@ class Manager:
         self._take_pod(obj, deleted=deleted)
 
     def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
-        """A watch tells: a Workflow was seen or changed. Runs may have waited for it, and its condition tells of it."""
+        """A watch tells: a Workflow was seen, changed or deleted. Runs may wait for it; Schedules report what is wrong with it."""
         meta = obj["metadata"]
         key = ("workflow", meta["namespace"], meta["name"])
+        if deleted or self._checked.get(meta["uid"]) != meta.get("generation"):
+            for schedule in self._schedules.values():
+                if schedule.namespace == meta["namespace"] and schedule.observe_workflow(meta["name"]):
+                    self._queue.wake(("schedule", schedule.uid))
         if deleted:
             self._checked.pop(meta["uid"], None)
             self._readiness.forget(meta["namespace"], meta["name"])

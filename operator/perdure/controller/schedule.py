@@ -26,7 +26,7 @@ from perdure.api.names import label_value
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.controller.commit import Record
-from perdure.controller.definitions import Definitions, unfit_input
+from perdure.controller.definitions import Definitions, NotReadyError, unfit_input
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.errors import NotYetError
 from perdure.controller.expiry import remove_finished
@@ -38,7 +38,7 @@ from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.checks import labels, options
-from perdure.language.program import Severity, retry_policy
+from perdure.language.program import Severity, retry_policy, with_defaults
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, Witness, edited
 from perdure.schedule import inputs as inp
@@ -57,7 +57,12 @@ _SHORTEST_TRY, _LONGEST_TRY = timedelta(seconds=5), timedelta(hours=1)
 """How long a run that the API server refuses for now is tried again: the catch-up window, within these (Temporal:
 service/worker/scheduler, startWorkflow)."""
 
-_WARNED = {ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND}
+_WARNED = {
+    ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
+    ConditionReason.WORKFLOW_NOT_FOUND: EventReason.WORKFLOW_NOT_FOUND,
+    ConditionReason.INVALID_WORKFLOW: EventReason.INVALID_WORKFLOW,
+    ConditionReason.INVALID_INPUT: EventReason.INVALID_INPUT,
+}
 
 _COUNTED = {
     "actions": "Started",
@@ -99,6 +104,9 @@ class Schedule:
         self._definitions = definitions
         self.waits_for_policy = False
         """Whether the RetryPolicy that it names is missing."""
+        self._template: Problem | None = None
+        """Why a run of the template would not start now."""
+        self._template_checked = False
         self._record = Record(client, obj, "schedules")
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: State | None = None
@@ -124,6 +132,14 @@ class Schedule:
     def observe_gone(self) -> None:
         """The Schedule was deleted. Its runs are removed by the garbage collector, or stay, as whoever deleted it wanted."""
         self._record.gone = True
+
+    def observe_workflow(self, name: str) -> bool:
+        """A Workflow was created, changed or deleted; whether the runs of the schedule run it."""
+        reference = (self._record.object["spec"]["workflowRunTemplate"].get("spec") or {}).get("workflow") or {}
+        if reference.get("name") != name:
+            return False
+        self._template_checked = False
+        return True
 
     def ask(self, request: inp.Request, then: Callable[[Answer], None]) -> None:
         """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
@@ -196,7 +212,7 @@ class Schedule:
             rules = replace(rules, created=now)
         rules, missing = await self._with_policy(rules)
         self.waits_for_policy = missing is not None
-        problem = problem or missing
+        problem = problem or missing or self._template
         news = list(self._news)
         asked = list(self._inbox)
         closed = await self._closed()
@@ -227,7 +243,8 @@ class Schedule:
         await self._make_runs(transition.state, now)
         await self._stop_runs(transition.state)
         await self._remove_old(rules.spec, transition.state)
-        return now if transition.more or self._news else wake
+        again = await self._check_template(rules.spec)
+        return now if transition.more or self._news or again else wake
 
     async def _load(self, now: datetime) -> bool:
         """Go on where the stored status stands; whether the schedule can go on."""
@@ -253,7 +270,40 @@ class Schedule:
             await self._stand_still(problem, EventReason.INVALID_SPEC, now)
             self._state = None
             return False
+        self._template_checked = False
         return True
+
+    async def _check_template(self, spec: ScheduleSpec) -> bool:
+        """Find out whether a run of the template could start; whether that has changed.
+
+        Runs start when they are due, whatever comes of it: the Workflow may be created or fixed until then.
+
+        Raises:
+            NotYetError: the Workflow is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        if self._template_checked:
+            return False
+        self._template_checked = True  # a watch may tell of a change while the API server is asked
+        try:
+            found = await self._problem_of(spec.workflow_run_template)
+        except BaseException:
+            self._template_checked = False
+            raise
+        before, self._template = self._template, found
+        return found != before
+
+    async def _problem_of(self, template: WorkflowRunTemplate) -> Problem | None:
+        if template.spec.workflow is not None and template.spec.workflow.name is None:
+            return None  # code: its workers know what it takes
+        path, given = "spec.workflowRunTemplate", self._record.object["spec"]["workflowRunTemplate"]["spec"]
+        try:
+            definition = await self._definitions.find(self.namespace, self.name, template.spec, given.get("inline"))
+        except NotReadyError as error:
+            return Problem(error.reason, error.message)
+        wrong = definition.program.check_input(with_defaults(definition.program, template.spec.input))
+        message = "; ".join(str(each.moved(path)) for each in wrong)
+        return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
 
     def _wrong_with(self, template: WorkflowRunTemplate) -> list[str]:
         """What keeps every run of the template from starting.

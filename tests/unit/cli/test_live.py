@@ -65,7 +65,14 @@ def test_of_a_childs_chain_the_newest_run_is_shown() -> None:
     first = child("order-42-7", "2026-01-01T12:00:01Z", phase="ContinuedAsNew", completionTime="2026-01-01T12:00:02Z")
     second = child("order-42-7-2", "2026-01-01T12:00:01Z", phase="Running", progress="1/3")
     other = child("order-42-8", "2026-01-01T12:00:03Z", event=8)
+    waiting = {
+        "type": "Succeeded",
+        "status": "Unknown",
+        "reason": "WorkflowNotFound",
+        "message": "there is no Workflow `w`",
+    }
+    other["status"] = {"conditions": [{**waiting, "lastTransitionTime": "2026-01-01T12:00:03Z"}]}
     assert see(Flow().object, [], [], [], [second, first, other]).children == {
         7: ChildSight(name="order-42-7-2", phase="Running", progress="1/3"),
-        8: ChildSight(name="order-42-8", phase="Pending"),
+        8: ChildSight(name="order-42-8", phase="Pending", waits_for="there is no Workflow `w`"),
     }

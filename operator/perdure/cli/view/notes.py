@@ -69,7 +69,7 @@ def _waiting(step: Step, page: Page) -> str:
 
 def _child(child: Child) -> str:
     where = f"run {child.workflow_run}" if child.workflow_run else f"workflow id {child.workflow_id}"
-    return text.join((where, text.join((child.phase, child.progress), " ")))
+    return text.join((where, text.join((child.phase, child.progress), " "), child.waits_for))
 
 
 def _attempt(activity: OpenActivity, page: Page) -> str:

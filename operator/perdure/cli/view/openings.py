@@ -35,6 +35,8 @@ class ChildSight:
     name: str
     phase: str
     progress: str = ""
+    waits_for: str | None = None
+    """Why it does not continue, where something is in its way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,7 @@ class Child:
     phase: str | None
     """None where the cluster was not looked at, or has no such run yet."""
     progress: str
+    waits_for: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +242,7 @@ def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterat
             parent_close_policy=str(entry.get("parentClosePolicy") or ""),
             phase=sight.phase if sight else None,
             progress=sight.progress if sight else "",
+            waits_for=sight.waits_for if sight else None,
         )
 
 

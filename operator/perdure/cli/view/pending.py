@@ -100,6 +100,7 @@ def child_lines(run: Run, page: Page) -> Iterator[Text]:
             line.append("has started" if child.child_run_id else "is being started")
         told = text.join(
             (
+                child.waits_for,
                 f"workflow id {child.workflow_id}" if child.workflow_id != child.step else None,
                 f"if this run closes first: {child.parent_close_policy}" if child.parent_close_policy else None,
             )

@@ -1,0 +1,37 @@
+"""What a Schedule says of the Workflow that its runs run."""
+
+import asyncio
+
+from simulated.apiserver import Key, Object
+from simulated.world import Setting, World, simulate
+
+STRICT: Object = {
+    "steps": [{"name": "one", "set": {"n": "${input.n}"}}],
+    "input": {"schema": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}},
+}
+SECONDS = 20
+"""Within which a Schedule reports a change; watches lag by up to three of them."""
+
+
+def test_a_schedule_says_why_its_runs_could_not_start() -> None:
+    async def scenario(world: World) -> None:
+        async def said(reason: str) -> None:
+            await asyncio.sleep(SECONDS)
+            status = world.server.get(Key("schedules", "default", "s")).get("status") or {}
+            assert [each["reason"] for each in status["conditions"] if each["type"] == "Ready"] == [reason]
+
+        world.begin()
+        world.create(
+            "Schedule", "s", {"workflowRunTemplate": {"spec": {"workflow": {"name": "w"}, "input": {"n": "x"}}}}
+        )
+        await said("WorkflowNotFound")
+        world.create("Workflow", "w", {"steps": [{"name": "one", "set": {"v": "${nobody}"}}]})
+        await said("InvalidWorkflow")
+        world.edit("workflows", "w", lambda obj: obj.update(spec=STRICT))
+        await said("InvalidInput")
+        world.edit("schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input={"n": 1}))
+        await said("Accepted")
+        world.delete("workflows", "w")
+        await said("WorkflowNotFound")
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

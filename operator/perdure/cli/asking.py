@@ -283,7 +283,7 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
         Exit: one is refused, or did not come in time.
     """
     for each in found:
-        doubtful = next((c for c in _status(each).get("conditions") or () if c["reason"] == "SignalNotAwaited"), None)
+        doubtful = _condition(each, "SignalNotAwaited")
         if doubtful is not None:
             typer.echo(f"Warning: {doubtful.get('message', '')}", err=True)
     failed = [each for each in found if _status(each).get("phase") == "Failed"]
@@ -295,9 +295,15 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
             err=True,
         )
     if failed:
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(
+            ExitCode.TROUBLE if all(_condition(each, "TargetNotFound") for each in failed) else ExitCode.NO
+        )
     if late:
         raise typer.Exit(ExitCode.TIMEOUT)
+
+
+def _condition(operation: Object, reason: str) -> Object | None:
+    return next((each for each in _status(operation).get("conditions") or () if each["reason"] == reason), None)
 
 
 def _show_all(operations: list[Object], output: Output) -> None:

@@ -119,7 +119,7 @@ class Manager:
         self._take_pod(obj, deleted=deleted)
 
     def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
-        """A watch tells: a Workflow was seen, changed or deleted. Runs may wait for it; Schedules report what is wrong with it."""
+        """A watch tells: a Workflow was seen, changed or deleted. Runs wait for it; Schedules report what is wrong with it."""
         meta = obj["metadata"]
         key = ("workflow", meta["namespace"], meta["name"])
         if deleted or self._checked.get(meta["uid"]) != meta.get("generation"):

@@ -135,3 +135,12 @@ def test_a_signal_that_nothing_takes_is_warned_of(server: ApiServer) -> None:
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
     found = call("signal", "order-42", "--name", "aproved")
     assert (found.exit_code, found.stderr) == (0, f"Warning: {message}\n")
+
+
+@pytest.mark.parametrize(("reason", "status"), [("TargetNotFound", 2), ("WorkflowExecutionCompleted", 1)])
+def test_a_run_that_does_not_exist_is_trouble_and_a_refusal_an_answer(
+    server: ApiServer, reason: str, status: int
+) -> None:
+    condition = {"type": "Failed", "status": "True", "reason": reason, "message": "no"}
+    server.status = lambda _: {"phase": "Failed", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
+    assert call("signal", "order-42", "--name", "approve").exit_code == status

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import kopf
 
 from perdure.controller.workers import NoWorkers
+from perdure.frontend.server import Frontend
 from perdure.handlers import watch
 from perdure.handlers.main import Options, assemble
 from perdure.kube import clock
@@ -53,6 +54,7 @@ class Operator:
         limits: Limits,
         trace: Trace,
         crashed: Callable[[str], None],
+        frontend: Frontend | None = None,
     ) -> None:
         """Start it.
 
@@ -67,6 +69,7 @@ class Operator:
             limits: What each namespace may keep of its finished runs.
             trace: Takes the timeline.
             crashed: Called if its work ends by itself.
+            frontend: Serves Temporal SDKs; None: they are not served.
         """
         self.name = name
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -78,13 +81,17 @@ class Operator:
         self._context = copy_context()
         self._watches: list[Watch] = []
         options = Options(instance=name, finished=limits)
-        self._context.run(self._begin, server, options, lag, lambda: loop.now() + timedelta(seconds=skew))
+        self._context.run(self._begin, server, options, lag, lambda: loop.now() + timedelta(seconds=skew), frontend)
 
-    def _begin(self, server: ApiServer, options: Options, lag: float, now: Callable[[], datetime]) -> None:
+    def _begin(
+        self, server: ApiServer, options: Options, lag: float, now: Callable[[], datetime], frontend: Frontend | None
+    ) -> None:
         _process.set(self)
         clock.source.set(now)
         client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's
-        self.manager, self.operations = assemble(client, options, NoWorkers())
+        self.manager, self.operations = assemble(client, options, frontend or NoWorkers())
+        if frontend is not None:
+            frontend.attach(self.manager)
         registry = kopf.OperatorRegistry()
         watch.register(registry, self.manager, self.operations)
         self._work = [self._loop.create_task(each.run()) for each in (self.manager, self.operations)]

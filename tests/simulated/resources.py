@@ -52,6 +52,7 @@ def _builtin() -> Iterator[Resource]:
     yield Resource(group="", version="v1", plural="pods", kind="Pod", has_status=True, selectable=fields)
     yield Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
     yield Resource(group="", version="v1", plural="namespaces", kind="Namespace")
+    yield Resource(group="", version="v1", plural="configmaps", kind="ConfigMap")
     yield Resource(group="events.k8s.io", version="v1", plural="events", kind="Event")
     yield Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
     yield Resource(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
 from simulated.apiserver import ApiServer, Key, Object, Write
 from simulated.checker import Checker
@@ -111,8 +112,8 @@ class World:
         for _ in range(self.setting.operators):
             self.start()
 
-    def start(self) -> Operator:
-        """Start one more operator."""
+    def start(self, frontend: Frontend | None = None) -> Operator:
+        """Start one more operator; with a frontend if Temporal SDKs are served."""
         random = self.random(f"operator {len(self.names)}")
         name = f"op-{len(self.names)}"
         self.names.add(name)
@@ -127,6 +128,7 @@ class World:
             limits=self.limits,
             trace=self.trace,
             crashed=self.checker.fail,
+            frontend=frontend,
         )
         self.operators.append(operator)
         return operator

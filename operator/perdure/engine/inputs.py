@@ -308,6 +308,8 @@ class TaskCompleted:
     """The worker is not done, and wants more time."""
     rejects_only: bool = False
     """It has rejected updates, and done nothing else."""
+    following: TaskTaken | None = None
+    """Take the next task with this answer, if one is due: the worker waits for it with its response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ class Update:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
     aborted: bool = False
+    sent: bool = False
+    """Whether a worker was asked; it may have lost that."""
     callers: int = 0
     """How many calls wait for it."""
 

@@ -366,7 +366,8 @@ class Tasks:
             if self.code.completed == item.token.text():
                 return _yes()
             return _no("TaskNotFound", "Workflow task not found.")
-        if task.speculative and item.rejects_only and not item.commands and not self.code.buffered:
+        drops = task.speculative and item.rejects_only and not item.commands and not item.force_new_task
+        if drops and not self.code.buffered:
             self._change(task=None, failure="", completed=item.token.text(), sticky_queue=item.sticky_queue)
             self._keep_stickiness(item)
             return _yes(str(self.code.previous_started_event_id))
@@ -421,6 +422,9 @@ class Tasks:
         self._flush()
         if item.force_new_task and self.code.task is None:
             self._schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)
+        if item.following is not None:
+            self.settle()
+            self._hand_out(item.following)
         return _yes()
 
     def _keep_stickiness(self, item: inp.TaskCompleted) -> None:

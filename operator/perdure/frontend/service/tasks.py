@@ -86,20 +86,22 @@ class WorkflowTasks:
             return None
         if offer.query:
             return await self._give_query(entry, offer, sticky=sticky)
-        taken = inputs.TaskTaken(
-            request_id=uuid.uuid4().hex,
-            epoch=self._core.epoch,
-            identity=identity,
-            suggest_events=self._core.settings.suggest_events,
-        )
         try:
-            answer = await self._core.runs.ask(entry, taken)
+            answer = await self._core.runs.ask(entry, self._taken(uuid.uuid4().hex, identity))
             if not answer.ok:
                 return None
             return await self._task(entry, sticky=sticky)
         except BaseException:
             self._give_back(entry)
             raise
+
+    def _taken(self, request_id: str, identity: str) -> inputs.TaskTaken:
+        return inputs.TaskTaken(
+            request_id=request_id,
+            epoch=self._core.epoch,
+            identity=identity,
+            suggest_events=self._core.settings.suggest_events,
+        )
 
     def _give_back(self, entry: Entry) -> None:
         """The worker went away before it had its task: another one gets it at once."""
@@ -109,7 +111,10 @@ class WorkflowTasks:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=_token(entry, code.task).engine())
             self._core.runs.manager.ask(entry, returned, lambda _: None)
 
-    async def _task(self, entry: Entry, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+    async def _task(
+        self, entry: Entry, *, sticky: bool, prolonged: bool = False
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """The task that a worker has taken. One that only prolongs another does not ask for the same updates again."""
         view = await self._core.runs.view(entry)
         code = view.state.code if view.state is not None else None
         task = code.task if code is not None else None
@@ -137,7 +142,9 @@ class WorkflowTasks:
         for update in self._core.updates.to_be_asked(entry.uid):
             if update.update_id in code.updates:
                 continue  # accepted already; who waits for it is about to be told
-            response.messages.append(update.message(task.started_event_id - 1))
+            if not (prolonged and update.sent):
+                response.messages.append(update.message(task.started_event_id - 1))
+                update.sent = True
         return response
 
     async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
@@ -188,6 +195,9 @@ class WorkflowTasks:
                 await self._fail(entry, token, cause=error.cause, failure=failure, **who)
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
+        following = None
+        if request.return_new_workflow_task:
+            following = self._taken(f"after/{token.engine().text()}", request.identity)
         completed = inputs.TaskCompleted(
             request_id=uuid.uuid4().hex,
             token=token.engine(),
@@ -202,6 +212,7 @@ class WorkflowTasks:
             sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
+            following=following,
         )
         answer = await self._core.runs.ask(entry, completed)
         if not answer.ok:
@@ -209,7 +220,26 @@ class WorkflowTasks:
                 raise invalid("UnhandledCommand")
             raise refusal(answer)
         await self._settle(entry, request, answered)
-        return RespondWorkflowTaskCompletedResponse(reset_history_event_id=int(answer.message or 0))
+        response = RespondWorkflowTaskCompletedResponse(reset_history_event_id=int(answer.message or 0))
+        if following is not None:
+            task = await self._following(entry, following, prolonged=request.force_create_new_workflow_task)
+            if task is not None:
+                response.workflow_task.CopyFrom(task)
+        return response
+
+    async def _following(
+        self, entry: Entry, taken: inputs.TaskTaken, *, prolonged: bool
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """The task that was taken with an answer, also for a worker that sends its answer again; None if none is due."""
+        run = self._core.runs.manager.running(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        if code is None or code.task is None or code.task.request_id != taken.request_id:
+            return None
+        try:
+            return await self._task(entry, sticky=True, prolonged=prolonged)
+        except BaseException:
+            self._give_back(entry)
+            raise
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
         """A command; one that accepts an update with the user that has asked for that."""

@@ -1,0 +1,73 @@
+"""Workflow tasks, as workers see them."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.update.v1 import Input, Meta, Request
+
+from frontend.served import Served, complete_workflow, names, served, timer
+
+PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_workflow_task": True}
+
+
+@served
+async def test_a_worker_that_prolongs_its_task_gets_the_next_one_with_the_response(here: Served) -> None:
+    await here.start()
+    first = await here.task()
+    others = here.operator.do(here.call("PollWorkflowTaskQueue"))
+    await asyncio.sleep(1)
+    second = (await here.complete(first, **PROLONG)).workflow_task
+    assert names(second.history.events) == ["WorkflowTaskCompleted", "WorkflowTaskScheduled", "WorkflowTaskStarted"]
+    assert (second.previous_started_event_id, second.started_event_id) == (3, 6)
+    third = (await here.complete(second, timer("t", timedelta(hours=1)), **PROLONG)).workflow_task
+    assert names(third.history.events)[1] == "TimerStarted"
+    last = await here.complete(third, complete_workflow(), return_new_workflow_task=True)
+    assert not last.HasField("workflow_task")
+    assert names(await here.history()) == [
+        "WorkflowExecutionStarted",
+        *("WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted"),
+        *("WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted", "TimerStarted"),
+        *("WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted", "WorkflowExecutionCompleted"),
+    ]
+    assert not (await others).task_token, "another worker has taken a task that belongs to the first"
+
+
+@served
+async def test_the_response_carries_a_task_only_if_one_is_due_and_the_worker_asks(here: Served) -> None:
+    await here.start()
+    first = await here.complete(await here.task(), return_new_workflow_task=True)
+    assert not first.HasField("workflow_task")
+    await here.call("SignalWorkflowExecution", workflow_execution=WorkflowExecution(workflow_id="w"), signal_name="a")
+    task = await here.task()
+    await here.call("SignalWorkflowExecution", workflow_execution=WorkflowExecution(workflow_id="w"), signal_name="b")
+    second = (await here.complete(task, return_new_workflow_task=True)).workflow_task
+    assert names(second.history.events)[1:3] == ["WorkflowExecutionSignaled", "WorkflowTaskScheduled"]
+    assert not (await here.complete(second, force_create_new_workflow_task=True)).HasField("workflow_task")
+    assert (await here.task()).started_event_id > second.started_event_id
+
+
+@served
+async def test_an_answer_that_is_sent_again_gets_the_same_task_again(here: Served) -> None:
+    await here.start()
+    task = await here.task()
+    given = [(await here.complete(task, **PROLONG)).workflow_task for _ in range(2)]
+    assert given[0].task_token == given[1].task_token != b""
+
+
+@served
+async def test_a_prolonged_task_asks_for_an_update_once_and_one_that_was_lost_asks_again(here: Served) -> None:
+    execution = WorkflowExecution(workflow_id="w")
+    await here.start()
+    await here.decide()
+    wanted = Request(meta=Meta(update_id="u"), input=Input(name="change"))
+    update = here.operator.do(here.call("UpdateWorkflowExecution", workflow_execution=execution, request=wanted))
+    task = await here.task()
+    assert [message.protocol_instance_id for message in task.messages] == ["u"]
+    prolonged = (await here.complete(task, **PROLONG)).workflow_task
+    assert not prolonged.messages
+    assert names(await here.history())[-3:] == ["WorkflowTaskCompleted", "WorkflowTaskScheduled", "WorkflowTaskStarted"]
+    await here.call("RespondWorkflowTaskFailed", task_token=prolonged.task_token)
+    assert [message.protocol_instance_id for message in (await here.task()).messages] == ["u"]
+    update.cancel()

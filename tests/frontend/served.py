@@ -1,6 +1,6 @@
 """The frontend on an API server in memory, in virtual time. Tests call its handlers as gRPC does."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -93,7 +93,7 @@ def served(test: Callable[[Served], Awaitable[None]]) -> Callable[[], None]:
     return run
 
 
-def names(events: Iterator[HistoryEvent] | list[HistoryEvent]) -> list[str]:
+def names(events: Iterable[HistoryEvent]) -> list[str]:
     """The types of events, in CamelCase."""
     found = [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in events]
     return ["".join(word.capitalize() for word in name.split("_")) for name in found]

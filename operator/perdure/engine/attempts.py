@@ -252,6 +252,8 @@ class Attempts(Ledger):
                 fence="",
                 identity="",
                 start_recorded=False,
+                last_identity=activity.identity or activity.last_identity,
+                last_attempt_complete_time=self.now,
                 stuck=False,
                 last_failure=abridged(failure, log=len(self.state.activities) <= _LOGS_KEPT),
             )

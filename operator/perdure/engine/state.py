@@ -89,6 +89,10 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The worker that has it."""
     start_recorded: bool = False
     """Whether a commit has recorded that a worker has the attempt."""
+    last_identity: str = ""
+    """The worker that had the attempt before."""
+    last_attempt_complete_time: datetime | None = None
+    """When the attempt before ended."""
 
     cancel_requested: bool = False
     """The decider has asked it to stop; it is not retried any more."""
@@ -265,6 +269,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     paused: Pause | None = None
     activities: dict[str, PendingActivity] = {}
     """By scheduled event id (decimal: the keys of a JSON object are strings)."""
+    left_activities: dict[str, PendingActivity] = {}
+    """Those that were open when a run of workers closed, without their input: clients can still describe them."""
     timers: dict[str, PendingTimer] = {}
     """By timer id."""
     children: dict[str, PendingChild] = {}
@@ -579,6 +585,7 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         status=_CLOSED_AS[type(event)],
         close_time=event.event_time,
         activities={},
+        left_activities=_without_payloads(state.activities) if state.code is not None else {},
         timers={},
         children={
             key: child
@@ -594,6 +601,10 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         task=None,
         code=state.code and msgspec.structs.replace(state.code, task=None, wanted=False, buffered=(), closing=False),
     )
+
+
+def _without_payloads(activities: dict[str, PendingActivity]) -> dict[str, PendingActivity]:
+    return {key: msgspec.structs.replace(each, input=None, header=None) for key, each in activities.items()}
 
 
 def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
@@ -660,31 +671,38 @@ def beside_history_removed(state: State) -> State:
         successor_refused="",
         **({"children": {}, "externals": {}, "start_successor": False} if state.closed else {}),
         markers={},
-        activities={
-            k: msgspec.structs.replace(
-                a,
-                **(msgspec.structs.asdict(a.original) if a.original is not None else {}),
-                attempt=1,
-                scheduled_time=a.first_scheduled_time,
-                losses=0,
-                uncounted=0,
-                reset=False,
-                forgets_heartbeat=False,
-                original=None,
-                started_time=None,
-                last_heartbeat_time=None,
-                heartbeat_details=None,
-                last_failure=None,
-                waiting_reason=None,
-                stuck=False,
-                paused=False,
-                fence="",
-                identity="",
-                start_recorded=False,
-            )
-            for k, a in state.activities.items()
-        },
+        activities=_as_scheduled(state.activities),
+        left_activities=_as_scheduled(state.left_activities),
     )
+
+
+def _as_scheduled(activities: dict[str, PendingActivity]) -> dict[str, PendingActivity]:
+    return {
+        k: msgspec.structs.replace(
+            a,
+            **(msgspec.structs.asdict(a.original) if a.original is not None else {}),
+            attempt=1,
+            scheduled_time=a.first_scheduled_time,
+            losses=0,
+            uncounted=0,
+            reset=False,
+            forgets_heartbeat=False,
+            original=None,
+            started_time=None,
+            last_heartbeat_time=None,
+            heartbeat_details=None,
+            last_failure=None,
+            waiting_reason=None,
+            stuck=False,
+            paused=False,
+            fence="",
+            identity="",
+            start_recorded=False,
+            last_identity="",
+            last_attempt_complete_time=None,
+        )
+        for k, a in activities.items()
+    }
 
 
 def timeout_message(kind: TimeoutType, limit: timedelta | None, message: str | None = None) -> str:

@@ -26,6 +26,10 @@ class Call:
     recheck: Callable[[], Awaitable[None]] = _unguarded
     """Refuses a caller who has lost its token or its rights since the call began; asks the API server at most every 30 s."""
 
+    def header(self, name: str) -> str:
+        """A header of the call; empty if the caller has sent none."""
+        return next((value for key, value in self.metadata if key == name and isinstance(value, str)), "")
+
     def within(self, longest: float) -> float:
         """How long to wait at most, so that the answer comes before the caller gives up."""
         if self.seconds_left is None:

@@ -1,8 +1,10 @@
 """RPCs that give histories."""
 
+from typing import Any
+
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import HistoryEventFilterType
-from temporalio.api.history.v1 import History
+from temporalio.api.enums.v1 import EventType, HistoryEventFilterType, TimeoutType
+from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
@@ -24,6 +26,9 @@ PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0
 """How long the next run of a workflow is waited for; then clients ask again."""
 _CLOSE_ONLY = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+_FOLLOWS_NEXT_RUN = "follows-next-run-id"
+_READERS = ("temporal-cli", "temporal-ui")
+"""Clients that show histories to people: Temporal's server gives them no events that are not written yet."""
 
 
 class Histories:
@@ -48,7 +53,8 @@ class Histories:
         if request.wait_new_event:
             await self._wait_for(entry, first, call)
         view = await self._core.runs.view(entry)
-        events = await self._events(view, first, with_virtual=not request.wait_new_event)
+        with_virtual = not request.wait_new_event and call.header("client-name") not in _READERS
+        events = await self._events(view, first, with_virtual=with_virtual)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
         await self._know_successor(view, wanted)
         page = self._core.historian(entry.namespace).page(wanted)
@@ -90,8 +96,10 @@ class Histories:
             history = History(events=self._core.historian(entry.namespace).all(last))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
         await self._know_successor(view, [view.last])
-        history = History(events=self._core.historian(entry.namespace).all([view.last]))
-        return GetWorkflowExecutionHistoryResponse(history=history)
+        closing = self._core.historian(entry.namespace).one(view.last)
+        if _FOLLOWS_NEXT_RUN not in call.header("supported-features").split(","):
+            closing = as_continued(closing)
+        return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
 
     async def _know_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
         """Wait until the run ID of the run that follows is known: it is created after the commit that names it.
@@ -135,3 +143,39 @@ class Histories:
             history=History(events=page),
             next_page_token=self._token(entry, rest[0].event_id) if rest else b"",
         )
+
+
+def as_continued(event: HistoryEvent) -> HistoryEvent:
+    """The end of a run for clients that do not follow the next run of a retry, such as the Java SDK: they follow continue-as-new.
+
+    As on Temporal's server (service/history/api/get_history_util.go: FixFollowEvents).
+    """
+    name = event.WhichOneof("attributes") or ""
+    ended: Any = getattr(event, name)
+    if name not in _ENDS_THAT_NAME_A_RUN or not ended.new_execution_run_id:
+        return event
+    made = HistoryEvent(
+        event_id=event.event_id,
+        event_time=event.event_time,
+        event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+        version=event.version,
+        task_id=event.task_id,
+    )
+    continued = made.workflow_execution_continued_as_new_event_attributes
+    continued.new_execution_run_id = ended.new_execution_run_id
+    if name == "workflow_execution_completed_event_attributes":
+        if ended.HasField("result"):
+            continued.last_completion_result.CopyFrom(ended.result)
+    elif name == "workflow_execution_failed_event_attributes":
+        continued.failure.CopyFrom(ended.failure)
+    else:
+        continued.failure.message = "workflow timeout"
+        continued.failure.timeout_failure_info.timeout_type = TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+    return made
+
+
+_ENDS_THAT_NAME_A_RUN = (
+    "workflow_execution_completed_event_attributes",
+    "workflow_execution_failed_event_attributes",
+    "workflow_execution_timed_out_event_attributes",
+)

@@ -42,6 +42,23 @@ REGISTRY = "perdure-search-attributes"
 SERVER_VERSION = "1.32.0"
 """Of Temporal's server whose behaviour this follows; some clients look at it."""
 _KEPT = timedelta(days=1)
+_CLIENTS = {
+    **dict.fromkeys(
+        (
+            "temporal-go",
+            "temporal-java",
+            "temporal-php",
+            "temporal-typescript",
+            "temporal-python",
+            "temporal-dotnet",
+            "temporal-ruby",
+            "temporal-cli",
+        ),
+        "<2.0.0",
+    ),
+    "temporal-ui": "<3.0.0",
+}
+"""As Temporal's server has them (common/headers/version_checker.go), and the other SDKs on sdk-core."""
 _PREDEFINED = {
     "TemporalChangeVersion": "KeywordList",
     "TemporalScheduledStartTime": "Datetime",
@@ -103,7 +120,7 @@ class System:
             history_shard_count=1,
             persistence_store="kubernetes",
             visibility_store=f"perdure {__version__}",
-            supported_clients={"temporal-python": "<2.0.0", "temporal-go": "<2.0.0", "temporal-cli": "<2.0.0"},
+            supported_clients=_CLIENTS,
         )
 
     # Namespaces
@@ -151,6 +168,7 @@ class System:
                 eager_workflow_start=True, sync_update=True, async_update=True, worker_heartbeats=True
             ),
             limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
+            supports_schedules=True,
         )
         response = DescribeNamespaceResponse(namespace_info=info)
         response.config.workflow_execution_retention_ttl.FromTimedelta(_KEPT)

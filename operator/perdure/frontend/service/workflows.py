@@ -2,17 +2,21 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import ActivityType, Payloads
 from temporalio.api.enums.v1 import (
+    EventType,
     ParentClosePolicy,
     PendingActivityState,
     PendingWorkflowTaskState,
     QueryRejectCondition,
+    TaskQueueKind,
     WorkflowExecutionStatus,
 )
 from temporalio.api.query.v1 import QueryRejected
@@ -49,14 +53,17 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
+from perdure.frontend.history import Historian, retry_policy
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as api
 from perdure.kube.clock import now
+from perdure.runtime.chains import extras_of
 
 QUERY_SECONDS = 10.0
+_MAX_RESET_POINTS = 20
 _MAX_FAILED_ATTEMPTS = 3
 """A query fails at once where the workflow's code has failed so often in a row: no worker could answer it."""
 
@@ -182,8 +189,14 @@ class Workflows:
         response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
         if view.state is None:
             return response
-        _describe_config(response, (await self._core.runs.history(view))[0])
+        history = await self._core.runs.history(view)
+        _describe_start(response, history[0])
+        _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
+        request_id = extras_of(view.object).request_id
+        if request_id:
+            info = response.workflow_extended_info.request_id_infos[request_id]
+            info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
         return response
 
 
@@ -196,11 +209,14 @@ def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None
     return QueryRejected(status=to_enum(WorkflowExecutionStatus, status)) if unwanted else None
 
 
-def _describe_config(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent) -> None:
+def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent) -> None:
     if not isinstance(started, ev.WorkflowExecutionStarted):
         return
+    if started.priority:
+        ParseDict(started.priority, response.workflow_execution_info.priority, ignore_unknown_fields=True)
     config = response.execution_config
     config.task_queue.name = started.task_queue or ""
+    config.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name, length in (
         ("workflow_execution_timeout", started.workflow_execution_timeout),
         ("workflow_run_timeout", started.workflow_run_timeout),
@@ -212,6 +228,32 @@ def _describe_config(response: DescribeWorkflowExecutionResponse, started: ev.An
         config.user_metadata.CopyFrom(metadata)
 
 
+def _describe_builds(
+    response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], historian: Historian, run_id: str
+) -> None:
+    """Which builds of workers have decided, and where each one first did, which is a point to reset to."""
+    completed = [event for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
+    if not completed:
+        return
+    info = response.workflow_execution_info
+    first: dict[tuple[str, str], ev.WorkflowTaskCompleted] = {}
+    for event in completed:
+        first.setdefault((event.binary_checksum, str(event.worker_version)), event)
+    for event in list(first.values())[-_MAX_RESET_POINTS:]:
+        told = historian.one(event).workflow_task_completed_event_attributes
+        point = info.auto_reset_points.points.add(
+            build_id=told.worker_version.build_id,
+            binary_checksum=told.binary_checksum,
+            run_id=run_id,
+            first_workflow_task_completed_id=event.event_id,
+            resettable=True,
+        )
+        point.create_time.FromDatetime(event.event_time)
+    last = historian.one(completed[-1]).workflow_task_completed_event_attributes
+    if last.HasField("worker_version"):
+        info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
+
+
 def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -> None:
     extended = response.workflow_extended_info
     extended.cancel_requested = state.cancel_requested
@@ -219,7 +261,7 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
     for name, time in (("execution_expiration_time", state.expiration), ("run_expiration_time", state.run_deadline)):
         if time is not None:
             getattr(extended, name).FromDatetime(time)
-    response.pending_activities.extend(map(_activity, state.activities.values()))
+    response.pending_activities.extend(map(_activity, (state.left_activities or state.activities).values()))
     if not state.closed:
         response.pending_children.extend(
             PendingChildExecutionInfo(
@@ -255,7 +297,7 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
         heartbeat_details=data.payloads(activity.heartbeat_details),
         attempt=activity.tries,
         maximum_attempts=activity.retry_policy.maximum_attempts,
-        last_worker_identity=activity.identity,
+        last_worker_identity=activity.identity or activity.last_identity,
         paused=activity.paused,
         last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
     )
@@ -263,9 +305,26 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
     _set_time(made, "last_started_time", activity.started_time)
     _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
     _set_time(made, "expiration_time", activity.expiration)
+    _set_time(made, "last_attempt_complete_time", activity.last_attempt_complete_time)
     if activity.started_time is None and activity.scheduled_time > now():
         _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
-        made.current_retry_interval.FromTimedelta(activity.retry_policy.interval(max(activity.tries - 1, 1)))
+        since = activity.last_attempt_complete_time
+        interval = activity.retry_policy.interval(max(activity.tries - 1, 1))
+        made.current_retry_interval.FromTimedelta(activity.scheduled_time - since if since is not None else interval)
+    options = made.activity_options
+    options.task_queue.name = options.task_queue.normal_name = activity.task_queue
+    for name in (
+        "schedule_to_close_timeout",
+        "schedule_to_start_timeout",
+        "start_to_close_timeout",
+        "heartbeat_timeout",
+    ):
+        getattr(options, name).FromTimedelta(getattr(activity, name) or timedelta(0))
+    options.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
+    del options.retry_policy.non_retryable_error_types[:]  # as on Temporal's server
+    if activity.priority:
+        ParseDict(activity.priority, made.priority, ignore_unknown_fields=True)
+        options.priority.CopyFrom(made.priority)
     return made
 
 

@@ -1,0 +1,74 @@
+"""Histories, as different clients see them."""
+
+from datetime import timedelta
+
+import pytest
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import RetryPolicy, WorkflowExecution
+from temporalio.api.enums.v1 import CommandType, HistoryEventFilterType
+from temporalio.api.history.v1 import HistoryEvent
+
+from frontend.served import Served, names, served
+from perdure.frontend.service.histories import as_continued
+
+CLOSE = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+FOLLOWS = (("supported-features", "other,follows-next-run-id"),)
+
+
+def fail_workflow(message: str) -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION)
+    failure = command.fail_workflow_execution_command_attributes.failure
+    failure.message = message
+    failure.application_failure_info.SetInParent()
+    return command
+
+
+@served
+async def test_a_client_that_does_not_follow_retries_sees_the_end_of_a_run_as_continue_as_new(here: Served) -> None:
+    policy = RetryPolicy(maximum_attempts=2)
+    policy.initial_interval.FromTimedelta(timedelta(seconds=1))
+    first = (await here.start(retry_policy=policy)).run_id
+    await here.decide(fail_workflow("one"))
+    execution = WorkflowExecution(workflow_id="w", run_id=first)
+    asked = {"execution": execution, "history_event_filter_type": CLOSE, "wait_new_event": True}
+    ended = {}
+    for metadata in ((), FOLLOWS):
+        (ended[metadata],) = (await here.call("GetWorkflowExecutionHistory", metadata, **asked)).history.events
+    assert names(ended.values()) == ["WorkflowExecutionContinuedAsNew", "WorkflowExecutionFailed"]
+    continued = ended[()].workflow_execution_continued_as_new_event_attributes
+    failed = ended[FOLLOWS].workflow_execution_failed_event_attributes
+    assert continued.new_execution_run_id == failed.new_execution_run_id != ""
+    assert continued.failure == failed.failure
+    assert ended[()].event_id == ended[FOLLOWS].event_id
+    assert names(await here.history(run_id=first))[-1] == "WorkflowExecutionFailed", "a whole history is as recorded"
+
+    await here.decide(fail_workflow("two"))
+    (last,) = (
+        await here.call("GetWorkflowExecutionHistory", **(asked | {"execution": WorkflowExecution(workflow_id="w")}))
+    ).history.events
+    assert names([last]) == ["WorkflowExecutionFailed"], "no run follows the last attempt"
+
+
+@pytest.mark.parametrize("name", ["completed", "timed_out"])
+def test_every_end_that_names_the_next_run_becomes_continue_as_new(name: str) -> None:
+    event = HistoryEvent(event_id=7)
+    ended = getattr(event, f"workflow_execution_{name}_event_attributes")
+    ended.SetInParent()
+    assert as_continued(event) is event
+    ended.new_execution_run_id = "next"
+    if name == "completed":
+        ended.result.payloads.add(data=b"1")
+    made = as_continued(event).workflow_execution_continued_as_new_event_attributes
+    assert made.new_execution_run_id == "next"
+    assert bool(made.last_completion_result.payloads) == (name == "completed")
+    assert made.HasField("failure") == (name == "timed_out")
+
+
+@served
+async def test_temporals_cli_and_ui_get_no_events_that_are_not_recorded_yet(here: Served) -> None:
+    await here.start()
+    await here.task()
+    execution = WorkflowExecution(workflow_id="w")
+    shown = await here.call("GetWorkflowExecutionHistory", (("client-name", "temporal-cli"),), execution=execution)
+    assert names(shown.history.events) == ["WorkflowExecutionStarted", "WorkflowTaskScheduled"]
+    assert names(await here.history())[-1] == "WorkflowTaskStarted"

@@ -3,14 +3,13 @@
 The dialect is that of Temporal's schedules (temporal/api/schedule/v1/message.proto): 5 fields with the minute first, 6 with the
 year last, 7 with the second first and the year last; `@daily` and the like; `@every 1h30m/5m` with a phase; a zone before, a
 comment after. Besides, the days that depend on the month, as in Quartz: `L`, `LW`, `15W`, `MON#1`, `FRIL` (croniter's `L5` is the
-same). croniter reads the five fields that all of cron agrees on. Jenkins' `H` is refused: use `jitter`.
+same), see `days`. Jenkins' `H` is refused: use `jitter`.
 """
 
 import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from croniter import CroniterError, croniter
 from pydantic import ValidationError
 
 from perdure.api.calendars import Calendar, Interval
@@ -78,20 +77,16 @@ def read_cron(line: str) -> CronTimes:
     try:
         times = Calendar.parse({**given, "comment": comment.strip()})
         Matcher.of(times)
-        if not any(map(depends_on_month, ",".join((given["dayOfMonth"], given["dayOfWeek"])).split(","))):
-            croniter.expand(" ".join(given[name] for name in _FIELDS[1:-1]))
     except ValidationError as error:
         told = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
         raise InvalidTimesError(f"`{line}`: {'; '.join(told)}") from error
     except InvalidTimesError as error:
         raise InvalidTimesError(f"`{line}`: `{error.path}`: {error.sentence}") from error
-    except CroniterError as error:
-        raise InvalidTimesError(f"`{line}`: {error}") from error
     return CronTimes(times, zone)
 
 
 def _field(name: str, word: str) -> str:
-    """A field in the words that croniter and calendars share; what is not valid is left for the calendar to refuse."""
+    """A field as calendars have it, names in three capital letters; what is not valid is left for the calendar to refuse."""
     if word == "?":
         return "*"
     return ",".join(_item(name, item) for item in word.split(","))

@@ -4,11 +4,19 @@ The forms are those of Quartz's CronExpression, which croniter and AWS share: in
 (two days before it), ``LW`` (the last working day) and ``15W`` (the working day nearest to the 15th, within the month); in
 `dayOfWeek` ``MON#1`` (the first Monday) and ``FRIL`` (the last Friday). A working day is Monday to Friday.
 
+croniter finds the days of each form. It does not know ``L-2`` and ``LW``, reads ``31W`` as the last working day where the month
+is shorter, and does not allow most of these forms in lists; so each item is read by itself, and those three are derived.
+
 Such a day depends on two things only: the weekday on which the month begins, and its length.
 """
 
 import re
-from collections.abc import Callable
+from calendar import monthrange
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+
+from croniter import croniter_range
 
 from perdure.schedule import fields
 from perdure.schedule.errors import InvalidTimesError
@@ -19,18 +27,24 @@ SHORTEST = 28
 """Days of the shortest month."""
 
 _LENGTHS = range(SHORTEST, 32)
-_SUNDAY, _SATURDAY = 0, 6
-
-Days = Callable[[int, int], int]
-"""The days of a month as a set, given the weekday of its first day (Sunday is 0) and its length."""
 
 Months = tuple[tuple[int, ...], ...]
-"""For each weekday that a month may begin with, and each length from `SHORTEST` on: its days, as a set of bits."""
+"""For each weekday that a month may begin with (Sunday is 0), and each length from `SHORTEST` on: its days, as a set of bits."""
+
+_Days = Mapping[tuple[int, int], int]
+"""The same by weekday and length."""
 
 _BEFORE_LAST = re.compile(r"L(?:-([0-9]{1,2}))?")
 _NEAREST = re.compile(r"([0-9]{1,2})W")
 _NTH = re.compile(r"([0-9]|[A-Z]+)#([1-5])")
 _LAST_WEEKDAY = re.compile(r"([0-9]|[A-Z]+)L")
+
+_SAMPLES = {
+    ((monthrange(year, month)[0] + 1) % WEEK, monthrange(year, month)[1]): datetime(year, month, 1)  # noqa: DTZ001 (no zone)
+    for year in range(2000, 2000 + SHORTEST)
+    for month in range(1, 13)
+}
+"""A month for each weekday and length: the calendar repeats after 28 years."""
 
 
 def read_days(day_of_month: str, day_of_week: str) -> Months:
@@ -45,9 +59,9 @@ def read_days(day_of_month: str, day_of_week: str) -> Months:
     """
     of_month = _field(fields.DAY_OF_MONTH, day_of_month, _of_month)
     of_week = _field(fields.DAY_OF_WEEK, day_of_week, _of_week)
-    plain = read_plain(fields.DAY_OF_WEEK, day_of_week)
-    weekdays = [sum(1 << day for day in range(1, 32) if plain >> weekday_of(first, day) & 1) for first in range(WEEK)]
     dates = read_plain(fields.DAY_OF_MONTH, day_of_month)
+    plain = read_plain(fields.DAY_OF_WEEK, day_of_week)
+    weekdays = [sum(1 << day for day in range(1, 32) if plain >> (first + day - 1) % WEEK & 1) for first in range(WEEK)]
     return tuple(
         tuple(
             (dates | _union(of_month, first, length)) & (weekdays[first] | _union(of_week, first, length))
@@ -69,48 +83,41 @@ def depends_on_month(item: str) -> bool:
     return any(form.fullmatch(item) for form in (_BEFORE_LAST, _NEAREST, _NTH, _LAST_WEEKDAY)) or item == "LW"
 
 
-def weekday_of(first: int, day: int) -> int:
-    """The weekday of a day of a month that begins on the weekday `first`; Sunday is 0."""
-    return (first + day - 1) % WEEK
-
-
-def _field(kind: fields.Field, text: str, read: Callable[[str, str], Days]) -> list[Days]:
+def _field(kind: fields.Field, text: str, read: Callable[[str, str], _Days]) -> list[_Days]:
     try:
         return [read(item.strip().upper(), item.strip()) for item in text.split(",") if depends_on_month(item)]
     except InvalidTimesError as error:
         raise InvalidTimesError(error.sentence, path=kind.name) from error
 
 
-def _union(rules: list[Days], first: int, length: int) -> int:
+def _union(items: list[_Days], first: int, length: int) -> int:
     found = 0
-    for rule in rules:
-        found |= rule(first, length)
+    for item in items:
+        found |= item[first, length]
     return found
 
 
-def _of_month(item: str, written: str) -> Days:
+def _of_month(item: str, written: str) -> _Days:
     if item == "LW":
-        return lambda first, length: 1 << _nearest(length, first, length)
+        return _by_croniter("0 0 31W * *")
     if found := _BEFORE_LAST.fullmatch(item):
         before = int(found[1] or 0)
         if before >= SHORTEST:
             raise InvalidTimesError(f"`{written}` is more than {SHORTEST - 1} days before the last day of a month")
-        return lambda _, length: 1 << (length - before)
+        return {month: days >> before for month, days in _by_croniter("0 0 L * *").items()}
     if found := _NEAREST.fullmatch(item):
         day = int(found[1])
         if not 1 <= day <= max(_LENGTHS):
             raise InvalidTimesError(f"`{day}` in `{written}` is not in 1 to 31")
-        return lambda first, length: 1 << _nearest(day, first, length) if day <= length else 0
+        return {month: days if day <= month[1] else 0 for month, days in _by_croniter(f"0 0 {day}W * *").items()}
     raise InvalidTimesError(f"`{written}` is a day of the week; write it in `dayOfWeek`")
 
 
-def _of_week(item: str, written: str) -> Days:
+def _of_week(item: str, written: str) -> _Days:
     if found := _NTH.fullmatch(item):
-        weekday, number = _weekday(found[1]), int(found[2])
-        return lambda first, length: _upto(1 << (1 + (weekday - first) % WEEK + WEEK * (number - 1)), length)
+        return _by_croniter(f"0 0 * * {_weekday(found[1])}#{found[2]}")
     if found := _LAST_WEEKDAY.fullmatch(item):
-        last = _weekday(found[1])
-        return lambda first, length: 1 << (length - (weekday_of(first, length) - last) % WEEK)
+        return _by_croniter(f"0 0 * * L{_weekday(found[1])}")
     raise InvalidTimesError(f"`{written}` is a day of the month; write it in `dayOfMonth`")
 
 
@@ -118,15 +125,10 @@ def _weekday(text: str) -> int:
     return read_field(fields.DAY_OF_WEEK, text).bit_length() - 1
 
 
-def _upto(days: int, length: int) -> int:
-    return days & ((1 << (length + 1)) - 1)
-
-
-def _nearest(day: int, first: int, length: int) -> int:
-    """The working day nearest to a day, without leaving the month."""
-    weekday = weekday_of(first, day)
-    if weekday == _SATURDAY:
-        return day - 1 if day > 1 else day + 2
-    if weekday == _SUNDAY:
-        return day + 1 if day < length else day - 2
-    return day
+@cache
+def _by_croniter(line: str) -> _Days:
+    """The days on which a line of cron matches, by the weekday and length of the month; there are fewer than 80 such lines."""
+    return {
+        month: sum(1 << at.day for at in croniter_range(first, first + timedelta(days=month[1] - 1), line))
+        for month, first in _SAMPLES.items()
+    }

@@ -2,8 +2,11 @@
 
 A set is an integer whose bit n stands for the value n, since the next value from some place on is then a shift away. The
 forms are those of Temporal's CalendarSpec (temporal/api/schedule/v1/message.proto): ``*``, ``5``, ``Mon-Fri``, ``0/15``
-(from 0 on to the end), ``9-17/2``, and lists of these with commas. A range whose end comes before its start goes round,
-as croniter reads it: ``Fri-Mon``, ``22-2``.
+(from 0 on to the end), ``9-17/2``, and lists of these with commas. A range whose end comes before its start goes round, as in
+croniter: ``Fri-Mon``, ``22-2``.
+
+croniter itself cannot read them: it refuses years after 2099 and names that are not three letters, takes ``5-5`` for every value,
+and misses the step in a range that goes round (``22-2/3`` is 22 and 2 for it, not 22 and 1).
 """
 
 from dataclasses import dataclass, field

@@ -47,6 +47,7 @@ def pages() -> list[Path]:
     return [
         REPOSITORY / "README.md",
         REPOSITORY / "examples" / "README.md",
+        *sorted((REPOSITORY / "examples").glob("*/README.md")),
         *sorted((REPOSITORY / "docs").glob("**/*.md")),
     ]
 
@@ -76,4 +77,8 @@ def example_folders() -> list[Path]:
 def example_files() -> list[Path]:
     """Files that `kubectl apply -f` takes."""
     files = sorted((REPOSITORY / "examples").rglob("*.yaml"))
-    return [file for file in files if file.name != "kustomization.yaml" and file.parent.name != "scenarios"]
+    return [
+        file
+        for file in files
+        if file.name != "kustomization.yaml" and file.parent.name != "scenarios" and "node_modules" not in file.parts
+    ]

@@ -231,10 +231,12 @@ class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """That a run is paused, and why."""
+    """That a run is paused, since when, and why."""
 
     reason: str = ""
     identity: str = ""
+    time: datetime | None = None
+    """None in states of earlier versions."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -489,7 +491,7 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
         case ev.WorkflowExecutionCancelRequested():
             return change(state, cancel_requested=True)
         case ev.WorkflowExecutionPaused():
-            return change(state, paused=Pause(reason=event.reason, identity=event.identity))
+            return change(state, paused=Pause(reason=event.reason, identity=event.identity, time=event.event_time))
         case ev.WorkflowExecutionUnpaused():
             return change(state, paused=None)
         case ev.ActivityTaskStarted():

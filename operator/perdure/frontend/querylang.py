@@ -63,6 +63,11 @@ def parse(text: str) -> Query:
     return _Parser(_tokens(text)).query()
 
 
+def quoted(text: str) -> str:
+    """Write a text as a filter reads it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _tokens(text: str) -> list[_Token]:
     found: list[_Token] = []
     at = 0

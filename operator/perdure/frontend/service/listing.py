@@ -2,11 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
+    ListClosedWorkflowExecutionsRequest,
+    ListClosedWorkflowExecutionsResponse,
+    ListOpenWorkflowExecutionsRequest,
+    ListOpenWorkflowExecutionsResponse,
     ListWorkflowExecutionsRequest,
     ListWorkflowExecutionsResponse,
     ScanWorkflowExecutionsRequest,
@@ -15,9 +20,10 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
+from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import InvalidQueryError, Query, parse
+from perdure.frontend.querylang import InvalidQueryError, Query, parse, quoted
 from perdure.frontend.service.call import Call
 from perdure.frontend.visibility import Record, is_known, record_of
 from perdure.kube import client as api
@@ -64,6 +70,27 @@ class Listing:
         page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
         return ScanWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
+    async def list_open_workflow_executions(
+        self, request: ListOpenWorkflowExecutionsRequest, call: Call
+    ) -> ListOpenWorkflowExecutionsResponse:
+        """The open workflows that a filter of the older kind takes, the newest first."""
+        del call
+        query = " AND ".join(("ExecutionStatus = 'Running'", *_conditions(request)))
+        page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
+        return ListOpenWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+
+    async def list_closed_workflow_executions(
+        self, request: ListClosedWorkflowExecutionsRequest, call: Call
+    ) -> ListClosedWorkflowExecutionsResponse:
+        """The closed workflows that a filter of the older kind takes, the newest first."""
+        del call
+        status = "ExecutionStatus != 'Running'"
+        if request.HasField("status_filter"):
+            status = f"ExecutionStatus = {quoted(from_enum(WorkflowExecutionStatus, request.status_filter.status))}"
+        query = " AND ".join((status, *_conditions(request)))
+        page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
+        return ListClosedWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+
     async def count_workflow_executions(
         self, request: CountWorkflowExecutionsRequest, call: Call
     ) -> CountWorkflowExecutionsResponse:
@@ -77,6 +104,21 @@ class Listing:
                 group = response.groups.add(count=count)
                 group.group_values.append(data.attribute(status))
         return response
+
+
+def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
+    """The filters of the older kind, as parts of a query (Temporal: service/frontend/workflow_handler.go)."""
+    times = request.start_time_filter
+    if times.HasField("earliest_time"):
+        yield f"StartTime >= {quoted(times.earliest_time.ToJsonString())}"
+    if times.HasField("latest_time"):
+        yield f"StartTime <= {quoted(times.latest_time.ToJsonString())}"
+    if request.HasField("execution_filter"):
+        yield f"WorkflowId = {quoted(request.execution_filter.workflow_id)}"
+        if request.execution_filter.run_id:
+            yield f"RunId = {quoted(request.execution_filter.run_id)}"
+    if request.HasField("type_filter"):
+        yield f"WorkflowType = {quoted(request.type_filter.name)}"
 
 
 async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import ActivityType, Payloads
+from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
     EventType,
     ParentClosePolicy,
@@ -26,6 +26,8 @@ from temporalio.api.workflowservice.v1 import (
     DeleteWorkflowExecutionResponse,
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
+    PauseWorkflowExecutionRequest,
+    PauseWorkflowExecutionResponse,
     QueryWorkflowRequest,
     QueryWorkflowResponse,
     RequestCancelWorkflowExecutionRequest,
@@ -34,6 +36,8 @@ from temporalio.api.workflowservice.v1 import (
     SignalWorkflowExecutionResponse,
     TerminateWorkflowExecutionRequest,
     TerminateWorkflowExecutionResponse,
+    UnpauseWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionResponse,
 )
 
 from perdure.controller.directory import Entry
@@ -119,9 +123,49 @@ class Workflows:
         await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()
 
+    async def pause_workflow_execution(
+        self, request: PauseWorkflowExecutionRequest, call: Call
+    ) -> PauseWorkflowExecutionResponse:
+        """Let nothing new begin in a workflow: no workflow task, no attempt of an activity."""
+        pause = inputs.PauseRequested(
+            request_id=request.request_id or uuid.uuid4().hex,
+            reason=request.reason,
+            identity=request.identity,
+            principal=call.principal,
+        )
+        await self._expect_paused(request, call, paused=False)
+        await self._demand(request, call, pause)
+        return PauseWorkflowExecutionResponse()
+
+    async def unpause_workflow_execution(
+        self, request: UnpauseWorkflowExecutionRequest, call: Call
+    ) -> UnpauseWorkflowExecutionResponse:
+        """Let a paused workflow continue."""
+        unpause = inputs.UnpauseRequested(
+            request_id=request.request_id or uuid.uuid4().hex,
+            reason=request.reason,
+            identity=request.identity,
+            principal=call.principal,
+        )
+        await self._expect_paused(request, call, paused=True)
+        await self._demand(request, call, unpause)
+        return UnpauseWorkflowExecutionResponse()
+
+    async def _expect_paused(
+        self, request: PauseWorkflowExecutionRequest | UnpauseWorkflowExecutionRequest, call: Call, *, paused: bool
+    ) -> None:
+        """Refuse what would change nothing, unless it is the same request once more (Temporal: service/history/api)."""
+        runs, seconds = self._core.runs, call.within(LONGEST_WAIT)
+        entry = await runs.reach(request.namespace, _execution_of(request), seconds)
+        state = (await runs.view(entry)).state
+        if state is None or state.closed or (request.request_id and request.request_id in state.requests):
+            return
+        if (state.paused is not None) is not paused:
+            raise precondition("workflow is not paused." if paused else "workflow is already paused.")
+
     async def _demand(self, request: Any, call: Call, asked: inputs.Request) -> None:
         """Have a workflow do what a client asks: in the run that is open when it hears of it."""
-        runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
+        runs, execution, seconds = self._core.runs, _execution_of(request), call.within(LONGEST_WAIT)
 
         first = getattr(request, "first_execution_run_id", "")
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
@@ -200,6 +244,14 @@ class Workflows:
         return response
 
 
+def _execution_of(request: Any) -> WorkflowExecution:
+    """Which workflow a request is about: most of them have a message for it, the newest ones two fields."""
+    if hasattr(request, "workflow_execution"):
+        execution: WorkflowExecution = request.workflow_execution
+        return execution
+    return WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+
+
 def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None:
     status = record_of(view.object).status
     condition = from_enum(QueryRejectCondition, request.query_reject_condition)
@@ -261,6 +313,10 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
     for name, time in (("execution_expiration_time", state.expiration), ("run_expiration_time", state.run_deadline)):
         if time is not None:
             getattr(extended, name).FromDatetime(time)
+    if state.paused is not None:
+        extended.pause_info.reason, extended.pause_info.identity = state.paused.reason, state.paused.identity
+        if state.paused.time is not None:
+            extended.pause_info.paused_time.FromDatetime(state.paused.time)
     response.pending_activities.extend(map(_activity, (state.left_activities or state.activities).values()))
     if not state.closed:
         response.pending_children.extend(

@@ -54,14 +54,18 @@ def test_a_waiting_activity_that_is_reset_begins_at_once_with_the_first_attempt(
     assert "ActivityTaskFailed" in coded.names
 
 
-def test_one_that_runs_is_told_and_its_next_attempt_counts_as_the_first() -> None:
+def test_one_that_runs_is_told_and_the_attempt_that_runs_counts_as_the_first() -> None:
     coded = begin()
-    coded.attempt(1)
-    coded.reset(2, heartbeat=True)
+    for number in range(2):
+        coded.attempt(1 + 20 * number, failure=application("no"))
+    coded.attempt(50)
+    assert coded.open.tries == 3
+    coded.reset(51, heartbeat=True)
     assert (coded.open.reset, coded.open.tries) == (True, 1)
-    at = {"scheduled_event_id": coded.open.scheduled_event_id, "attempt": 1, "fence": "f"}
-    coded.ask(inp.ActivityReported, 3, identity="w", failure=application("no"), heartbeat_details="half", **at)
-    assert (coded.open.reset, coded.open.tries, coded.open.heartbeat_details) == (False, 1, None)
+    at = {"scheduled_event_id": coded.open.scheduled_event_id, "attempt": 3, "fence": "f"}
+    coded.ask(inp.ActivityReported, 52, identity="w", failure=application("no"), heartbeat_details="half", **at)
+    assert (coded.open.reset, coded.open.tries, coded.open.heartbeat_details) == (False, 2, None)
+    assert coded.open.scheduled_time == coded.now + seconds(10)
 
 
 def test_a_running_last_attempt_is_not_followed_by_another_because_it_was_reset() -> None:

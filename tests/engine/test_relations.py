@@ -56,6 +56,15 @@ def test_a_child_that_closes_before_its_start_was_seen_has_started(outcome: Chil
     assert getattr(last, "reason", "gone") == "gone"
 
 
+@pytest.mark.parametrize("outcome", [ChildOutcome.FAILED, ChildOutcome.TIMED_OUT])
+def test_why_a_child_was_not_retried_is_what_its_last_event_says(outcome: ChildOutcome) -> None:
+    drive = Drive.by(Reacting((child(),)))
+    reached = RetryState.MAXIMUM_ATTEMPTS_REACHED
+    drive.at(1, inp.ChildClosed(initiated_event_id=2, run_id="c", outcome=outcome, retry_state=reached))
+    last: Any = drive.history[-1]
+    assert last.retry_state is reached
+
+
 def test_a_child_that_was_not_started_is_a_failure() -> None:
     drive = Drive.by(Reacting((child(),)))
     drive.at(1, inp.ChildStartFailed(initiated_event_id=2, failure=application()))

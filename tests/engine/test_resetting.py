@@ -10,7 +10,7 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.resetting import begin, reset_event, since
-from perdure.engine.state import DEAD_LETTER, RunStatus
+from perdure.engine.state import DEAD_LETTER, RunStatus, closing_failure
 
 TELL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
 
@@ -69,6 +69,17 @@ def test_signals_that_came_later_are_received_once_more_unless_nobody_wants_them
     other.check_replay()
     without = reset(drive, 3, 9, Reacting((activity("a"),)), signals=False)
     assert without.types()[4:] == []
+
+
+def test_a_run_that_was_reset_began_at_the_reset_and_says_how_long_its_run_timeout_is() -> None:
+    drive = Drive.by(Reacting((activity("a"),)), workflow_run_timeout=seconds(100))
+    drive.completed(5)
+    other = reset(drive, 4, 1000, Reacting((activity("a"),), ActivityTaskCompleted=[(activity("b"),)]))
+    assert (other.state.start_time, other.state.began) == (T0, T0 + seconds(1000))
+    other.at(1100)
+    failure = closing_failure(other.state, other.history[-1])
+    assert failure is not None
+    assert failure.message == "workflow timeout: the runTimeout of 1m40s has passed"
 
 
 def test_what_became_of_children_and_requests_is_heard_once_more() -> None:

@@ -387,6 +387,48 @@ def test_39_a_speculative_task_becomes_a_task_like_others_when_something_happens
     assert not run.task.speculative
 
 
+DELAYED = {"first_workflow_task_backoff": timedelta(hours=1)}
+
+
+def test_an_update_does_not_wait_for_the_end_of_a_start_delay() -> None:
+    run = Coded.begin(**DELAYED)
+    run.signal()
+    assert run.since("WorkflowExecutionStarted") == ["WorkflowExecutionSignaled"]
+    run.ask(inp.TaskWanted, 5)
+    run.take(6)
+    run.complete(timer("t", 10), cmd.AcceptUpdate(update_id="u", name="set"))
+    assert run.since("WorkflowExecutionSignaled") == [
+        "WorkflowTaskScheduled",
+        "WorkflowTaskStarted",
+        "WorkflowTaskCompleted",
+        "TimerStarted",
+        "WorkflowExecutionUpdateAccepted",
+    ]
+    assert run.state.first_decision_time == T0 + timedelta(seconds=5)
+    run.at(16)
+    assert run.since("WorkflowExecutionUpdateAccepted") == ["TimerFired", "WorkflowTaskScheduled"]
+
+
+def test_a_rejected_update_leaves_a_start_delay_as_it_was() -> None:
+    run = Coded.begin(**DELAYED)
+    run.ask(inp.TaskWanted, 5)
+    run.take()
+    assert run.complete(rejects_only=True).ok
+    assert run.names == ["WorkflowExecutionStarted"]
+    run.signal(seconds=10)
+    assert run.since("WorkflowExecutionStarted") == ["WorkflowExecutionSignaled"]
+    assert next_wake(run.state, run.now) == T0 + timedelta(hours=1)
+    run.at(3600)
+    assert run.since("WorkflowExecutionSignaled") == ["WorkflowTaskScheduled"]
+
+
+def test_an_update_that_no_worker_takes_ends_a_start_delay() -> None:
+    run = Coded.begin(**DELAYED)
+    run.ask(inp.TaskWanted, 5)
+    run.at(10)
+    assert run.since("WorkflowExecutionStarted") == ["WorkflowTaskScheduled"]
+
+
 def test_a_signal_during_a_speculative_task_is_not_lost_when_the_update_is_rejected() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))

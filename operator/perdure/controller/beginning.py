@@ -15,6 +15,7 @@ from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference, StartExtras
+from perdure.engine.tasks.model import task_timeout
 from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
@@ -110,6 +111,9 @@ def first_event(
     expiration = continues.expiration if continues else None
     if continues is None and spec.execution_timeout:
         expiration = now + spec.execution_timeout
+    run_timeout = spec.run_timeout or spec.execution_timeout or None
+    if run_timeout and spec.execution_timeout:
+        run_timeout = min(run_timeout, spec.execution_timeout)
     return ev.WorkflowExecutionStarted(
         event_id=1,
         event_time=now,
@@ -118,8 +122,8 @@ def first_event(
         workflow_id=run.workflow_id,
         input=given,
         workflow_execution_timeout=spec.execution_timeout or None,
-        workflow_run_timeout=spec.run_timeout or spec.execution_timeout or None,
-        workflow_task_timeout=spec.task_timeout,
+        workflow_run_timeout=run_timeout,
+        workflow_task_timeout=task_timeout(spec.task_timeout, run_timeout) if spec.workflow else spec.task_timeout,
         workflow_execution_expiration_time=expiration,
         first_workflow_task_backoff=(continues.backoff if continues else spec.start_delay) or None,
         retry_policy=policy,

@@ -186,7 +186,8 @@ class Relations:
         if edited(status, OF_RUNS):
             self._peers.suspect(obj)
             return []
-        failure = failure_in(status)
+        closing = _closing_event(status)
+        failure = ev.failure_of(closing) if closing is not None else None
         if has_successor(status):
             return []
         if refused := successor_refused(status):
@@ -200,6 +201,7 @@ class Relations:
                 outcome=_OUTCOMES.get(status.get("phase", ""), ChildOutcome.TERMINATED),
                 result=_result(status) if exact else status.get("output"),
                 failure=failure,
+                retry_state=getattr(closing, "retry_state", None),
             )
         ]
 
@@ -554,9 +556,15 @@ def _application(type_: str, message: str) -> Failure:
 
 def failure_in(status: dict[str, Any]) -> Failure | None:
     """The failure of a closed run, as its last event has it."""
+    closing = _closing_event(status)
+    return ev.failure_of(closing) if closing is not None else None
+
+
+def _closing_event(status: dict[str, Any]) -> ev.AnyEvent | None:
+    """The last event of a closed run; None without its history, or if that cannot be read."""
     events = (status.get("history") or {}).get("events") or []
     try:
-        return ev.failure_of(history.decode_events(events[-1:])[-1]) if events else None
+        return history.decode_events(events[-1:])[-1] if events else None
     except msgspec.ValidationError:
         return None
 

@@ -120,7 +120,7 @@ def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[Any
         "runId": facts.uid,
         "firstRunId": facts.first_uid,
         "attempt": state.attempt,
-        "startTime": format_time(state.start_time),
+        "startTime": format_time(state.began),
         "progress": facts.progress,
         "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.activities.values())],
         "pendingTimers": [

@@ -9,7 +9,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.engine import changing
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType
+from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType, bounded
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, AttemptOutcome, Ledger
 from perdure.engine.opaque import plain
@@ -18,7 +18,7 @@ from perdure.engine.retry import decide_retry
 from perdure.engine.state import RECORD_START_AFTER, PendingActivity
 
 _MAX_KEPT = 4_096
-"""Characters of a stack trace, bytes of details, that are kept of an attempt while others follow."""
+"""Characters of a stack trace, bytes of details and of a cause, that are kept of an attempt while others follow."""
 _LOGS_KEPT = 32
 """Open activities up to which each keeps the end of the log of its last failed attempt: they are 4 KiB each."""
 _OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
@@ -29,6 +29,10 @@ _OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
 }
 
 
+_NOT_ENOUGH_TIME = "Not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
+"""What Temporal's server says of every schedule-to-close timeout (timer_queue_active_task_executor.go)."""
+_NOT_STARTED = "ACTIVITY_ID_NOT_STARTED"
+"""What Temporal's server says of an activity that is canceled before it has started (workflow_task_completed_handler.go)."""
 _STARTED_BEFORE = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed)
 """What Temporal's SDKs expect of an activity that has started only."""
 
@@ -53,8 +57,9 @@ def abridged(failure: Failure, *, log: bool) -> Failure:
         if len(msgspec.json.encode(getattr(failure, name))) > _MAX_KEPT
     }
     trace = failure.stack_trace[:_MAX_KEPT] if failure.stack_trace else None
+    cause = bounded(failure.cause, _MAX_KEPT) if failure.cause is not None else None
     return msgspec.structs.replace(
-        failure, cause=None, suppressed=(), stack_trace=trace, log=failure.log if log else None, **large
+        failure, cause=cause, suppressed=(), stack_trace=trace, log=failure.log if log else None, **large
     )
 
 
@@ -146,7 +151,11 @@ class Attempts(Ledger):
                 activity = self.started(activity, item.started_time or self.now)
                 self.ended(activity, ev.ActivityTaskCompleted, result=item.result)
             case inp.AttemptFailed():
-                self.failed(self.started(activity, item.started_time), item.failure)
+                activity = self.started(activity, item.started_time)
+                if item.failure.kind is FailureKind.TIMEOUT:
+                    self.timed_out(activity, item.failure)
+                else:
+                    self.failed(activity, item.failure)
             case inp.AttemptLost():
                 self.lost(self.started(activity, item.started_time), item.failure)
             case inp.AttemptCancelled():
@@ -175,14 +184,41 @@ class Attempts(Ledger):
         )
 
     def failed(self, activity: PendingActivity, failure: Failure, **who: str) -> None:
-        """The attempt failed: try again, or close the activity. One that was asked to stop is not tried again.
+        """The attempt failed: retry it, or close the activity.
 
         `who` has reported it: `identity` and `principal`.
         """
         failure = msgspec.structs.replace(failure, message=failure.message[:MAX_MESSAGE])
-        if activity.cancel_requested:
-            self.give_up(activity, failure, RetryState.CANCEL_REQUESTED, **who)
+        state = self.retried(activity, failure)
+        if state is not RetryState.IN_PROGRESS:
+            self.ended(activity, ev.ActivityTaskFailed, failure=failure, retry_state=state, **who)
+
+    def timed_out(self, activity: PendingActivity, failure: Failure) -> None:
+        """A timeout has passed: retry the attempt, or close the activity.
+
+        As on Temporal's server, having no time left for another attempt is a schedule-to-close timeout, and the cause of a
+        timeout is the failure of the attempt before. To a Workflow, the cause of the former is how the last attempt timed out.
+        """
+        state, kind, cause = self.retried(activity, failure), failure.timeout_type, activity.last_failure
+        if state is RetryState.IN_PROGRESS:
             return
+        if state is RetryState.TIMEOUT and kind is not TimeoutType.SCHEDULE_TO_START:
+            coded = self.state.code is not None
+            if kind is not TimeoutType.SCHEDULE_TO_CLOSE and not coded:
+                cause = failure
+            if kind is not TimeoutType.SCHEDULE_TO_CLOSE or coded:
+                failure = activity.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, _NOT_ENOUGH_TIME)
+        self.give_up(activity, failure, state, cause)
+
+    def retried(self, activity: PendingActivity, failure: Failure) -> RetryState:
+        """Retry an attempt that failed, or say why not. An activity whose cancellation was requested is not retried.
+
+        As Temporal's server (service/history/workflow/mutable_state_impl.go: RetryActivity).
+        """
+        if activity.cancel_requested:
+            return RetryState.CANCEL_REQUESTED
+        if failure.timeout_type in {TimeoutType.SCHEDULE_TO_START, TimeoutType.SCHEDULE_TO_CLOSE}:
+            return RetryState.TIMEOUT
         decision = decide_retry(
             activity.retry_policy,
             failure,
@@ -193,15 +229,7 @@ class Attempts(Ledger):
         )
         if decision.delay is not None:
             self.again(activity, failure, decision.delay, losses=activity.losses)
-        elif failure.kind is FailureKind.TIMEOUT and decision.expired:
-            # As Temporal's server: the timeout of the attempt becomes the timeout of the whole.
-            late = msgspec.structs.replace(activity, last_failure=failure)
-            message = (
-                "Not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
-            )
-            self.give_up(activity, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, message), RetryState.TIMEOUT)
-        else:
-            self.give_up(activity, failure, decision.state, **who)
+        return decision.state
 
     def lost(self, activity: PendingActivity, failure: Failure) -> None:
         """The attempt's pod was lost: try again without counting it, within schedule-to-close."""
@@ -210,7 +238,7 @@ class Attempts(Ledger):
             self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
         elif activity.expiration is not None and self.now + delay >= activity.expiration:
             late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
-            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT)
+            self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT, failure)
         else:
             self.again(activity, failure, delay, losses=activity.losses + 1)
 
@@ -221,6 +249,11 @@ class Attempts(Ledger):
         else:
             message = "the activity has cancelled itself"
             self.failed(activity, Failure(kind=FailureKind.CANCELLED, message=message, details=details))
+
+    def canceled_unstarted(self, activity: PendingActivity) -> None:
+        """End an activity that has not started, and whose cancellation was requested: nobody has to be asked."""
+        said = {"details": _NOT_STARTED, "identity": self.tasks.identity} if self.tasks is not None else {}
+        self.ended(activity, ev.ActivityTaskCanceled, **said)
 
     def cancel_unstarted(self) -> None:
         """End the activities that were asked to stop while they ran, in a history that this one was forked from."""
@@ -240,7 +273,7 @@ class Attempts(Ledger):
         self.retire(activity, outcome, failure)
         activity = msgspec.structs.replace(activity, losses=losses)
         if activity.reset:
-            activity = changing.counted_anew(activity, activity.attempt + 1)
+            activity = changing.after_reset(activity)
         self.state = self.state.with_activity(
             msgspec.structs.replace(
                 activity,
@@ -260,10 +293,15 @@ class Attempts(Ledger):
         )
         self.durable = True
 
-    def give_up(self, activity: PendingActivity, failure: Failure, retry_state: RetryState, **who: str) -> None:
-        """Close the activity with its failure. `who` has reported it: `identity` and `principal`."""
-        closing = ev.ActivityTaskTimedOut if failure.kind is FailureKind.TIMEOUT else ev.ActivityTaskFailed
-        self.ended(activity, closing, failure=failure, retry_state=retry_state, **who)
+    def give_up(self, activity: PendingActivity, failure: Failure, state: RetryState, cause: Failure | None) -> None:
+        """Close the activity with a timeout."""
+        details = failure.last_heartbeat_details
+        failure = msgspec.structs.replace(
+            failure,
+            last_heartbeat_details=activity.heartbeat_details if details is None else details,
+            cause=cause,
+        )
+        self.ended(activity, ev.ActivityTaskTimedOut, failure=failure, retry_state=state)
 
     def ended(
         self,
@@ -275,6 +313,8 @@ class Attempts(Ledger):
     ) -> None:
         """Close the activity; that its last attempt had started is written just before."""
         started_event_id = 0
+        if closing is ev.ActivityTaskCanceled:
+            attributes["latest_cancel_requested_event_id"] = activity.cancel_requested_event_id
         if self.tasks is not None:
             self.tasks.make_normal()
         started_time = activity.started_time
@@ -317,16 +357,7 @@ class Attempts(Ledger):
         activity = self.state.activity(seen.scheduled_event_id)
         if activity is None or activity.attempt != seen.attempt:
             return  # an earlier deadline of the same pass has ended this attempt
-        failure = activity.timeout_failure(kind)
-        match kind:
-            case TimeoutType.SCHEDULE_TO_CLOSE:
-                self.give_up(activity, failure, RetryState.TIMEOUT)
-            case TimeoutType.SCHEDULE_TO_START:
-                self.give_up(activity, failure, RetryState.NON_RETRYABLE_FAILURE)
-            case TimeoutType.START_TO_CLOSE | TimeoutType.HEARTBEAT:
-                self.failed(activity, msgspec.structs.replace(failure, cause=None))
-            case _:
-                assert_never(kind)
+        self.timed_out(activity, activity.timeout_failure(kind))
 
     def activity_changed(self, request: inp.ActivityReset | inp.OptionsChanged) -> Answer:
         """Change an open activity, which the history does not tell."""

@@ -26,24 +26,19 @@ def with_options(activity: PendingActivity, options: Options | None) -> PendingA
 
 
 def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) -> PendingActivity:
-    """An activity whose attempts are counted anew: from the one that waits or, where one runs, from the one after it."""
+    """An activity whose attempts are counted from scratch: the one that waits or runs is the first now."""
     if asked.restore:
         activity = with_options(activity, None)
     if not asked.keep_paused:
         activity = replace(activity, paused=False)
+    activity = replace(activity, uncounted=activity.attempt - 1, losses=0)
     if activity.started_time is not None:
         return replace(activity, reset=True, forgets_heartbeat=asked.heartbeat)
-    counted = counted_anew(replace(activity, forgets_heartbeat=asked.heartbeat), activity.attempt)
-    return replace(counted, scheduled_time=min(activity.scheduled_time, now))
+    kept = None if asked.heartbeat else activity.heartbeat_details
+    return replace(activity, heartbeat_details=kept, scheduled_time=min(activity.scheduled_time, now))
 
 
-def counted_anew(activity: PendingActivity, first: int) -> PendingActivity:
-    """An activity of which the attempt `first` counts as the first one."""
-    return replace(
-        activity,
-        reset=False,
-        forgets_heartbeat=False,
-        uncounted=first - 1,
-        losses=0,
-        heartbeat_details=None if activity.forgets_heartbeat else activity.heartbeat_details,
-    )
+def after_reset(activity: PendingActivity) -> PendingActivity:
+    """An activity that was reset while an attempt ran, for the attempt after that."""
+    kept = None if activity.forgets_heartbeat else activity.heartbeat_details
+    return replace(activity, reset=False, forgets_heartbeat=False, heartbeat_details=kept)

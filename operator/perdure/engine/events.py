@@ -120,6 +120,7 @@ class ActivityTaskCanceled(_ActivityClosed, frozen=True, kw_only=True):
     """An activity was asked to stop, and has stopped or had not started."""
 
     details: Any = None
+    latest_cancel_requested_event_id: int = 0
 
 
 # Timers

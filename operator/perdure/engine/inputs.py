@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from perdure.api.reasons import ConditionReason
 from perdure.engine.commands import Command
-from perdure.engine.failures import Failure
+from perdure.engine.failures import Failure, RetryState
 from perdure.engine.options import Options
 
 
@@ -412,6 +412,8 @@ class ChildClosed:
     result: Any = None
     failure: Failure | None = None
     """Why, where it failed; for a terminated one the message is the reason."""
+    retry_state: RetryState | None = None
+    """Why it was not retried, as its last event has it; None: the event says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

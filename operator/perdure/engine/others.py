@@ -56,17 +56,18 @@ class Others(Ledger):
             **_which(child),
             **self.here,
         }
+        retry: dict[str, Any] = {"retry_state": item.retry_state} if item.retry_state is not None else {}
         closing: ev.AnyEvent
         match item.outcome:
             case inp.ChildOutcome.COMPLETED:
                 closing = ev.ChildWorkflowExecutionCompleted(result=item.result, **attributes)
             case inp.ChildOutcome.FAILED:
                 failure = item.failure or Failure(kind=FailureKind.SERVER, message="the child failed")
-                closing = ev.ChildWorkflowExecutionFailed(failure=failure, **attributes)
+                closing = ev.ChildWorkflowExecutionFailed(failure=failure, **retry, **attributes)
             case inp.ChildOutcome.CANCELLED:
                 closing = ev.ChildWorkflowExecutionCanceled(details=item.result, **attributes)
             case inp.ChildOutcome.TIMED_OUT:
-                closing = ev.ChildWorkflowExecutionTimedOut(**attributes)
+                closing = ev.ChildWorkflowExecutionTimedOut(**retry, **attributes)
             case inp.ChildOutcome.TERMINATED:
                 reason = item.failure.message if item.failure else ""
                 closing = ev.ChildWorkflowExecutionTerminated(reason=reason, **attributes)

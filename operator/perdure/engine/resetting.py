@@ -128,6 +128,7 @@ def since(forked: State, later: Sequence[ev.AnyEvent], run_id: str, *, signals: 
                     outcome=_CHILD_CLOSED[type(event)],
                     result=getattr(event, "result", getattr(event, "details", None)),
                     failure=_child_failure(event),
+                    retry_state=getattr(event, "retry_state", None),
                 )
             case (
                 ev.ExternalWorkflowExecutionSignaled()

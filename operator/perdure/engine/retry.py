@@ -112,8 +112,6 @@ class RetryDecision:
 
     state: RetryState
     delay: timedelta | None = None
-    expired: bool = False
-    """Whether the next attempt would come too late for `expiration`."""
 
 
 def is_retryable(failure: Failure, policy: RetryPolicy) -> bool:
@@ -160,7 +158,7 @@ def decide_retry(
     if limit is not None:
         return RetryDecision(limit)
     if expiration is not None and now + delay >= expiration:
-        return RetryDecision(RetryState.TIMEOUT, expired=True)
+        return RetryDecision(RetryState.TIMEOUT)
     return RetryDecision(RetryState.IN_PROGRESS, delay)
 
 

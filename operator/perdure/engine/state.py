@@ -17,7 +17,7 @@ from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
-from perdure.engine.tasks.model import DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Code, Task, UpdateRecord
+from perdure.engine.tasks.model import DEFAULT_TIMEOUT, Code, Task, UpdateRecord, task_timeout
 
 PODS_QUEUE = "pods/"
 """Before the name of a Workflow: the task queue of its activities, each attempt of which is a pod."""
@@ -68,7 +68,7 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     uncounted: int = 0
     """How many of the earlier attempts, lost ones among them, it does not count because the activity was reset since."""
     reset: bool = False
-    """It was reset while the attempt ran: the next one counts as the first."""
+    """It was reset while the attempt ran, which counts as the first now; the worker is told so."""
     forgets_heartbeat: bool = False
     """With `reset`: the next attempt gets no heartbeat details."""
     original: Options | None = None
@@ -96,6 +96,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     cancel_requested: bool = False
     """The decider has asked it to stop; it is not retried any more."""
+    cancel_requested_event_id: int = 0
+    """The event that says so; 0 also where an older version has recorded it."""
 
     @property
     def tries(self) -> int:
@@ -141,7 +143,7 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
                 yield deadline, kind
 
     def timeout_failure(self, kind: TimeoutType, message: str | None = None) -> Failure:
-        """The failure of a timeout of this activity, with its last heartbeat's details and its last failure as the cause."""
+        """The failure of a timeout of this activity, without a cause."""
         limit = {
             TimeoutType.SCHEDULE_TO_CLOSE: self.schedule_to_close_timeout,
             TimeoutType.SCHEDULE_TO_START: self.schedule_to_start_timeout,
@@ -155,8 +157,6 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             )
             + (f": the attempt has not started: {self.waiting_reason}" if self.waiting_reason else ""),
             timeout_type=kind,
-            last_heartbeat_details=self.heartbeat_details,
-            cause=self.last_failure,
         )
 
 
@@ -252,13 +252,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     suggested_event_id: int = 0
     """From this event on, continue-as-new is suggested; 0: not yet."""
     start_time: datetime
+    """When its history begins, also that of a run which was reset."""
+    reset_time: datetime | None = None
+    """When the run began, if it began with the history of another one."""
     close_time: datetime | None = None
     run_deadline: datetime | None = None
     """The earlier of run timeout and execution timeout."""
+    run_timeout: timedelta | None = None
+    """How long the run may take; None also where an older version has recorded the start."""
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     first_decision_time: datetime | None = None
-    """Nothing is decided before: the end of a start delay, or of the wait before a retry."""
+    """Nothing is decided before: the end of a start delay, or of the wait before a retry; earlier if an update came."""
     attempt: int = 1
     retries_since: datetime | None = None
     """When the first of the runs that retry each other has started; None: this is the first."""
@@ -301,6 +306,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """None unless the last attempt to decide failed."""
     requests: tuple[str, ...] = ()
     """Requests that were recorded, and whose askers may not know it yet."""
+
+    @property
+    def began(self) -> datetime:
+        """When the run itself began: its timeouts count from here."""
+        return self.reset_time or self.start_time
 
     @property
     def closed(self) -> bool:
@@ -387,6 +397,7 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
                 ),
                 default=None,
             ),
+            run_timeout=event.workflow_run_timeout,
             expiration=event.workflow_execution_expiration_time,
             first_decision_time=_after(event.event_time, event.first_workflow_task_backoff),
             attempt=event.attempt,
@@ -439,7 +450,9 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             return change(state, activities=_without(state.activities, event.scheduled_event_id))
         case ev.ActivityTaskCancelRequested():
             activity = state.activities[str(event.scheduled_event_id)]
-            return state.with_activity(change(activity, cancel_requested=True))
+            return state.with_activity(
+                change(activity, cancel_requested=True, cancel_requested_event_id=event.event_id)
+            )
         case ev.TimerStarted():
             timer = PendingTimer(
                 started_event_id=event.event_id,
@@ -510,7 +523,10 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             | ev.WorkflowExecutionUpdateCompleted()
         ):
             assert state.code is not None
-            return change(state, code=_apply_to_code(state.code, event))
+            first = state.first_decision_time
+            if first is not None and isinstance(event, ev.WorkflowTaskScheduled):
+                first = min(first, event.event_time)  # an update has not waited for the end of the delay
+            return change(state, first_decision_time=first, code=_apply_to_code(state.code, event))
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case _:
@@ -518,11 +534,10 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
 
 
 def _code(event: ev.WorkflowExecutionStarted) -> Code:
-    timeout = event.workflow_task_timeout or DEFAULT_TIMEOUT
     return Code(
         workflow_type=event.workflow_type,
         task_queue=event.task_queue or "",
-        task_timeout=min(timeout, LONGEST_TIMEOUT),
+        task_timeout=task_timeout(event.workflow_task_timeout, event.workflow_run_timeout),
         cron_schedule=event.cron_schedule,
         memo=event.memo or {},
         search_attributes=event.search_attributes,
@@ -569,6 +584,8 @@ def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
     anew = {"first_scheduled_time": event.event_time, "scheduled_time": event.event_time}
     return msgspec.structs.replace(
         state,
+        reset_time=event.event_time,
+        first_decision_time=None,
         run_deadline=event.workflow_run_expiration_time,
         expiration=event.workflow_execution_expiration_time,
         run_id=event.new_run_id,
@@ -732,7 +749,7 @@ def closing_failure(state: State, event: ev.Event) -> Failure | None:
     if state.expiration is not None and state.expiration <= state.run_deadline:
         told = "the executionTimeout of the workflow has passed"
     else:
-        limit = state.run_deadline - (state.first_decision_time or state.start_time)
+        limit = state.run_timeout or state.run_deadline - (state.first_decision_time or state.began)
         told = f"the runTimeout of {show_duration(limit)} has passed"
     return msgspec.structs.replace(failure, message=f"{failure.message}: {told}")
 

@@ -471,7 +471,7 @@ class _Pass(Attempts, Others):
         if isinstance(event, ev.ActivityTaskCancelRequested):
             activity = self.state.activities[str(event.scheduled_event_id)]
             if activity.started_time is None:
-                self.ended(activity, ev.ActivityTaskCanceled)  # nobody works on it who would have to be asked
+                self.canceled_unstarted(activity)
 
     def keep_within_limits(self) -> None:
         """Terminate a run whose history has grown too long, as Temporal's server does."""

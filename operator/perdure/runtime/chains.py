@@ -191,7 +191,7 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         # A run that continues immediately, again and again, is slowed down, as by Temporal's server. The time that the run
         # itself has waited for that does not count, or every second run would not wait.
-        began = state.first_decision_time or state.start_time
+        began = state.first_decision_time or state.began
         left = min(SHORTEST_RUN - (closing.event_time - began), SHORTEST_RUN)
         tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=left if left > timedelta(0) else None)
         if closing.new_run_backoff:

@@ -242,12 +242,14 @@ def _run_id(number: int) -> str:
 def closed_input(child: Chain | ScriptedChild, event_id: int, result: Any, failure: Failure | None) -> inp.ChildClosed:
     """What a parent hears of a child that has closed."""
     run_id = child.current.run_id if isinstance(child, Chain) else child.run_id
+    closing = child.current.events[-1] if isinstance(child, Chain) else None
     return inp.ChildClosed(
         initiated_event_id=event_id,
         run_id=run_id,
         outcome=OUTCOMES[child.status],
         result=result,
         failure=failure,
+        retry_state=getattr(closing, "retry_state", None),
     )
 
 

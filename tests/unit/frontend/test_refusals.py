@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
+from grpc import StatusCode
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.batch.v1 import BatchOperationReset
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import ResetOptions
-from temporalio.api.enums.v1 import CommandType
+from temporalio.api.enums.v1 import CommandType, WorkflowIdConflictPolicy
 from temporalio.api.workflowservice.v1 import (
     ResetWorkflowExecutionRequest,
+    SignalWithStartWorkflowExecutionRequest,
     StartBatchOperationRequest,
     StartWorkflowExecutionRequest,
 )
@@ -23,7 +25,8 @@ from perdure.frontend.service.batches import _request
 from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.resets import Resets
-from perdure.frontend.service.starting import _policies
+from perdure.frontend.service.starting import Starting, _policies
+from perdure.frontend.service.tasks import WorkflowTasks
 
 NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
@@ -33,6 +36,15 @@ def test_49_a_cron_schedule_of_a_start_is_refused() -> None:
     request.workflow_type.name = request.task_queue.name = "a"
     with pytest.raises(RpcError, match="cron_schedule"):
         _policies(request, "Fail")
+
+
+async def test_a_signal_with_start_cannot_be_refused_because_the_workflow_is_open() -> None:
+    fail = WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL
+    request = SignalWithStartWorkflowExecutionRequest(signal_name="go", workflow_id_conflict_policy=fail)
+    core = Core()
+    with pytest.raises(RpcError, match="WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported") as caught:
+        await Starting(core, WorkflowTasks(core)).signal_with_start_workflow_execution(request, Call(None))
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
 def test_49_a_cron_schedule_of_a_child_fails_the_workflow_task() -> None:

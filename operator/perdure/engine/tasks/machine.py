@@ -148,6 +148,8 @@ class Tasks:
         self._flushing = False
         self._completed_event_id = 0
         """In the middle of a decision: its WorkflowTaskCompleted."""
+        self.identity = ""
+        """In the middle of a decision: the worker that decides."""
 
     # State
 
@@ -297,7 +299,7 @@ class Tasks:
         state, code, now = self._pass.state, self.code, self._pass.now
         if not self._pass.open():
             return _no(inp.CLOSED, "workflow execution already completed")
-        if code.task is None and not (state.first_decision_time and state.first_decision_time > now):
+        if code.task is None:  # also during a start delay: the first task does not wait for its end then
             task = Task(
                 scheduled_time=now,
                 original_scheduled_time=now,
@@ -386,7 +388,7 @@ class Tasks:
         before, events, retired, durable = step.state, len(step.events), len(step.retired), step.durable
         try:
             self._write_started(task)
-            self._completed_event_id = step.state.next_event_id
+            self._completed_event_id, self.identity = step.state.next_event_id, item.identity
             step.emit(
                 ev.WorkflowTaskCompleted(
                     scheduled_event_id=task.number,

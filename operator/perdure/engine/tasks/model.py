@@ -13,6 +13,11 @@ LONGEST_TIMEOUT = timedelta(seconds=120)
 """More is cut to this, in silence, as by Temporal's server (create_workflow_util.go)."""
 
 
+def task_timeout(wanted: timedelta | None, run_timeout: timedelta | None) -> timedelta:
+    """How long a worker has for a workflow task: no longer than the run may take (overrideWorkflowTaskTimeout)."""
+    return min(wanted or DEFAULT_TIMEOUT, LONGEST_TIMEOUT, run_timeout or LONGEST_TIMEOUT)
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A workflow task that is to be decided, or that a worker is deciding."""
 

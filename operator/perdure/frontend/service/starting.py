@@ -93,6 +93,10 @@ class Starting:
         """Signal a workflow, and start it before if it is not open. One that closes before it has heard is not."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
+        if request.workflow_id_conflict_policy == WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL:
+            raise invalid(
+                "Invalid WorkflowIDConflictPolicy: WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported for this operation."
+            )
         signal = StartSignal(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,

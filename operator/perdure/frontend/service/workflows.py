@@ -68,6 +68,8 @@ from perdure.runtime.chains import extras_of
 
 QUERY_SECONDS = 10.0
 _MAX_RESET_POINTS = 20
+_TERMINATED = "terminated by user via frontend"
+"""The reason of a termination where a client gives none, as on Temporal's server."""
 _MAX_FAILED_ATTEMPTS = 3
 """A query fails at once where the workflow's code has failed so often in a row: no worker could answer it."""
 
@@ -115,7 +117,7 @@ class Workflows:
         """Stop a workflow."""
         stop = inputs.TerminateRequested(
             request_id=uuid.uuid4().hex,
-            reason=request.reason,
+            reason=request.reason or _TERMINATED,
             details=data.to_json(request.details.payloads),
             identity=request.identity,
             principal=call.principal,

@@ -1,0 +1,85 @@
+"""What a run hears of its children; with an API server on loopback."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
+
+from engine.coded import Coded
+from engine.script import application, seconds
+from perdure.controller.directory import Directory
+from perdure.controller.relations import Relations
+from perdure.controller.status import RunFacts, compose
+from perdure.engine import commands as cmd
+from perdure.engine import inputs as inp
+from perdure.engine.failures import RetryState
+from perdure.engine.inputs import ChildOutcome
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import WorkflowStart
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import child_run
+
+PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
+FACTS = RunFacts(name="kid", uid="uid-2", first_uid="uid-2", generation=1, progress="", definition=None)
+
+
+def failed(**attributes: Any) -> Coded:
+    child = Coded.begin(**attributes)
+    child.decide(cmd.FailWorkflowExecution(failure=application(non_retryable=True)))
+    return child
+
+
+def late(**attributes: Any) -> Coded:
+    child = Coded.begin(workflow_run_timeout=seconds(5), **attributes)
+    child.at(5)
+    return child
+
+
+@pytest.mark.parametrize(
+    ("child", "outcome", "want"),
+    [
+        (failed(), ChildOutcome.FAILED, RetryState.RETRY_POLICY_NOT_SET),
+        (failed(retry_policy=RetryPolicy()), ChildOutcome.FAILED, RetryState.NON_RETRYABLE_FAILURE),
+        (late(), ChildOutcome.TIMED_OUT, RetryState.RETRY_POLICY_NOT_SET),
+        (
+            late(retry_policy=RetryPolicy(maximum_attempts=1)),
+            ChildOutcome.TIMED_OUT,
+            RetryState.MAXIMUM_ATTEMPTS_REACHED,
+        ),
+    ],
+    ids=["no policy", "a final failure", "run timeout without a policy", "run timeout of the last attempt"],
+)
+async def test_a_parent_hears_why_its_child_was_not_retried(
+    child: Coded, outcome: ChildOutcome, want: RetryState
+) -> None:
+    parent = Coded.begin()
+    start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid")
+    parent.decide(cmd.StartChildWorkflowExecution(child_id="1", start=start))
+    (pending,) = parent.state.children.values()
+    made: dict[str, Any] = child_run(PARENT, pending)
+    made["metadata"] |= {"uid": "uid-2", "resourceVersion": "2", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    made["status"] = compose({}, FACTS, child.state, child.events, child.now)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.path.endswith(f"/workflowruns/{made['metadata']['name']}")
+        return web.json_response(made)
+
+    directory = Directory()
+    directory.put(made)
+    async with (
+        RawTestServer(answer) as server,
+        Client.open(Access(server=str(server.make_url("")).rstrip("/")), user_agent="test") as client,
+    ):
+        peers = cast("Any", SimpleNamespace(directory=directory))
+        relations = Relations(client, PARENT, None, peers, lambda: None, cast("Any", None))
+        relations.observe_child("uid-2")
+        (heard,) = await relations.gather(parent.state)
+    assert isinstance(heard, inp.ChildClosed)
+    assert (heard.outcome, heard.retry_state) == (outcome, want)
+    parent.at(9, heard)
+    closed: Any = parent.events[-2]
+    assert closed.retry_state is want

@@ -35,3 +35,21 @@ def test_a_schedule_says_why_its_runs_could_not_start() -> None:
         await said("WorkflowNotFound")
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+def test_an_operation_on_a_schedule_that_is_deleted_before_it_is_recorded_does_nothing() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("Workflow", "w", {"steps": [{"name": "one", "set": {"v": 1}}]})
+        world.create("Schedule", "s", {"workflowRunTemplate": {"spec": {"workflow": {"name": "w"}}}})
+        await asyncio.sleep(SECONDS)
+        world.faults.outages.append((world.loop.time(), world.loop.time() + 3 * SECONDS))
+        for name in ("withdrawn", "kept"):
+            world.create("Operation", name, {"target": {"kind": "Schedule", "name": "s"}, "trigger": {}})
+        await asyncio.sleep(SECONDS)
+        world.delete("operations", "withdrawn")
+        await world.rest()
+        (run,) = world.runs().values()
+        assert run["metadata"]["name"] in str(world.server.get(Key("operations", "default", "kept"))["status"])
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

@@ -331,7 +331,7 @@ def test_a_long_loop_keeps_only_what_is_open() -> None:
     for index in range(10_000):
         play.completes(f"l[{index}]", index)
         if index == 5_000:
-            assert len(str(play._memory)) < 40_000
+            assert len(str(play.memory)) < 40_000
     assert play.closed
     assert len(play.scheduled) == 10_000
 

@@ -329,6 +329,26 @@ def test_a_worker_that_goes_away_leaves_its_tasks_to_the_others_at_once() -> Non
     assert run.task.sticky_queue == ""
 
 
+# Activities
+
+
+def test_30_no_timeout_of_an_activity_is_longer_than_its_schedule_to_close_timeout() -> None:
+    run = Coded.begin()
+    short, long = timedelta(seconds=5), timedelta(seconds=9)
+    run.decide(
+        cmd.ScheduleActivityTask(
+            activity_id="a",
+            activity_type="a",
+            task_queue="q",
+            schedule_to_close_timeout=short,
+            schedule_to_start_timeout=long,
+            start_to_close_timeout=long,
+        )
+    )
+    scheduled = next(event for event in run.events if isinstance(event, ev.ActivityTaskScheduled))
+    assert scheduled.start_to_close_timeout == scheduled.schedule_to_start_timeout == short
+
+
 # Prolonging
 
 

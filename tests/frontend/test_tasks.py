@@ -4,10 +4,14 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from temporalio.api.common.v1 import WorkflowExecution
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import QueryResultType
+from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Input, Meta, Request
 
 from frontend.served import Served, complete_workflow, names, served, timer
+from perdure.frontend.errors import RpcError
 
 PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_workflow_task": True}
 
@@ -71,3 +75,24 @@ async def test_a_prolonged_task_asks_for_an_update_once_and_one_that_was_lost_as
     await here.call("RespondWorkflowTaskFailed", task_token=prolonged.task_token)
     assert [message.protocol_instance_id for message in (await here.task()).messages] == ["u"]
     update.cancel()
+
+
+@served
+async def test_a_query_may_have_an_answer_of_2_mib(here: Served) -> None:
+    await here.start()
+    await here.decide()
+    execution, answered = WorkflowExecution(workflow_id="w"), QueryResultType.QUERY_RESULT_TYPE_ANSWERED
+    for size in (2_000_000, 3_000_000):
+        asked = here.operator.do(
+            here.call("QueryWorkflow", execution=execution, query=WorkflowQuery(query_type="state"))
+        )
+        result = Payloads(payloads=[Payload(data=b"x" * size)])
+        task = await here.task()
+        await here.call(
+            "RespondQueryTaskCompleted", task_token=task.task_token, completed_type=answered, query_result=result
+        )
+        if size < 2 * 1024 * 1024:
+            assert (await asked).query_result == result
+            continue
+        with pytest.raises(RpcError, match=r"Blob data size exceeds limit\."):
+            await asked

@@ -248,6 +248,8 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: dateti
     left = state.run_deadline - now if state.run_deadline else timedelta.max
     start = command.schedule_to_start_timeout or whole
     beat = command.heartbeat_timeout
+    if whole is not None and start is not None and state.code is not None:  # a YAML run must replay as it was recorded
+        close, start = min(close, whole), min(start, whole)
     return {
         "schedule_to_close_timeout": min(whole, left) if whole else None,
         "schedule_to_start_timeout": min(start, left) if start else None,

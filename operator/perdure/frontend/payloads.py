@@ -220,8 +220,29 @@ def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
 # Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} where the type does not follow from the value
 
 
-def attribute_type(value: Any) -> str:
-    """The type of a search attribute, as Temporal calls it."""
+PREDEFINED = {
+    "TemporalChangeVersion": "KeywordList",
+    "TemporalScheduledStartTime": "Datetime",
+    "TemporalScheduledById": "Keyword",
+    "TemporalSchedulePaused": "Bool",
+    "BuildIds": "KeywordList",
+    "BinaryChecksums": "KeywordList",
+    "BatcherNamespace": "Keyword",
+    "BatcherUser": "Keyword",
+    "TemporalNamespaceDivision": "Keyword",
+    "TemporalPauseInfo": "KeywordList",
+    "TemporalReportedProblems": "KeywordList",
+    "TemporalWorkerDeployment": "Keyword",
+    "TemporalWorkerDeploymentVersion": "Keyword",
+    "TemporalWorkflowVersioningBehavior": "Keyword",
+}
+"""The types of the search attributes that every Temporal server knows."""
+
+
+def attribute_type(value: Any, name: str = "") -> str:
+    """The type of a search attribute, as Temporal calls it; `name` counts if it is a predefined one."""
+    if name in PREDEFINED:
+        return PREDEFINED[name]
     match value:
         case {"type": str() as told, "value": _}:
             return told
@@ -297,9 +318,9 @@ def attribute_to_json(payload: Payload, known: str | None = None) -> Any:
     return value
 
 
-def attribute(value: Any) -> Payload:
+def attribute(value: Any, name: str = "") -> Payload:
     """A search attribute as a payload with its type."""
-    kind, content = attribute_type(value), attribute_value(value)
+    kind, content = attribute_type(value, name), attribute_value(value)
     if kind == "Double" and isinstance(content, str):
         with suppress(ValueError):
             content = float(content)
@@ -334,7 +355,7 @@ def attributes(value: Mapping[str, Any] | None) -> SearchAttributes | None:
         return None
     removed = Payload(metadata={"encoding": b"json/plain"}, data=b"[]")
     return SearchAttributes(
-        indexed_fields={name: removed if each is None else attribute(each) for name, each in value.items()}
+        indexed_fields={name: removed if each is None else attribute(each, name) for name, each in value.items()}
     )
 
 

@@ -15,6 +15,8 @@ from typing import Any
 Lookup = Callable[[str], Any]
 """Gives the value of a field of one run by its name; None where it has none; raises KeyError where no run could have it."""
 Test = Callable[[Lookup], bool]
+Convert = Callable[[str, Any], Any]
+"""Gives a value the type of the field that it is compared with; raises InvalidQueryError where no run could have it."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -52,15 +54,23 @@ class _Token:
         return self.text.upper() if self.kind == "word" else self.text
 
 
-def parse(text: str) -> Query:
+def _as_written(_: str, value: Any) -> Any:
+    return value
+
+
+def parse(text: str, convert: Convert = _as_written) -> Query:
     """Read a filter; an empty one takes every run.
+
+    Args:
+        text: The filter.
+        convert: Checks its values.
 
     Raises:
         InvalidQueryError: it cannot be understood, or asks for what is not offered.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidQueryError(f"the query is longer than {MAX_LENGTH} characters")
-    return _Parser(_tokens(text)).query()
+    return _Parser(_tokens(text), convert).query()
 
 
 def quoted(text: str) -> str:
@@ -81,8 +91,9 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    def __init__(self, tokens: Sequence[_Token]) -> None:
+    def __init__(self, tokens: Sequence[_Token], convert: Convert) -> None:
         self._tokens = tokens
+        self._convert = convert
         self._at = 0
         self._depth = 0
 
@@ -168,28 +179,31 @@ class _Parser:
         match sign:
             case "IN":
                 self._need("(")
-                values = [self._value()]
+                values = [self._value(name)]
                 while self._take(","):
-                    values.append(self._value())
+                    values.append(self._value(name))
                 self._need(")")
                 return lambda run: any(_compare("=", run(name), value) for value in values)
             case "BETWEEN":
-                low = self._value()
+                low = self._value(name)
                 self._need("AND")
-                high = self._value()
+                high = self._value(name)
                 return lambda run: _compare(">=", run(name), low) and _compare("<=", run(name), high)
             case "STARTS_WITH":
-                prefix = self._value()
+                prefix = self._value(name)
                 if not isinstance(prefix, str):
                     raise InvalidQueryError("STARTS_WITH takes a text")
                 return lambda run: _starts(run(name), prefix)
             case "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=":
-                value = self._value()
+                value = self._value(name)
                 return lambda run: _compare(sign, run(name), value)
             case _:
                 raise InvalidQueryError(f"operator {sign!r} is not supported for {name}")
 
-    def _value(self) -> Any:
+    def _value(self, name: str) -> Any:
+        return self._convert(name, self._literal())
+
+    def _literal(self) -> Any:
         token = self._next()
         match token.kind:
             case "text":
@@ -244,7 +258,7 @@ def _compare(sign: str, value: Any, wanted: Any) -> bool:
     if value is None:
         return sign in {"!=", "<>"}
     if isinstance(value, datetime):
-        wanted = _moment(wanted)
+        wanted = moment_of(wanted)
     elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
         value, wanted = str(value).lower(), str(wanted).lower()
     try:
@@ -253,7 +267,44 @@ def _compare(sign: str, value: Any, wanted: Any) -> bool:
         return False
 
 
-def _moment(wanted: Any) -> datetime:
+_DURATION_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3_600 * 10**9,
+    "d": 86_400 * 10**9,
+}
+_DURATION = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h|d))+")
+_PART = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h|d)")
+_CLOCK = re.compile(r"(\d+):(\d{2}):(\d{2})")
+
+
+def nanoseconds(text: str) -> int | None:
+    """A duration as Temporal's server reads it in filters: nanoseconds, `1h30m`, `2d` or `hh:mm:ss`; None if it is none."""
+    if len(text) > MAX_DIGITS:
+        return None
+    if re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    if clock := _CLOCK.fullmatch(text):
+        hours, minutes, seconds = map(int, clock.groups())
+        return (hours * 3_600 + minutes * 60 + seconds) * 10**9
+    if not _DURATION.fullmatch(text):
+        return None
+    total = sum(float(number) * _DURATION_UNITS[unit] for number, unit in _PART.findall(text))
+    return round(-total if text.startswith("-") else total)
+
+
+def moment_of(wanted: Any) -> datetime:
+    """A time in a filter: RFC 3339, or nanoseconds since 1970.
+
+    Raises:
+        InvalidQueryError: it is none.
+    """
+    if isinstance(wanted, datetime):
+        return wanted
     try:
         if isinstance(wanted, int):  # nanoseconds since 1970, as Temporal takes them
             return datetime.fromtimestamp(wanted / 1e9, UTC)

@@ -236,8 +236,7 @@ def described(obj: KubeObject) -> Schedule:
     spec, status = spec_of(obj), obj.get("status") or {}
     made = Schedule(spec=from_times(spec), action=ScheduleAction(start_workflow=_action(obj, spec)))
     made.policies.overlap_policy = to_enum(ScheduleOverlapPolicy, spec.overlap_policy.value)
-    if spec.catchup_window != _CATCHUP:
-        made.policies.catchup_window.FromTimedelta(spec.catchup_window)
+    made.policies.catchup_window.FromTimedelta(spec.catchup_window)
     made.policies.pause_on_failure = spec.pause_on_failure
     since = status.get("paused")
     made.state.paused = spec.paused or since is not None

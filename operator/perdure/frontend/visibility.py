@@ -25,17 +25,26 @@ from perdure.kube.client import older
 from perdure.runtime.chains import extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
-_SYSTEM = {
-    "WorkflowId", "WorkflowType", "RunId", "ExecutionStatus", "StartTime", "CloseTime", "ExecutionTime", "TaskQueue",
-    "ExecutionDuration", "HistoryLength", "HistorySizeBytes", "StateTransitionCount", "ParentWorkflowId", "ParentRunId",
-    "RootWorkflowId", "RootRunId", "FirstRunId",
-}  # fmt: skip
-_PREDEFINED = {
-    "TemporalScheduledStartTime", "TemporalScheduledById", "TemporalSchedulePaused", "TemporalChangeVersion", "BuildIds",
-    "BinaryChecksums", "BatcherNamespace", "BatcherUser", "TemporalNamespaceDivision", "TemporalPauseInfo",
-    "TemporalReportedProblems", "TemporalWorkerDeployment", "TemporalWorkerDeploymentVersion",
-    "TemporalWorkflowVersioningBehavior",
-}  # fmt: skip
+SYSTEM = {
+    "WorkflowId": "Keyword",
+    "WorkflowType": "Keyword",
+    "RunId": "Keyword",
+    "ExecutionStatus": "Keyword",
+    "StartTime": "Datetime",
+    "CloseTime": "Datetime",
+    "ExecutionTime": "Datetime",
+    "ExecutionDuration": "Int",
+    "HistoryLength": "Int",
+    "HistorySizeBytes": "Int",
+    "StateTransitionCount": "Int",
+    "TaskQueue": "Keyword",
+    "ParentWorkflowId": "Keyword",
+    "ParentRunId": "Keyword",
+    "RootWorkflowId": "Keyword",
+    "RootRunId": "Keyword",
+    "FirstRunId": "Keyword",
+}
+"""The fields that every run has, and the type of each."""
 
 
 _KEPT = 256
@@ -76,11 +85,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Bytes of search attributes and memo that are not kept."""
     finds: bool = True
     """Whether the search attributes are kept."""
+    refused: bool = False
+    """It did not start, because its workflow ID was in use."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has a history, or ever had."""
-        return bool(self.history_length or self.close_time)
+        """Whether it has a history, or ever had. One that was refused is not a run to Temporal's clients."""
+        return not self.refused and bool(self.history_length or self.close_time)
 
     def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
         """The value that filters compare."""
@@ -154,7 +165,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
     """The value of a search attribute that filters compare; None where it is none of its type."""
     value = attributes.get(name)
-    if data.attribute_type(value) == "Datetime":
+    if value is not None and data.attribute_type(value, name) == "Datetime":
         found = data.attribute_moment(value)
         return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
     if data.attribute_type(value) == "Double":
@@ -200,6 +211,7 @@ def record_of(obj: api.Object) -> Record:
         search_attributes=mapping(code.get("searchAttributes")) if code else spec.get("searchAttributes") or {},
         memo=mapping(code.get("memo")) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),
+        refused=entry.refused,
     )
 
 
@@ -225,7 +237,7 @@ class Visibility:
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
             if len(types) < _MOST_NAMES:
-                types.setdefault(name, data.attribute_type(value))
+                types.setdefault(name, data.attribute_type(value, name))
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
     def _drop(self, namespace: str, uid: str) -> None:
@@ -317,4 +329,4 @@ def _unpacked(namespace: str, run_id: str, packed: bytes) -> Record:
 
 def is_known(name: str, custom: dict[str, str]) -> bool:
     """Whether a filter may name a field."""
-    return name in _SYSTEM or name in _PREDEFINED or name in custom
+    return name in SYSTEM or name in data.PREDEFINED or name in custom

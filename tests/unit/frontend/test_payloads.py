@@ -95,6 +95,13 @@ def test_search_attributes_keep_their_types(kind: str, value: Any) -> None:
     assert json.loads(back.data) == value
 
 
+def test_the_time_that_a_schedule_has_started_a_run_for_is_a_time() -> None:
+    found = data.attributes({"TemporalScheduledStartTime": "2026-11-23T00:00:00Z", "TemporalScheduledById": "nightly"})
+    assert found is not None
+    kinds = {name: payload.metadata["type"] for name, payload in found.indexed_fields.items()}
+    assert kinds == {"TemporalScheduledStartTime": b"Datetime", "TemporalScheduledById": b"Keyword"}
+
+
 def test_an_attribute_of_nothing_is_removed() -> None:
     for gone in (Payload(metadata={"encoding": b"binary/null"}), Payload(data=b"[]"), Payload()):
         assert data.attributes_to_json({"A": gone}, keep_removed=True) == {"A": None}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.frontend.querylang import InvalidQueryError, parse
+from perdure.frontend.querylang import InvalidQueryError, nanoseconds, parse
 
 RUN: dict[str, Any] = {
     "WorkflowType": "Order",
@@ -93,3 +93,24 @@ def test_what_cannot_be_understood_is_told(query: str, message: str) -> None:
 def test_a_time_that_is_none_is_told() -> None:
     with pytest.raises(InvalidQueryError, match="RFC 3339"):
         takes("StartTime > 'yesterday'")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1h", 3_600),
+        ("1h30m", 5_400),
+        ("300ms", 0.3),
+        ("-1.5h", -5_400),
+        ("2d", 172_800),
+        ("01:00:05", 3_605),
+        ("5", 5e-9),
+    ],
+)
+def test_durations_are_read_as_by_temporals_server(text: str, seconds: float) -> None:
+    assert nanoseconds(text) == round(seconds * 1e9)
+
+
+@pytest.mark.parametrize("text", ["", "h", "1 h", "one hour", "1h30", "1" * 200])
+def test_what_is_no_duration_is_none(text: str) -> None:
+    assert nanoseconds(text) is None

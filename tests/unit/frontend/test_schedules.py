@@ -170,7 +170,9 @@ def test_what_cannot_be_said_is_refused_by_its_name(change: Any, field: str) -> 
 
 
 def test_1_the_window_has_temporals_default_and_least() -> None:
-    assert made_of(asked())["spec"]["catchupWindow"] == "365d"
+    made = made_of(asked())
+    assert made["spec"]["catchupWindow"] == "365d"
+    assert schedules.described(made).policies.catchup_window == seconds(365 * 86_400)
     short = asked()
     short.policies.catchup_window.CopyFrom(seconds(0))
     assert made_of(short)["spec"]["catchupWindow"] == "10s"

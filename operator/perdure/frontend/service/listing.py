@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
@@ -23,9 +24,9 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import InvalidQueryError, Query, parse, quoted
+from perdure.frontend.querylang import Convert, InvalidQueryError, Query, moment_of, nanoseconds, parse, quoted
 from perdure.frontend.service.call import Call
-from perdure.frontend.visibility import Record, is_known, record_of
+from perdure.frontend.visibility import SYSTEM, Record, is_known, record_of
 from perdure.kube import client as api
 
 PAGE = 1_000
@@ -129,7 +130,7 @@ async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]
     """
     types = core.attribute_types(namespace)
     try:
-        query = parse(text)
+        query = parse(text, converter(types))
         query.test(lambda name: _check(name, types))
         found, untold = await core.visibility.find(namespace, query)
         if untold:
@@ -169,6 +170,55 @@ async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[R
         return record_of(obj) if obj["metadata"]["uid"] == run_id else None
 
     return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
+
+
+def converter(types: Mapping[str, str]) -> Convert:
+    """Make what checks the values of a filter, as Temporal's server does (visibility/store/query/converter.go).
+
+    Args:
+        types: The types of the search attributes that are known beside those that every server knows.
+    """
+
+    def convert(name: str, value: Any) -> Any:
+        if name == "ExecutionStatus":
+            return _status(value)
+        if name == "ExecutionDuration" and isinstance(value, str):
+            found = nanoseconds(value)
+            if found is None:
+                raise InvalidQueryError(
+                    f"invalid value for ExecutionDuration: {value!r} is not a duration such as '1h30m'"
+                )
+            return found
+        kind = SYSTEM.get(name) or data.PREDEFINED.get(name) or types.get(name, "")
+        if kind not in _COMPARED_WITH:
+            return value  # the name is refused, or its type is none of Temporal's
+        if kind == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
+            return moment_of(value)
+        if not isinstance(value, _COMPARED_WITH[kind]) or isinstance(value, bool) != (kind == "Bool"):
+            raise InvalidQueryError(f"invalid value for search attribute {name} of type {kind}: {value!r}")
+        return value
+
+    return convert
+
+
+_COMPARED_WITH: dict[str, tuple[type, ...]] = {
+    "Int": (int, float),
+    "Double": (int, float),
+    "Bool": (bool,),
+    "Datetime": (),
+    "Keyword": (str,),
+    "KeywordList": (str,),
+    "Text": (str,),
+}
+
+
+def _status(value: Any) -> str:
+    names = {from_enum(WorkflowExecutionStatus, number): number for number in WorkflowExecutionStatus.values()}
+    for name, number in names.items():
+        if value in (name, WorkflowExecutionStatus.Name(number)) or (value == number and not isinstance(value, bool)):
+            return name
+    valid = ", ".join(name for name in names if name != "Unspecified")
+    raise InvalidQueryError(f"invalid value for ExecutionStatus: {value!r}; it can be {valid}")
 
 
 def _check(name: str, types: dict[str, str]) -> None:

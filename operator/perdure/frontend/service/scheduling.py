@@ -50,6 +50,7 @@ from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.schedules import Told
 from perdure.frontend.service.call import Call
+from perdure.frontend.service.listing import converter
 from perdure.frontend.visibility import is_known
 from perdure.kube import client as api
 from perdure.kube.clock import now
@@ -223,9 +224,9 @@ class Scheduling:
         types = self._core.attribute_types(namespace)
         for obj in found:
             attributes = schedules.told_of(obj).search_attributes or {}
-            types |= {name: data.attribute_type(value) for name, value in attributes.items()}
+            types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
         try:
-            query = parse(text)
+            query = parse(text, converter(types | _FIELDS))
             if query.group_by:
                 raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
             query.test(lambda name: _known(name, types))

@@ -35,6 +35,7 @@ from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.service.call import Call
+from perdure.frontend.visibility import SYSTEM
 from perdure.kube import client as api
 
 REGISTRY = "perdure-search-attributes"
@@ -59,31 +60,6 @@ _CLIENTS = {
     "temporal-ui": "<3.0.0",
 }
 """As Temporal's server has them (common/headers/version_checker.go), and the other SDKs on sdk-core."""
-_PREDEFINED = {
-    "TemporalChangeVersion": "KeywordList",
-    "TemporalScheduledStartTime": "Datetime",
-    "TemporalScheduledById": "Keyword",
-    "TemporalSchedulePaused": "Bool",
-    "BuildIds": "KeywordList",
-}
-_SYSTEM = {
-    "WorkflowId": "Keyword",
-    "WorkflowType": "Keyword",
-    "RunId": "Keyword",
-    "ExecutionStatus": "Keyword",
-    "StartTime": "Datetime",
-    "CloseTime": "Datetime",
-    "ExecutionTime": "Datetime",
-    "ExecutionDuration": "Int",
-    "HistoryLength": "Int",
-    "HistorySizeBytes": "Int",
-    "StateTransitionCount": "Int",
-    "TaskQueue": "Keyword",
-    "ParentWorkflowId": "Keyword",
-    "ParentRunId": "Keyword",
-    "RootWorkflowId": "Keyword",
-    "RootRunId": "Keyword",
-}
 
 
 class System:
@@ -222,11 +198,13 @@ class System:
     ) -> ListSearchAttributesResponse:
         """What filters can name."""
         del call
-        custom = await self._registered(request.namespace or DEFAULT)
+        everywhere = {**SYSTEM, **data.PREDEFINED}
+        known = await self._registered(request.namespace or DEFAULT)
+        custom = {name: kind for name, kind in known.items() if name not in everywhere}
         response = ListSearchAttributesResponse()
         for target, types in (
             (response.custom_attributes, custom),
-            (response.system_attributes, {**_SYSTEM, **_PREDEFINED}),
+            (response.system_attributes, everywhere),
         ):
             for name, kind in types.items():
                 target[name] = to_enum(IndexedValueType, kind)
@@ -238,7 +216,7 @@ class System:
         """What filters can name; of all namespaces."""
         del request, call
         response = GetSearchAttributesResponse()
-        for name, kind in {**_SYSTEM, **_PREDEFINED}.items():
+        for name, kind in {**SYSTEM, **data.PREDEFINED}.items():
             response.keys[name] = to_enum(IndexedValueType, kind)
         return response
 

@@ -45,6 +45,8 @@ from perdure.frontend.runs import refusal
 from perdure.frontend.service.call import LONGEST_POLL, Call
 from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 
+MAX_QUERY_RESULT = 2 * 1024 * 1024
+"""Bytes of the answer to a query. It is not stored, so it may have as many as on Temporal's server."""
 PAGE = 1_000
 """Events that go with a task; a worker reads on with GetWorkflowExecutionHistory."""
 
@@ -411,7 +413,10 @@ def virtual_events(state: State) -> list[ev.AnyEvent]:
 
 
 def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:
-    """Give a worker's answer to whoever waits for it."""
+    """Give a worker's answer to whoever waits for it; one that is too large is a failure, as on Temporal's server."""
+    if result.ByteSize() > MAX_QUERY_RESULT:
+        query.failed(ProtoFailure(message="Blob data size exceeds limit."))
+        return
     if kind == QueryResultType.QUERY_RESULT_TYPE_ANSWERED:
         query.answered(result)
         return

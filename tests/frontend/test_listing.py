@@ -1,0 +1,97 @@
+"""Lists and counts of workflows, and their filters."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import Payload, SearchAttributes
+from temporalio.api.enums.v1 import CommandType, WorkflowIdReusePolicy
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+
+from frontend.served import QUEUE, Served, complete_workflow, served, timer
+from perdure.frontend.errors import RpcError
+from perdure.frontend.service.call import Call
+
+
+async def listed(here: Served, query: str) -> list[str]:
+    found = await here.call("ListWorkflowExecutions", query=query)
+    return sorted(each.execution.workflow_id for each in found.executions)
+
+
+def number(value: bytes) -> SearchAttributes:
+    return SearchAttributes(indexed_fields={"Size": Payload(metadata={"type": b"Int"}, data=value)})
+
+
+@served
+async def test_a_filter_takes_durations_and_every_way_to_write_a_status(here: Served) -> None:
+    for name, minutes in (("short", 1), ("long", 90)):
+        await here.start(name)
+        await here.decide(timer("t", timedelta(minutes=minutes)))
+    await here.decide(complete_workflow())
+    await asyncio.sleep(3_600)
+    await asyncio.sleep(1_800)
+    await here.decide(complete_workflow())
+    assert await listed(here, "ExecutionDuration > '1h'") == ["long"]
+    assert await listed(here, "ExecutionDuration < '00:30:00'") == ["short"]
+    assert await listed(here, f"ExecutionDuration < {10**9 * 60 * 30}") == ["short"]
+    for status in ("'Completed'", "'WORKFLOW_EXECUTION_STATUS_COMPLETED'", "2"):
+        assert await listed(here, f"ExecutionStatus = {status}") == ["long", "short"]
+    assert await listed(here, "ExecutionStatus IN ('Running', 'Failed')") == []
+
+
+@served
+async def test_a_value_that_no_run_can_have_is_refused_with_the_reason(here: Served) -> None:
+    await here.start(search_attributes=number(b"5"))
+    assert await listed(here, "Size = 5 AND Size < 5.5") == ["w"]
+    for query, message in {
+        "ExecutionStatus = 'Runing'": "invalid query: invalid value for ExecutionStatus: 'Runing'; it can be Running, ",
+        "ExecutionStatus IN ('Running', 'Done')": "'Done'",
+        "Size = 'abc'": "invalid value for search attribute Size of type Int: 'abc'",
+        "Size BETWEEN 1 AND true": "of type Int: True",
+        "ExecutionDuration > 'long'": "'long' is not a duration such as '1h30m'",
+        "StartTime > 'yesterday'": "'yesterday' is not a time in RFC 3339",
+        "CloseTime > true": "of type Datetime: True",
+        "WorkflowId = 5": "of type Keyword: 5",
+        "TemporalSchedulePaused = 'true'": "of type Bool: 'true'",
+        "NoSuch = 5": "NoSuch is not a valid search attribute",
+    }.items():
+        for rpc in ("ListWorkflowExecutions", "CountWorkflowExecutions"):
+            with pytest.raises(RpcError) as refused:
+                await here.call(rpc, query=query)
+            assert refused.value.code.name == "INVALID_ARGUMENT"
+            assert message in refused.value.message
+
+
+def start_child(**attributes: Any) -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
+    said = command.start_child_workflow_execution_command_attributes
+    said.workflow_id, said.workflow_type.name, said.task_queue.name = "child", "Order", QUEUE
+    for name, value in attributes.items():
+        setattr(said, name, value)
+    return command
+
+
+@served
+async def test_a_child_whose_workflow_id_is_in_use_is_in_no_list_and_no_count(here: Served) -> None:
+    await here.start("child")
+    await here.decide(complete_workflow())
+    await here.start("parent")
+    reject = WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
+    await here.decide(start_child(workflow_id_reuse_policy=reject))
+    task = await here.task()
+    assert task.workflow_execution.workflow_id == "parent", "it is told that the child was refused"
+    assert await listed(here, "") == ["child", "parent"]
+    counted = await here.call("CountWorkflowExecutions", query="GROUP BY ExecutionStatus")
+    assert [group.count for group in counted.groups] == [1, 1]
+
+
+@served
+async def test_every_search_attribute_is_listed_once(here: Served) -> None:
+    versions = Payload(metadata={"type": b"KeywordList"}, data=b'["a-1"]')
+    await here.start(search_attributes=SearchAttributes(indexed_fields={"TemporalChangeVersion": versions}))
+    handler = here.frontend.handlers()["ListSearchAttributes"]
+    found = await here.operator.do(handler(ListSearchAttributesRequest(namespace="default"), Call(None)))
+    assert "TemporalChangeVersion" in found.system_attributes
+    assert not set(found.system_attributes) & set(found.custom_attributes)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import QueryResultType
+from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind
 from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
 
-from frontend.served import Served, complete_workflow, names, served, timer
+from frontend.served import QUEUE, Served, complete_workflow, names, served, timer
 from perdure.frontend.errors import RpcError
 
 PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_workflow_task": True}
@@ -96,3 +97,36 @@ async def test_a_query_may_have_an_answer_of_2_mib(here: Served) -> None:
             continue
         with pytest.raises(RpcError, match=r"Blob data size exceeds limit\."):
             await asked
+
+
+def sticky_queue(name: str) -> TaskQueue:
+    return TaskQueue(name=name, kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name=QUEUE)
+
+
+@served
+async def test_a_task_for_a_worker_whose_connection_has_broken_goes_to_another_one_at_once(here: Served) -> None:
+    execution = WorkflowExecution(workflow_id="w")
+    await here.start()
+    sticky = StickyExecutionAttributes(worker_task_queue=TaskQueue(name="mine"))
+    sticky.schedule_to_start_timeout.FromTimedelta(timedelta(seconds=10))
+    await here.decide(sticky_attributes=sticky)
+    polls = [here.operator.do(here.call("PollWorkflowTaskQueue", queue=sticky_queue("mine"))) for _ in range(2)]
+    await asyncio.sleep(1)
+    polls.pop().cancel()
+    await asyncio.sleep(0.1)
+    await here.call("SignalWorkflowExecution", workflow_execution=execution, signal_name="one")
+    task = await polls.pop()
+    assert task.previous_started_event_id == 3
+    assert names(task.history.events)[0] == "WorkflowTaskCompleted", "the other poll of that worker has got it"
+    await here.complete(task, sticky_attributes=sticky)
+
+    last = here.operator.do(here.call("PollWorkflowTaskQueue", queue=sticky_queue("mine")))
+    await asyncio.sleep(1)
+    last.cancel()
+    await asyncio.sleep(0.1)
+    await here.call("SignalWorkflowExecution", workflow_execution=execution, signal_name="two")
+    before = here.world.loop.time()
+    task = await here.task()
+    assert here.world.loop.time() - before < 1
+    assert names(task.history.events)[0] == "WorkflowExecutionStarted"
+    assert "WorkflowTaskTimedOut" not in names(await here.history())

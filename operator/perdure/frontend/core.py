@@ -83,7 +83,7 @@ class Core:
         self.settings = settings
         self.epoch = uuid.uuid4().hex
         self._begun = now()
-        self.queues = TaskQueues()
+        self.queues = TaskQueues(self._follow_again)
         self.workers = Workers(self.queues)
         self.updates = Updates()
         self.queries = Queries()
@@ -107,6 +107,12 @@ class Core:
         if run.gone:
             self._abort(run_id)
         self.runs.changed(run_id)
+
+    def _follow_again(self, run_id: str) -> None:
+        """The worker has gone that a run's task was meant for: another one gets it."""
+        run = self.runs.manager.running(run_id)
+        if run is not None:
+            self.follow(run)
 
     def seen(self, obj: api.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
@@ -219,9 +225,7 @@ class Core:
     def release(self, run_id: str) -> None:
         """The first task of a run is for anyone again."""
         self.reserved.discard(run_id)
-        run = self.runs.manager.running(run_id)
-        if run is not None:
-            self.follow(run)
+        self._follow_again(run_id)
 
     def want_task(self, run: Run) -> None:
         """Have a worker asked soon: an update waits for it."""

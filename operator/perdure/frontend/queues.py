@@ -97,7 +97,9 @@ class _Queue:
 class TaskQueues:
     """All of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Callable[[str], None] = lambda _: None) -> None:
+        """`moved` is called with the ID of each run that has something in a queue when its last poller leaves."""
+        self._moved = moved
         self._queues: dict[QueueName, _Queue] = {}
         self._of_run: dict[str, dict[Offer, QueueName]] = {}
         self._of_namespace: Counter[str] = Counter()
@@ -204,17 +206,32 @@ class TaskQueues:
         try:
             await asyncio.wait({poller}, timeout=seconds)
         except asyncio.CancelledError:
+            self._leave(queue, poller)
             if poller.done():
                 self._give(poller.result(), name)
+            if not queue.waiting:
+                self._desert(queue)
             raise
-        finally:
-            queue.last_poll = now()
-            if poller in queue.waiting:
-                queue.waiting.remove(poller)
+        self._leave(queue, poller)
+        queue.last_poll = now()
         if not poller.done():  # whoever offers something meanwhile has been told that nobody waits here
             return None
         queue.dispatched.count()
         return poller.result()
+
+    @staticmethod
+    def _leave(queue: _Queue, poller: "asyncio.Future[Offer]") -> None:
+        if poller in queue.waiting:
+            queue.waiting.remove(poller)
+
+    def _desert(self, queue: _Queue) -> None:
+        """The last poller of a queue is gone: its connection has broken, or it has ended the call.
+
+        A worker that only has its hands full ends no call.
+        """
+        queue.last_poll = None
+        for run_id in {offer.run_id for offer in queue.offers}:
+            self._moved(run_id)
 
     def alive(self, name: QueueName) -> bool:
         """Whether somebody polls a queue, or did a moment ago."""
@@ -227,7 +244,7 @@ class TaskQueues:
         """The worker of a sticky queue goes away."""
         queue = self._queues.get(name)
         if queue is not None:
-            queue.last_poll = None
+            self._desert(queue)
 
     def pollers(self, name: QueueName) -> dict[str, datetime]:
         """Who has polled a queue lately, and when last."""

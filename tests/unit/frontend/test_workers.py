@@ -174,3 +174,20 @@ def test_a_page_holds_what_one_answer_can() -> None:
         page, token = page_of(sizes, token, 10, 10, lambda size: size)
         pages.append(list(page))
     assert pages == [sizes[:2], sizes[2:3], sizes[3:4], sizes[4:]]
+
+
+async def test_a_queue_is_deserted_as_soon_as_its_last_poll_is_cancelled_and_not_when_one_ends_by_itself() -> None:
+    moved: list[str] = []
+    queues = TaskQueues(moved.append)
+    assert await queues.poll(QUEUE, "worker", 0.01, allowed) is None
+    assert queues.alive(QUEUE)
+    polls = [asyncio.create_task(queues.poll(QUEUE, "worker", 60, allowed)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    polls[0].cancel()
+    await asyncio.wait({polls[0]})
+    assert queues.alive(QUEUE), "another poll waits"
+    queues.offer(Offer("run"), QUEUE)
+    polls[1].cancel()
+    await asyncio.wait({polls[1]})
+    assert not queues.alive(QUEUE)
+    assert moved == ["run"], "what the poll was given is for someone else"

@@ -53,5 +53,6 @@ func Subscription(ctx workflow.Context, customer string, periodSeconds float64) 
 	if err := workflow.ExecuteActivity(detached, SayGoodbye, customer).Get(detached, &goodbye); err != nil {
 		return receipts, err
 	}
-	return append(receipts, goodbye), nil
+	receipts = append(receipts, goodbye)
+	return receipts, nil
 }

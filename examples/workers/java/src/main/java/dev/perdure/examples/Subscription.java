@@ -5,7 +5,7 @@ import io.temporal.workflow.WorkflowInterface;
 import io.temporal.workflow.WorkflowMethod;
 import java.util.List;
 
-/** Bills a customer once per period for a year. When it is cancelled, it says goodbye and completes. */
+/** Bills a customer once per period for a year. When it is cancelled, it says goodbye and ends as cancelled. */
 @WorkflowInterface
 public interface Subscription {
   /** Runs the subscription and returns the receipts. */

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,8 @@ from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import (
     ContextOption,
+    NamedOutput,
+    NamedOutputOption,
     NamespaceOption,
     OpenWorkflowIdOption,
     RunName,
@@ -33,19 +34,10 @@ _PAUSE = 0.25
 """Seconds between two looks."""
 
 
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    NAME = "name"
-
-
 ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer")]
 StepOption = Annotated[
     str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
 ]
@@ -59,7 +51,7 @@ class How:
     cluster: str | None
     wait: bool
     timeout: str
-    output: Output
+    output: NamedOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +82,7 @@ _HOW = {
     "namespace": (NamespaceOption, None),
     "wait": (_Wait, True),
     "timeout": (_Timeout, "30s"),
-    "output": (OutputOption, Output.TEXT),
+    "output": (NamedOutputOption, "text"),
     "cluster": (ContextOption, None),
 }
 """The options that every verb that asks has, after its own."""
@@ -306,22 +298,22 @@ def _condition(operation: Object, reason: str) -> Object | None:
     return next((each for each in _status(operation).get("conditions") or () if each["reason"] == reason), None)
 
 
-def _show_all(operations: list[Object], output: Output) -> None:
+def _show_all(operations: list[Object], output: NamedOutput) -> None:
     """Print Operations on several targets, each with its target."""
     screen = Screen()
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": operations})
         return
     for each in operations:
         _show(each, screen, output, each["spec"]["target"]["name"])
 
 
-def _show(operation: Object, screen: Screen, output: Output, whom: str = "") -> None:
+def _show(operation: Object, screen: Screen, output: NamedOutput, whom: str = "") -> None:
     """Print an Operation, and whom it asks where that is given."""
     name = operation["metadata"]["name"]
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json(operation)
-    elif output is Output.NAME:
+    elif output == "name":
         screen.write(f"operation.perdure.dev/{name}")
     else:
         status = _status(operation)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -44,6 +44,17 @@ ContextOption = Annotated[
     str | None,
     typer.Option("--context", help="Context of the kubeconfig; its current one by default", show_default=False),
 ]
+
+_OUTPUT = typer.Option("--output", "-o", help="Output format")
+
+OutputOption = Annotated[Literal["text", "json"], _OUTPUT]
+
+NamedOutput = Literal["text", "json", "name"]
+NamedOutputOption = Annotated[NamedOutput, _OUTPUT]
+
+WideOutputOption = Annotated[Literal["text", "wide", "json", "name"], _OUTPUT]
+
+YamlOutputOption = Annotated[Literal["text", "json", "yaml"], _OUTPUT]
 
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colours")]
 

@@ -1,6 +1,7 @@
 """The command as it is called: help, errors, exit codes. An HTTP server of the tests' own stands in for a cluster."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -458,3 +459,20 @@ def test_wrong_usage_is_trouble(arguments: list[str]) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert "Error: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "taken"),
+    [
+        (["history", "run"], {"text", "json"}),
+        (["start", "flow"], {"text", "json", "name"}),
+        (["list"], {"text", "wide", "json", "name"}),
+        (["describe", "run"], {"text", "json", "yaml"}),
+    ],
+)
+def test_an_output_format_that_a_verb_does_not_have_is_refused_with_those_it_has(
+    verb: list[str], taken: set[str]
+) -> None:
+    done = call(*verb, "--output", "xml")
+    assert done.exit_code == 2
+    assert set(re.findall(r"'(\w+)'", done.stderr.partition("xml")[2])) == taken

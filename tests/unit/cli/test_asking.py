@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.asking import Asked, Output, value
+from perdure.cli.asking import Asked, value
 from perdure.cli.errors import CliError
 from perdure.cli.view.operations import table
 from perdure.cli.view.page import ASCII, Page
@@ -92,7 +92,7 @@ def test_a_run_is_named_or_its_workflow_id_is(name: str | None, workflow_id: str
         cluster=None,
         wait=True,
         timeout="1s",
-        output=Output.TEXT,
+        output="text",
     )
     assert asked.target == target
 

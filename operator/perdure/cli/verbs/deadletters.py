@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from perdure.api.durations import parse_duration
-from perdure.cli.asking import How, Output, ask_several, asking_several
+from perdure.cli.asking import How, ask_several, asking_several
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption
+from perdure.cli.options import ColorOption, ContextOption, NamedOutputOption, NamespaceOption
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.deadletters import describe, redriven, table
@@ -83,7 +83,7 @@ def list_(
     activity: ActivityOption = None,
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
+    output: NamedOutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
@@ -95,9 +95,9 @@ def list_(
 
     letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
     screen = Screen(color)
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": letters})
-    elif output is Output.NAME:
+    elif output == "name":
         for letter in letters:
             screen.write(f"deadletter.perdure.dev/{letter['metadata']['name']}")
     elif not letters:
@@ -111,7 +111,7 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the DeadLetter", show_default=False)],
     *,
     namespace: NamespaceOption = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    output: NamedOutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
@@ -122,9 +122,9 @@ def show(
             return await found.read(KIND, PLURAL, name)
 
     letter, screen = asyncio.run(read()), Screen(color)
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json(letter)
-    elif output is Output.NAME:
+    elif output == "name":
         screen.write(f"deadletter.perdure.dev/{letter['metadata']['name']}")
     else:
         screen.show(describe(letter, page_of(context, screen)))

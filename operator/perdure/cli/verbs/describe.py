@@ -1,8 +1,6 @@
 """`describe`: one run, all there is to know."""
 
 import asyncio
-from enum import StrEnum
-from typing import Annotated
 
 import typer
 
@@ -15,6 +13,7 @@ from perdure.cli.options import (
     TimeFormat,
     TimeOption,
     WorkflowIdOption,
+    YamlOutputOption,
     check_named,
 )
 from perdure.cli.page import page_of, program_of
@@ -39,21 +38,13 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How a run is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
-
-
 def command(
     context: typer.Context,
     name: RunName = None,
     *,
     workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    output: YamlOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -63,9 +54,9 @@ def command(
     screen = Screen(color)
     run = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
-    if output is Output.TEXT:
+    if output == "text":
         screen.show(describe(run, page))
-    elif output is Output.JSON:
+    elif output == "json":
         screen.write_json(as_data(run, page))
     else:
         screen.write_yaml(as_data(run, page))

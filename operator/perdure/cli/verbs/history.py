@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
+    OutputOption,
     RunName,
     TimeFormat,
     TimeOption,
@@ -41,20 +41,13 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How a history is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def command(
     context: typer.Context,
     name: RunName = None,
     *,
     workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    output: OutputOption = "text",
     detailed: Annotated[bool, typer.Option("--detailed", help="Show every attribute of every event")] = False,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -75,7 +68,7 @@ def command(
             f"the history of `{called}` is not whole: {'; '.join(wrong)}; see what there is with "
             f"`kubectl get historysegments`"
         )
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json({"events": events})
     elif events:
         screen.show(view.table(events, page_of(context, screen, times=times), detailed=detailed))

@@ -1,12 +1,11 @@
 """`lint`: what is wrong with manifests, before anything runs."""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from perdure.cli.errors import ExitCode
-from perdure.cli.options import ColorOption
+from perdure.cli.options import ColorOption, OutputOption
 from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 
@@ -27,13 +26,6 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How findings are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def command(
     context: typer.Context,
     *,
@@ -47,7 +39,7 @@ def command(
         ),
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Whether warnings count as errors")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check manifests without a cluster."""
@@ -58,7 +50,7 @@ def command(
     screen = Screen(color)
     linted = lint(file)
     count = {severity: linted.count(severity) for severity in Severity}
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json(
             {
                 "findings": [found.as_json() for found in linted.found],

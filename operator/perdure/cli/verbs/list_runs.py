@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import Collection, Iterable
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from perdure.cli.cluster import connect
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of
+from perdure.cli.options import (
+    ColorOption,
+    ContextOption,
+    NamespaceOption,
+    TimeFormat,
+    TimeOption,
+    WideOutputOption,
+    word_of,
+)
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.facts import Phase, Run, read_run
@@ -26,15 +33,6 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How runs are printed."""
-
-    TEXT = "text"
-    WIDE = "wide"
-    JSON = "json"
-    NAME = "name"
-
-
 def command(
     context: typer.Context,
     *,
@@ -49,7 +47,7 @@ def command(
             help=f"Only runs in this phase ({', '.join(Phase)}); may be repeated",
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
+    output: WideOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -58,7 +56,7 @@ def command(
     screen = Screen(color)
     wanted = {phase.value for phase in phases or ()}
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere, phases=wanted))
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
         return
     if not items:
@@ -68,12 +66,12 @@ def command(
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
     runs = sorted((read_run(item, now=clock.now()) for item in items), key=_newest_first)
-    if output is Output.NAME:
+    if output == "name":
         for run in runs:
             screen.write(f"workflowrun.perdure.dev/{run.name}")
     else:
         page = page_of(context, screen, times=times)
-        screen.show(table(runs, page, namespaces=everywhere, wide=output is Output.WIDE))
+        screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
 
 
 def _newest_first(run: Run) -> tuple[float, str, str]:

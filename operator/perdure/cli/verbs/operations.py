@@ -1,13 +1,12 @@
 """`operations`: what was asked, and what came of it."""
 
 import asyncio
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from perdure.cli.cluster import Object, connect
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption, WideOutputOption
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.operations import table
@@ -22,21 +21,12 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How Operations are printed."""
-
-    TEXT = "text"
-    WIDE = "wide"
-    JSON = "json"
-    NAME = "name"
-
-
 def command(
     context: typer.Context,
     *,
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
+    output: WideOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -45,17 +35,17 @@ def command(
     screen = Screen(color)
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
     items.sort(key=arrival, reverse=True)
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
     elif not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
         typer.echo(f"There are no Operations in {where}.", err=True)
-    elif output is Output.NAME:
+    elif output == "name":
         for item in items:
             screen.write(f"operation.perdure.dev/{item['metadata']['name']}")
     else:
         page = page_of(context, screen, times=times)
-        screen.show(table(items, page, namespaces=everywhere, wide=output is Output.WIDE))
+        screen.show(table(items, page, namespaces=everywhere, wide=output == "wide"))
 
 
 async def _read(

@@ -4,14 +4,13 @@ import asyncio
 import json
 import sys
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perdure.cli.errors import CliError
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
 from perdure.cli.page import program_of
 
 HELP = """Show what retry policies mean.
@@ -34,13 +33,6 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How the waits are written."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def preview(
     context: typer.Context,
     name: Annotated[
@@ -52,7 +44,7 @@ def preview(
         typer.Option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input", show_default=False),
     ] = None,
     count: Annotated[int, typer.Option("--count", help="How many waits", min=1, max=10_000)] = 8,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Format")] = Output.TEXT,
+    output: OutputOption = "text",
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
@@ -69,7 +61,7 @@ def preview(
 
     policy = _read(spec, source)
     shown = waits(policy, count)
-    if output is Output.JSON:
+    if output == "json":
         typer.echo(json.dumps([_seconds(wait) for wait in shown]))
         return
     from perdure.api.durations import format_decimal_duration  # noqa: PLC0415 - as above

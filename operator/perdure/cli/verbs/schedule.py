@@ -11,7 +11,17 @@ from perdure.api.fields import format_time
 from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
-from perdure.cli.options import ContextOption, NamespaceOption, TimeFormat, TimeOption, word_of, words_shown
+from perdure.cli.options import (
+    ContextOption,
+    NamedOutputOption,
+    NamespaceOption,
+    OutputOption,
+    TimeFormat,
+    TimeOption,
+    YamlOutputOption,
+    word_of,
+    words_shown,
+)
 from perdure.cli.page import page_of, program_of
 from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen
@@ -43,13 +53,6 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How times are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def next_times(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)] = None,
@@ -63,7 +66,7 @@ def next_times(
     ] = None,
     count: Annotated[int, typer.Option("--count", help="How many", min=1, max=10_000)] = 10,
     namespace: NamespaceOption = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print them")] = Output.TEXT,
+    output: OutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Show when a schedule will start runs."""
@@ -83,7 +86,7 @@ def next_times(
     start = moment(after, times.zone) if after else clock.now()
     dues = upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json(times_json(dues, times))
     elif dues:
         screen.show(times_table(dues, times))
@@ -183,22 +186,6 @@ Examples:
 """
 
 
-class ListOutput(StrEnum):
-    """How schedules are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    NAME = "name"
-
-
-class DescribeOutput(StrEnum):
-    """How a schedule is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
-
-
 class Overlap(StrEnum):
     """Overlap policies, as in the API."""
 
@@ -239,7 +226,7 @@ def list_schedules(
     *,
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
-    output: Annotated[ListOutput, typer.Option("--output", "-o", help="How to print them")] = ListOutput.TEXT,
+    output: NamedOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     cluster: ContextOption = None,
 ) -> None:
@@ -252,9 +239,9 @@ def list_schedules(
 
     screen = Screen()
     items, runs = _with_cluster(context, cluster, namespace, read)
-    if output is ListOutput.JSON:
+    if output == "json":
         screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
-    elif output is ListOutput.NAME:
+    elif output == "name":
         for item in items:
             screen.write(f"schedule.perdure.dev/{item['metadata']['name']}")
     elif items:
@@ -268,7 +255,7 @@ def describe(
     name: ScheduleName,
     *,
     namespace: NamespaceOption = None,
-    output: Annotated[DescribeOutput, typer.Option("--output", "-o", help="How to print it")] = DescribeOutput.TEXT,
+    output: YamlOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     cluster: ContextOption = None,
 ) -> None:
@@ -277,14 +264,14 @@ def describe(
 
     async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         schedule = await reached.schedule(name)
-        return schedule, await reached.runs_of_schedules(of=name) if output is DescribeOutput.TEXT else []
+        return schedule, await reached.runs_of_schedules(of=name) if output == "text" else []
 
     screen = Screen()
     found, runs = _with_cluster(context, cluster, namespace, read)
     found["metadata"].pop("managedFields", None)
-    if output is DescribeOutput.JSON:
+    if output == "json":
         screen.write_json(found)
-    elif output is DescribeOutput.YAML:
+    elif output == "yaml":
         screen.write_yaml(found)
     else:
         screen.show(description(found, page_of(context, screen, times=times), runs))

@@ -1,13 +1,12 @@
 """`simulate`: what a workflow would do, in virtual time."""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from perdure.cli.asking import value
 from perdure.cli.errors import ExitCode
-from perdure.cli.options import ColorOption, TimeFormat, TimeOption
+from perdure.cli.options import ColorOption, OutputOption, TimeFormat, TimeOption
 from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 
@@ -25,13 +24,6 @@ Examples:
   {program} simulate --file order.yaml --scenario declined.yaml
   {program} simulate --scenario declined.yaml --output json
 """
-
-
-class Output(StrEnum):
-    """How a simulation is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def command(
@@ -53,7 +45,7 @@ def command(
         str | None,
         typer.Option("--input", "-i", help="Input, as JSON; @FILE, or @- for standard input", show_default=False),
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -72,7 +64,7 @@ def command(
             typer.echo(f"Error: {line}", err=True)
         raise typer.Exit(ExitCode.TROUBLE) from error
     unmet = report.unmet(wanted.expect) if wanted.expect else None
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json(report.as_json() | ({} if unmet is None else {"unmet": unmet}))
     else:
         screen.show(view.show(report, unmet, page_of(context, screen, times=times)))

@@ -10,9 +10,9 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
-from perdure.cli.asking import Output, OutputOption, value
+from perdure.cli.asking import value
 from perdure.cli.cluster import Object, connect
-from perdure.cli.options import ContextOption, NamespaceOption, seconds_of
+from perdure.cli.options import ContextOption, NamedOutput, NamedOutputOption, NamespaceOption, seconds_of
 from perdure.cli.page import program_of
 from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
 from perdure.cli.terminal import Screen
@@ -93,7 +93,7 @@ def command(
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
     ] = None,
-    output: OutputOption = Output.TEXT,
+    output: NamedOutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Start a run of a Workflow, or of code."""
@@ -146,7 +146,13 @@ def _readable(kind: str) -> str:
 
 
 async def _start(
-    context: typer.Context, body: Object, namespace: str | None, cluster: str | None, output: Output, *, verdict: bool
+    context: typer.Context,
+    body: Object,
+    namespace: str | None,
+    cluster: str | None,
+    output: NamedOutput,
+    *,
+    verdict: bool,
 ) -> Object:
     """Make the run, print it, and wait for the `verdict` of the operator if that is wanted; the run as it was made."""
     spec = body["spec"]
@@ -158,10 +164,10 @@ async def _start(
             await check_workflow_id(reached, spec["workflowId"])
         made = await reached.create("workflowruns", body)
         name, screen = made["metadata"]["name"], Screen()
-        if output is Output.JSON:
+        if output == "json":
             screen.write_json(made)
         else:
-            screen.write(f"workflowrun.perdure.dev/{name}" + (" created" if output is Output.TEXT else ""))
+            screen.write(f"workflowrun.perdure.dev/{name}" + (" created" if output == "text" else ""))
         if verdict:
             await wait_for_verdict(reached, name)
         return made

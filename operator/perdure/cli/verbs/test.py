@@ -1,13 +1,12 @@
 """`test`: whether workflows do what their scenarios expect."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perdure.cli.errors import ExitCode
-from perdure.cli.options import ColorOption
+from perdure.cli.options import ColorOption, OutputOption
 from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 
@@ -26,18 +25,11 @@ Examples:
 """
 
 
-class Output(StrEnum):
-    """How the outcome is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def command(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with scenarios, or one scenario")],
     *,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it")] = Output.TEXT,
+    output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Simulate every scenario of a folder, and tell what is not as expected."""
@@ -58,10 +50,10 @@ def command(
     results = []
     for file in files:
         results.append(_play(file))
-        if output is Output.TEXT:
+        if output == "text":
             screen.show(view.verdict(results[-1], page))
     count = {word: sum(result["verdict"] == word for result in results) for word in ("Met", "Unmet", "Bad")}
-    if output is Output.JSON:
+    if output == "json":
         screen.write_json({"scenarios": results, **{word.lower(): number for word, number in count.items()}})
     else:
         screen.show([view.summary(count, page)])

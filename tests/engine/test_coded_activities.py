@@ -112,7 +112,7 @@ def test_schedule_to_start_is_a_timeout_with_the_last_failure_as_its_cause() -> 
 
 def test_a_timeout_after_a_request_to_cancel_is_not_retried_for_that_reason() -> None:
     run = begun(schedule_to_close_timeout=seconds(5))
-    take(run, 0)
+    take(run, 1)
     run.signal()
     run.decide(cmd.RequestCancelActivityTask(activity_id="a"))
     run.at(5)

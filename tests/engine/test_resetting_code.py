@@ -8,6 +8,7 @@ from engine.coded import Coded, activity, timer
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
+from perdure.engine import inputs as inp
 from perdure.engine.resetting import begin, reset_event, since
 from perdure.engine.step import step
 
@@ -59,6 +60,49 @@ def test_signals_are_left_out_where_nobody_wants_them() -> None:
     coded.decide(timer("t", 60))
     coded.signal("late", seconds=5)
     assert "WorkflowExecutionSignaled" not in reset(coded, 3, signals=False).names
+
+
+def updated() -> Coded:
+    """A run that has accepted an update, completed it, and gone on."""
+    coded = Coded.begin()
+    coded.decide(timer("t", 60))
+    coded.ask(inp.TaskWanted, 1)
+    accept = cmd.AcceptUpdate(update_id="u", name="set", input=[1], header={"k": 1}, identity="ada", principal="eve")
+    coded.decide(accept, cmd.CompleteUpdate(update_id="u", result=2))
+    return coded
+
+
+def test_54_updates_that_were_accepted_are_admitted_again_until_a_worker_accepts_them() -> None:
+    other = reset(updated(), 3)
+    told: Any = next(event for event in other.events if isinstance(event, ev.WorkflowExecutionUpdateAdmitted))
+    assert (told.update_id, told.name, told.input, told.header) == ("u", "set", [1], {"k": 1})
+    assert (told.identity, told.principal) == ("ada", "eve")
+    assert (other.code.admitted, other.code.updates) == ({"u": told.event_id}, {})
+    other.decide(timer("t", 60), cmd.AcceptUpdate(update_id="u", name="set", input=[1]))
+    accepted: Any = other.events[-1]
+    assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
+    assert (accepted.update_id, accepted.name, accepted.input) == ("u", "", None), "the request is in one event only"
+    assert (other.code.admitted, list(other.code.updates)) == ({}, ["u"])
+
+
+def test_an_update_that_is_rejected_after_a_reset_is_not_asked_about_again() -> None:
+    other = reset(updated(), 3)
+    other.decide(timer("t", 60), rejected=("u",))
+    assert (other.code.admitted, other.code.updates) == ({}, {})
+
+
+def test_an_update_is_admitted_once_however_often_the_run_is_reset() -> None:
+    once = reset(updated(), 3)
+    once.decide(timer("t", 60), cmd.AcceptUpdate(update_id="u", name="set", input=[1]))
+    twice = reset(once, 3)
+    assert twice.names.count("WorkflowExecutionUpdateAdmitted") == 1
+    assert list(twice.code.admitted) == ["u"]
+
+
+def test_updates_are_left_out_where_nobody_wants_them() -> None:
+    coded = updated()
+    state = history.fork_of_code(coded.events, 3)
+    assert list(since(state, coded.events[3:], "run-1", signals=True, updates=False)) == []
 
 
 def test_what_was_open_at_the_point_is_open_again() -> None:

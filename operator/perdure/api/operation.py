@@ -175,6 +175,9 @@ class Reset(SpecModel):
     reapply_signals: Flag = True
     """Whether signals that came after the point are given to the new run. Default true."""
 
+    reapply_updates: Flag = True
+    """Whether updates that workers accepted after the point are given to the new run. Default true."""
+
     reason: Text = ""
     """Why, for people."""
 

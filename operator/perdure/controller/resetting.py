@@ -91,6 +91,7 @@ async def reset(
             Ancestor(name=meta["name"], run_id=meta["uid"], event_id=point),
         ),
         reapply_signals=wanted.reapply_signals,
+        reapply_updates=wanted.reapply_updates,
         reason=wanted.reason,
         identity=identity,
         principal=principal,
@@ -292,14 +293,15 @@ async def _definitions(definitions: Definitions, base: api.Object, spec: Workflo
 
 
 async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[inputs.RunInput]:
-    """What has happened since, and is applied once more: also the signals to the runs that followed, as in Temporal.
+    """What has happened since, and is applied once more: also the signals and updates of the runs that followed, as in Temporal.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
-    told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=asked.reapply_signals))
+    signals, updates = asked.reapply_signals, asked.reapply_updates
+    told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))
     run, closing = fork.base, fork.later[-1] if fork.later else None
-    while asked.reapply_signals and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
+    while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         meta = run["metadata"]
         url = api.path(api.PERDURE, meta["namespace"], "workflowruns", closing.new_workflow_run)
         try:
@@ -309,12 +311,27 @@ async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[input
         if not is_successor(following, meta["uid"]):
             break
         events = history.decode_events((await past_of(client, following)).events)
-        before = continuation_of(following)
-        signals = [event for event in events if isinstance(event, ev.WorkflowExecutionSignaled)]
-        carried = len(before.signals) if before else 0
-        told += [resetting.signal_again(event, following["metadata"]["uid"]) for event in signals[carried:]]
+        told += _said_to(following, events, signals=signals, updates=updates)
         run, closing = following, events[-1] if events else None
     return told
+
+
+def _said_to(
+    run: api.Object, events: Sequence[ev.AnyEvent], *, signals: bool, updates: bool
+) -> Iterator[inputs.RunInput]:
+    """The signals and updates of a run that has followed; not the signals that it began with."""
+    before = continuation_of(run)
+    carried = len(before.signals) if before else 0
+    for event in events:
+        match event:
+            case ev.WorkflowExecutionSignaled():
+                carried -= 1
+                if signals and carried < 0:
+                    yield resetting.signal_again(event, run["metadata"]["uid"])
+            case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
+                yield resetting.update_again(event)
+            case _:
+                pass
 
 
 def still_open(state: State, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:

@@ -388,8 +388,18 @@ class WorkflowPropertiesModified(CommandEvent, frozen=True, kw_only=True):
 # Updates: requests that the decider answers
 
 
+class WorkflowExecutionUpdateAdmitted(Event, frozen=True, kw_only=True):
+    """A run that was reset is given an update which the run before had accepted."""
+
+    update_id: str
+    name: str = ""
+    input: Any = None
+    header: Any = None
+    identity: str = ""
+
+
 class WorkflowExecutionUpdateAccepted(Event, frozen=True, kw_only=True):
-    """A decider has taken on an update; from here on it is durable."""
+    """A decider has taken on an update; from here on it is durable. Where it was admitted, that event has its request."""
 
     update_id: str
     accepted_request_message_id: str = ""
@@ -591,6 +601,7 @@ AnyEvent: TypeAlias = (
     | WorkflowExecutionTimedOut
     | WorkflowExecutionUnpaused
     | WorkflowExecutionUpdateAccepted
+    | WorkflowExecutionUpdateAdmitted
     | WorkflowExecutionUpdateCompleted
     | WorkflowPropertiesModified
     | WorkflowTaskCompleted

@@ -308,6 +308,8 @@ class TaskCompleted:
     """The worker is not done, and wants more time."""
     rejects_only: bool = False
     """It has rejected updates, and done nothing else."""
+    rejected: tuple[str, ...] = ()
+    """Ids of the updates that it has rejected."""
     following: TaskTaken | None = None
     """Take the next task with this answer, if one is due: the worker waits for it with its response."""
 
@@ -417,6 +419,18 @@ class ChildClosed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateAdmitted:
+    """A reset has brought an update that the run before had accepted."""
+
+    update_id: str
+    name: str
+    input: Any = None
+    header: Any = None
+    identity: str = ""
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalDone:
     """The other run has recorded the signal or the request to cancel; or could not, and `failure` says why."""
 
@@ -446,6 +460,7 @@ RunInput: TypeAlias = (
     | ChildStartFailed
     | ChildClosed
     | ExternalDone
+    | UpdateAdmitted
     | ChoreDone
     | DecideAgain
 )

@@ -127,6 +127,13 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         case cmd.ModifyWorkflowProperties():
             return ev.WorkflowPropertiesModified(**said, **here)
         case cmd.AcceptUpdate():
+            if state.code is not None and command.update_id in state.code.admitted:
+                said |= {
+                    "name": "",
+                    "input": None,
+                    "header": None,
+                    "identity": "",
+                }  # it is in the event that has admitted it
             return ev.WorkflowExecutionUpdateAccepted(**said, **here)
         case cmd.CompleteUpdate():
             return _update_completed(command, state, said | here)

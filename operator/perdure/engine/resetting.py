@@ -98,17 +98,24 @@ def begin(
     return replace(transition, state=state, events=(event, *transition.events), durable=True)
 
 
-def since(forked: State, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool) -> Iterator[inp.RunInput]:
-    """What happened to a run after the point, without its own doing: signals, and what became of children and requests.
+def since(
+    forked: State, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
+) -> Iterator[inp.RunInput]:
+    """What happened to a run after the point, without its own doing.
+
+    Signals and updates, and what became of children and requests.
 
     Args:
         forked: The state at the point.
         later: The events after it.
         run_id: Of the run that they are of.
         signals: Whether signals are wanted.
+        updates: Whether updates that were accepted are wanted.
     """
     for event in later:
         match event:
+            case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
+                yield update_again(event)
             case ev.WorkflowExecutionSignaled() if signals:
                 yield signal_again(event, run_id)
             case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in forked.children:
@@ -152,6 +159,18 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
         identity=event.identity,
         principal=event.principal,
         header=event.header,
+    )
+
+
+def update_again(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> inp.UpdateAdmitted:
+    """An update that a run has accepted, or was given, to be processed once more."""
+    return inp.UpdateAdmitted(
+        update_id=event.update_id,
+        name=event.name,
+        input=event.input,
+        header=event.header,
+        identity=event.identity,
+        principal=event.principal,
     )
 
 

@@ -519,6 +519,7 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             | ev.WorkflowTaskTimedOut()
             | ev.UpsertWorkflowSearchAttributes()
             | ev.WorkflowPropertiesModified()
+            | ev.WorkflowExecutionUpdateAdmitted()
             | ev.WorkflowExecutionUpdateAccepted()
             | ev.WorkflowExecutionUpdateCompleted()
         ):
@@ -565,9 +566,12 @@ def _apply_to_code(code: Code, event: ev.AnyEvent) -> Code:
             return change(code, search_attributes=_upserted(code.search_attributes, event.search_attributes))
         case ev.WorkflowPropertiesModified():
             return change(code, memo=_upserted(code.memo, event.upserted_memo))
+        case ev.WorkflowExecutionUpdateAdmitted():
+            return change(code, admitted={**code.admitted, event.update_id: event.event_id})
         case ev.WorkflowExecutionUpdateAccepted():
             record = UpdateRecord(accepted_event_id=event.event_id)
-            return change(code, updates={**code.updates, event.update_id: record})
+            admitted = _without(code.admitted, event.update_id)
+            return change(code, updates={**code.updates, event.update_id: record}, admitted=admitted)
         case ev.WorkflowExecutionUpdateCompleted():
             record = UpdateRecord(accepted_event_id=event.accepted_event_id, completed_event_id=event.event_id)
             return change(code, updates={**code.updates, event.update_id: record})
@@ -618,7 +622,8 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         undecided=(),
         unfinished=False,
         task=None,
-        code=state.code and msgspec.structs.replace(state.code, task=None, wanted=False, buffered=(), closing=False),
+        code=state.code
+        and msgspec.structs.replace(state.code, admitted={}, task=None, wanted=False, buffered=(), closing=False),
     )
 
 
@@ -677,6 +682,7 @@ def beside_history_removed(state: State) -> State:
         code=state.code
         and msgspec.structs.replace(
             state.code,
+            admitted={},
             task=None,
             wanted=False,
             buffered=(),

@@ -8,7 +8,7 @@ paused, before its first decision is due, while a decider that could not decide 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -238,6 +238,8 @@ class _Pass(Attempts, Others):
                 self.take_child(item)
             case inp.ExternalDone():
                 self.external_done(item)
+            case inp.UpdateAdmitted():
+                self.admit_update(item)
             case (
                 inp.SignalRequested()
                 | inp.CancelRequested()
@@ -263,6 +265,12 @@ class _Pass(Attempts, Others):
                 self.answers[item.request_id] = self.tasks.take(item) if self.tasks is not None else no
             case _:
                 self.take_attempt(item)
+
+    def admit_update(self, item: inp.UpdateAdmitted) -> None:
+        """Record an update that a reset has brought, unless it is known. The worker that decides next is asked about it."""
+        code = self.state.code
+        if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
+            self.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.here), decide=True)
 
     # Requests
 

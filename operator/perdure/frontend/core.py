@@ -15,11 +15,11 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
 from perdure.engine.state import State
 from perdure.frontend import failures
-from perdure.frontend.history import Historian
+from perdure.frontend.history import Historian, update_request
 from perdure.frontend.payloads import payloads
 from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.runs import Runs
+from perdure.frontend.runs import Runs, View
 from perdure.frontend.updates import Updates
 from perdure.frontend.visibility import Visibility
 from perdure.frontend.workers import Workers
@@ -156,6 +156,14 @@ class Core:
         return offers
 
     # Updates
+
+    async def readmit(self, view: View) -> None:
+        """Take in the updates that a reset has brought to a run, and no worker has accepted or rejected."""
+        code, run_id = view.state.code if view.state is not None else None, view.entry.uid
+        wanted = {name for name in (code.admitted if code else ()) if self.updates.get(run_id, name) is None}
+        for event in await self.runs.history(view) if wanted else ():
+            if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
+                self.updates.admit(run_id, event.update_id, update_request(event), event.principal)
 
     def _end_updates(self, run: Run, state: State) -> None:
         """A run has closed: what was accepted and has not ended fails, what nobody has accepted is told so."""

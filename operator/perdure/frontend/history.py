@@ -16,9 +16,10 @@ from google.protobuf.message import Message
 from temporalio.api import enums
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
-from temporalio.api.enums.v1 import EventType, TaskQueueKind
+from temporalio.api.enums.v1 import EventType, TaskQueueKind, UpdateAdmittedEventOrigin
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.update.v1 import Request
 
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
@@ -210,9 +211,9 @@ def _marker(attributes: Any, event: ev.MarkerRecorded) -> None:
         attributes.details[name].CopyFrom(Payloads(payloads=data.from_json(value)))
 
 
-def _update_accepted(attributes: Any, event: ev.WorkflowExecutionUpdateAccepted) -> None:
-    attributes.protocol_instance_id = event.update_id
-    request = attributes.accepted_request
+def update_request(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> Request:
+    """What an update asks for."""
+    request = Request()
     request.meta.update_id = event.update_id
     request.meta.identity = event.identity
     request.input.name = event.name
@@ -221,6 +222,18 @@ def _update_accepted(attributes: Any, event: ev.WorkflowExecutionUpdateAccepted)
     header = data.header(event.header)
     if header is not None:
         request.input.header.CopyFrom(header)
+    return request
+
+
+def _update_admitted(attributes: Any, event: ev.WorkflowExecutionUpdateAdmitted) -> None:
+    attributes.request.CopyFrom(update_request(event))
+    attributes.origin = UpdateAdmittedEventOrigin.UPDATE_ADMITTED_EVENT_ORIGIN_REAPPLY
+
+
+def _update_accepted(attributes: Any, event: ev.WorkflowExecutionUpdateAccepted) -> None:
+    attributes.protocol_instance_id = event.update_id
+    if event.name:
+        attributes.accepted_request.CopyFrom(update_request(event))
 
 
 def _update_completed(attributes: Any, event: ev.WorkflowExecutionUpdateCompleted) -> None:
@@ -260,6 +273,7 @@ _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.WorkflowTaskCompleted: _task_completed,
     ev.ActivityTaskScheduled: _activity_scheduled,
     ev.MarkerRecorded: _marker,
+    ev.WorkflowExecutionUpdateAdmitted: _update_admitted,
     ev.WorkflowExecutionUpdateAccepted: _update_accepted,
     ev.WorkflowExecutionUpdateCompleted: _update_completed,
     ev.StartChildWorkflowExecutionInitiated: _child_initiated,

@@ -82,6 +82,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     lineage: Annotated[tuple[Ancestor, ...], msgspec.Meta(min_length=1)]
     """Whose history it begins with, last; before it, whose history that one began with, and so on."""
     reapply_signals: bool = True
+    reapply_updates: bool = True
     reason: str = ""
     identity: str = ""
     principal: str = ""

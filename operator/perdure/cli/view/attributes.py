@@ -185,6 +185,7 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "WorkflowTaskStarted": _text("identity"),
     "WorkflowTaskCompleted": _text("identity"),
     "WorkflowTaskTimedOut": _text("timeoutType"),
+    "WorkflowExecutionUpdateAdmitted": lambda event: [*_text("name")(event), *_value("input")(event)],
     "WorkflowExecutionUpdateAccepted": lambda event: [*_text("name")(event), *_value("input")(event)],
     "WorkflowExecutionUpdateCompleted": lambda event: [*_text("updateId")(event), *_value("result")(event)],
     "UpsertWorkflowSearchAttributes": _value("searchAttributes"),

@@ -372,6 +372,7 @@ class Tasks:
         if drops and not self.code.buffered:
             self._change(task=None, failure="", completed=item.token.text(), sticky_queue=item.sticky_queue)
             self._keep_stickiness(item)
+            self._forget_rejected(item)
             return _yes(str(self.code.previous_started_event_id))
         closes = any(isinstance(command, _CLOSING_COMMANDS) for command in item.commands)
         if closes and self.code.buffered:
@@ -420,6 +421,7 @@ class Tasks:
         if not step.open():
             return _yes()
         self._keep_stickiness(item)
+        self._forget_rejected(item)
         self._change(failure="", completed=item.token.text())
         self._flush()
         if item.force_new_task and self.code.task is None:
@@ -428,6 +430,13 @@ class Tasks:
             self.settle()
             self._hand_out(item.following)
         return _yes()
+
+    def _forget_rejected(self, item: inp.TaskCompleted) -> None:
+        """An update that a reset has brought is not asked about again. A rejection leaves no event."""
+        kept = {name: event_id for name, event_id in self.code.admitted.items() if name not in item.rejected}
+        if kept != self.code.admitted:
+            self._change(admitted=kept)
+            self._pass.durable = True
 
     def _keep_stickiness(self, item: inp.TaskCompleted) -> None:
         timeout = item.sticky_timeout or self.code.sticky_timeout

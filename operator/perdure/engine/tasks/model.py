@@ -74,6 +74,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     search_attributes: dict[str, Any] = {}
 
     # Kept beside the history:
+    admitted: dict[str, int] = {}
+    """Updates that a reset has brought and no worker has accepted or rejected: their events, by update id."""
     task: Task | None = None
     wanted: bool = False
     """Something has happened that a worker has to decide about, and no task is scheduled: the first one waits, or a pause."""

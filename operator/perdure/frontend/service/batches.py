@@ -241,6 +241,8 @@ def _reset(asked: BatchOperationReset) -> dict[str, Any]:
     target = asked.options.WhichOneof("target") or from_enum(ResetType, asked.reset_type)
     reapply = asked.options.reset_reapply_type or asked.reset_reapply_type
     said: dict[str, Any] = {"reapplySignals": reapply != ResetReapplyType.RESET_REAPPLY_TYPE_NONE}
+    if reapply in {ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL}:
+        said["reapplyUpdates"] = False
     if asked.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not offered")
     match target:

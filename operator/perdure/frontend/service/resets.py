@@ -17,6 +17,8 @@ from perdure.kube import client as api
 
 _BEGIN_SECONDS = 20.0
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
+_NO_UPDATES = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE
+_SIGNALS_AT_MOST = (ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL)
 
 
 class Resets:
@@ -40,6 +42,8 @@ class Resets:
             event_id=request.workflow_task_finish_event_id - 1,
             reapply_signals=request.reset_reapply_type != ResetReapplyType.RESET_REAPPLY_TYPE_NONE
             and _NO_SIGNALS not in request.reset_reapply_exclude_types,
+            reapply_updates=request.reset_reapply_type not in _SIGNALS_AT_MOST
+            and _NO_UPDATES not in request.reset_reapply_exclude_types,
             reason=request.reason,
         )
         manager, view = self._core.runs.manager, await self._core.runs.view(entry)

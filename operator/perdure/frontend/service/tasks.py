@@ -144,6 +144,8 @@ class WorkflowTasks:
         for update in self._core.updates.to_be_asked(entry.uid):
             if update.update_id in code.updates:
                 continue  # accepted already; who waits for it is about to be told
+            if update.update_id in code.admitted:
+                continue  # the event that has admitted it tells the worker
             if not (prolonged and update.sent):
                 response.messages.append(update.message(task.started_event_id - 1))
                 update.sent = True
@@ -213,6 +215,7 @@ class WorkflowTasks:
             sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
             sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
+            rejected=tuple(answered.rejected),
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=following,
         )
@@ -256,7 +259,8 @@ class WorkflowTasks:
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or _token(entry, code.task) != token:
             return None
-        return Known({update.update_id for update in self._core.updates.to_be_asked(entry.uid)}, code.updates)
+        asked = {update.update_id for update in self._core.updates.to_be_asked(entry.uid)}
+        return Known(asked | code.admitted.keys(), code.updates)
 
     async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: Answered) -> None:
         """Tell those who wait what the worker has said about queries and updates."""

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
-from temporalio.api.update.v1 import Outcome, Request, UpdateRef
+from temporalio.api.update.v1 import Outcome, UpdateRef
 from temporalio.api.workflowservice.v1 import (
     ExecuteMultiOperationRequest,
     ExecuteMultiOperationResponse,
@@ -29,6 +29,7 @@ from perdure.frontend import payloads as data
 from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
 from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
 from perdure.frontend.given import UnfitError
+from perdure.frontend.history import update_request
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.starting import Begun, Starting
@@ -102,11 +103,12 @@ class Updating:
         view = await self._core.runs.view(entry)
         record = view.state.code.updates.get(update_id) if view.state is not None and view.state.code else None
         if record is None:
-            return None
+            await self._core.readmit(view)
+            return self._core.updates.get(entry.uid, update_id)
         events = await self._core.runs.history(view)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
-        update = self._core.updates.admit(entry.uid, update_id, _request_of(accepted))
+        update = self._core.updates.admit(entry.uid, update_id, update_request(accepted))
         update.accept()
         self._recorded(update, view, events, record.completed_event_id)
         return update
@@ -274,10 +276,3 @@ def _reference(entry: Entry, update_id: str) -> UpdateRef:
     return UpdateRef(
         workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid), update_id=update_id
     )
-
-
-def _request_of(event: ev.WorkflowExecutionUpdateAccepted) -> Request:
-    made = Request()
-    made.meta.update_id = event.update_id
-    made.input.name = event.name
-    return made

@@ -105,6 +105,7 @@ COREDNS = GoProgram("coredns", "github.com/coredns/coredns", target=".")
 KIND = GoProgram("kind", "sigs.k8s.io/kind")
 HELM = GoProgram("helm", "helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version={version}",))
 KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
+TEMPORAL = GoProgram("temporal", "go.temporal.io/server", target=".")
 
 NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)
 

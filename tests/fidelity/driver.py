@@ -1,0 +1,197 @@
+"""Speaks to a server as raw gRPC does, and records what it answers."""
+
+import base64
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+from temporalio.api.operatorservice import v1 as operatorservice
+from temporalio.api.operatorservice.v1 import OperatorServiceStub
+from temporalio.api.workflowservice import v1 as workflowservice
+from temporalio.api.workflowservice.v1 import WorkflowServiceStub
+
+from fidelity.normal import Json, Normalizer
+
+IDENTITY = "the scenario"
+_PATIENCE = 120.0
+"""Seconds in which what a scenario waits for has to happen."""
+
+
+@dataclass
+class Server:
+    """A server that speaks Temporal's API."""
+
+    address: str
+    namespace: str
+    authority: str = ""
+    """Certificate of the authority to trust; empty: without TLS."""
+
+    @cached_property
+    def channel(self) -> grpc.Channel:
+        if self.authority:
+            return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(self.authority.encode()))
+        return grpc.insecure_channel(self.address)
+
+    def rpc(self, name: str) -> tuple[Any, type[Message], type[Message]]:
+        """The method of that name, and the types of its request and of its response."""
+        for module, stub in ((workflowservice, WorkflowServiceStub), (operatorservice, OperatorServiceStub)):
+            request = getattr(module, f"{name}Request", None)
+            if request is not None:
+                return getattr(stub(self.channel), name), request, getattr(module, f"{name}Response")
+        raise LookupError(name)
+
+
+@dataclass
+class Session:
+    """One scenario on one server: each call is recorded as a step."""
+
+    server: Server
+    suffix: str = field(default_factory=lambda: secrets.token_hex(4))
+    steps: list[Json] = field(default_factory=list)
+    _requests: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @cached_property
+    def normal(self) -> Normalizer:
+        return Normalizer(self.suffix, self.server.namespace)
+
+    def named(self, base: str) -> str:
+        """A name that no other scenario uses; it is recorded as ``base``."""
+        return f"{base}-{self.suffix}"
+
+    # Calling
+
+    def call(self, rpc: str, note: str = "", **request: Any) -> Any:
+        """Call an RPC and record the answer; the response, an empty one where it failed."""
+        return self._record(rpc, note, self.begin(rpc, **request))
+
+    def begin(self, rpc: str, **request: Any) -> grpc.Future:
+        """Call an RPC that answers after something else has happened."""
+        method, kind, _ = self.server.rpc(rpc)
+        made = kind()
+        fields = kind.DESCRIPTOR.fields_by_name
+        if "namespace" in fields:
+            request = {"namespace": self.server.namespace, **request}
+        if "identity" in fields:
+            request = {"identity": IDENTITY, **request}
+        ParseDict(request, made)
+        return method.future(made, timeout=_PATIENCE)
+
+    def end(self, rpc: str, begun: grpc.Future, note: str = "") -> Any:
+        """Record the answer to what was begun."""
+        return self._record(rpc, note, begun)
+
+    def until(self, so: Callable[[Any], Any], rpc: str, note: str = "", **request: Any) -> Any:
+        """Call an RPC again and again until its response is as wanted, and record that one."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            begun = self.begin(rpc, **request)
+            if time.monotonic() > deadline or (begun.exception() is None and so(begun.result())):
+                return self._record(rpc, note, begun)
+            time.sleep(0.05)
+
+    def _record(self, rpc: str, note: str, begun: grpc.Future) -> Any:
+        step: dict[str, Json] = {"rpc": rpc, **({"note": self.normal.text(note)} if note else {})}
+        self.steps.append(step)
+        try:
+            response = begun.result()
+        except grpc.RpcError as error:
+            step["error"] = self.normal.error(error)
+            return self.server.rpc(rpc)[2]()
+        step["response"] = self.normal.message(response)
+        return response
+
+    # What most scenarios do
+
+    def start(self, base: str = "w", note: str = "", **options: Any) -> Any:
+        """Start a workflow, on the task queue ``q``."""
+        return self.call("StartWorkflowExecution", note, **self.started(base, **options))
+
+    def started(self, base: str = "w", **options: Any) -> Mapping[str, Any]:
+        """Start a workflow: the request."""
+        return {
+            "workflow_id": self.named(base),
+            "workflow_type": {"name": "Type"},
+            "task_queue": {"name": self.named("q")},
+            "request_id": self.named(f"request {next(self._requests)}"),
+            **options,
+        }
+
+    def execution(self, base: str = "w", run_id: str = "") -> Json:
+        return {"workflow_id": self.named(base), "run_id": run_id}
+
+    def task(self, queue: str = "q", note: str = "") -> Any:
+        """Poll for a workflow task."""
+        return self._poll("PollWorkflowTaskQueue", queue, note)
+
+    def activity_task(self, queue: str = "q", note: str = "") -> Any:
+        """Poll for an activity task."""
+        return self._poll("PollActivityTaskQueue", queue, note)
+
+    def _poll(self, rpc: str, queue: str, note: str) -> Any:
+        polled = {"task_queue": {"name": self.named(queue), "kind": "TASK_QUEUE_KIND_NORMAL"}}
+        return self.until(lambda response: response.task_token, rpc, note, **polled)
+
+    def complete(self, task: Any, *commands: Json, note: str = "", **options: Any) -> Any:
+        """Complete a workflow task."""
+        return self.call(
+            "RespondWorkflowTaskCompleted", note, task_token=token(task), commands=list(commands), **options
+        )
+
+    def decide(self, *commands: Json, note: str = "", **options: Any) -> Any:
+        """Take the next workflow task and complete it."""
+        task = self.task(note=note)
+        self.complete(task, *commands, note=note, **options)
+        return task
+
+    def close(self, base: str = "w") -> None:
+        """Terminate a workflow that the scenario needs no longer, without recording that."""
+        self.begin("TerminateWorkflowExecution", workflow_execution=self.execution(base)).exception()
+
+    def history(self, base: str = "w", note: str = "", run_id: str = "", **options: Any) -> Any:
+        """The whole history of a workflow."""
+        return self.call("GetWorkflowExecutionHistory", note, execution=self.execution(base, run_id), **options)
+
+    def describe(self, base: str = "w", note: str = "", run_id: str = "") -> Any:
+        return self.call("DescribeWorkflowExecution", note, execution=self.execution(base, run_id))
+
+
+Scenario = Callable[[Session], None]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(play: Scenario) -> Scenario:
+    """Have a function played on both servers."""
+    SCENARIOS[play.__name__] = play
+    return play
+
+
+def command(kind: str, **attributes: Any) -> Json:
+    """A command, such as ``START_TIMER``."""
+    return {"command_type": f"COMMAND_TYPE_{kind}", f"{kind.lower()}_command_attributes": attributes}
+
+
+def token(task: Any) -> str:
+    """A task token, as requests take it."""
+    return encoded(task.task_token)
+
+
+def encoded(value: bytes) -> str:
+    """Bytes, as requests take them."""
+    return base64.b64encode(value).decode()
+
+
+def payload(value: Any) -> Json:
+    """A payload with a JSON value."""
+    return {"metadata": {"encoding": encoded(b"json/plain")}, "data": encoded(json.dumps(value).encode())}
+
+
+def payloads(*values: Any) -> Json:
+    return {"payloads": [payload(value) for value in values]}

@@ -1,0 +1,5 @@
+"""What is played on both servers, by subject."""
+
+from fidelity.scenarios import activities, children, closing, listing, scheduling, starting, system, tasks, telling
+
+__all__ = ["activities", "children", "closing", "listing", "scheduling", "starting", "system", "tasks", "telling"]

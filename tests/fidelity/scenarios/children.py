@@ -1,0 +1,125 @@
+"""Child workflows, and what workflows do with others."""
+
+from functools import partial
+from typing import Any
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+
+from fidelity.driver import Session, command, payload, payloads, scenario
+from fidelity.scenarios.starting import COMPLETE, EVERY_OPTION, FAIL
+
+
+def child(s: Session, base: str = "child", **options: Any) -> dict[str, Any]:
+    """A command that starts a child on the task queue ``c``."""
+    return command(
+        "START_CHILD_WORKFLOW_EXECUTION",
+        workflow_id=s.named(base),
+        workflow_type={"name": "Child"},
+        **{"task_queue": {"name": s.named("c")}, **options},
+    )
+
+
+@scenario
+def child_completed(s: Session) -> None:
+    s.start()
+    options = {name: value for name, value in EVERY_OPTION.items() if name != "user_metadata"}
+    s.decide(
+        child(s, parent_close_policy="PARENT_CLOSE_POLICY_ABANDON", **options)
+        | {"user_metadata": {"summary": payload("in short")}}
+    )
+    s.task(note="the child has started")
+    s.describe()
+    s.describe("child", note="the child")
+    task = s.task("c", note="of the child")
+    s.history("child")
+    s.complete(task, command("COMPLETE_WORKFLOW_EXECUTION", result=payloads("done")))
+    s.describe("child", note="the closed child")
+    s.close()
+
+
+@scenario
+def child_with_defaults(s: Session) -> None:
+    s.start(workflow_run_timeout="1000s", workflow_task_timeout="7s")
+    s.decide(child(s, task_queue={}))
+    for base, events in (("w", 7), ("child", 2)):
+        execution = s.execution(base)
+        s.until(partial(_has, events), "GetWorkflowExecutionHistory", base, execution=execution)
+    s.describe()
+    s.close()
+    s.until(
+        lambda response: (
+            response.workflow_execution_info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED
+        ),
+        "DescribeWorkflowExecution",
+        "terminated with its parent",
+        execution=s.execution("child"),
+    )
+    s.history("child", note="terminated with its parent")
+
+
+def _has(events: int, response: Any) -> bool:
+    return len(response.history.events) >= events
+
+
+@scenario
+def child_ends(s: Session) -> None:
+    s.start()
+    s.decide(child(s, "failing"))
+    s.decide(note="the child has started")
+    s.complete(s.task("c"), FAIL)
+    s.decide(child(s, "terminated"), note="a child has failed")
+    s.decide(note="the next has started")
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution("terminated"), reason="enough")
+    s.decide(child(s, "timed out", workflow_run_timeout="1s"), note="a child was terminated")
+    s.decide(note="the last has started")
+    s.decide(COMPLETE, note="a child has timed out")
+    s.history()
+    s.history("timed out")
+
+
+@scenario
+def child_refused(s: Session) -> None:
+    s.start("taken", task_queue={"name": s.named("elsewhere")})
+    s.start()
+    s.decide(child(s, "taken"))
+    s.decide(COMPLETE)
+    s.history()
+    s.close("taken")
+
+
+@scenario
+def child_canceled(s: Session) -> None:
+    s.start()
+    s.decide(child(s))
+    s.decide(
+        command("REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION", workflow_id=s.named("child"), child_workflow_only=True),
+        note="the child has started",
+    )
+    s.decide(note="it was asked")
+    s.complete(s.task("c", note="of the child"), command("CANCEL_WORKFLOW_EXECUTION", details=payloads("cleaned up")))
+    s.decide(COMPLETE, note="it was canceled")
+    s.history()
+
+
+@scenario
+def others_signaled_and_canceled(s: Session) -> None:
+    s.start("other", task_queue={"name": s.named("elsewhere")})
+    s.start()
+    s.decide(
+        command(
+            "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION",
+            execution=s.execution("other"),
+            signal_name="signal",
+            input=payloads("told"),
+            header={"fields": {"trace": payload("id")}},
+        ),
+    )
+    s.decide(command("REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION", workflow_id=s.named("other"), reason="enough"))
+    s.decide(
+        command("SIGNAL_EXTERNAL_WORKFLOW_EXECUTION", execution={"workflow_id": "nobody"}, signal_name="signal"),
+    )
+    s.decide(command("REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION", workflow_id="nobody"))
+    s.decide(COMPLETE)
+    s.history()
+    s.history("other")
+    s.close("other")

@@ -1,0 +1,133 @@
+"""Schedules."""
+
+from typing import Any
+
+from fidelity.driver import Session, command, payload, payloads, scenario
+from fidelity.scenarios.starting import EVERY_OPTION
+
+
+def schedule(s: Session, base: str = "s", spec: Any = None, **options: Any) -> dict[str, Any]:
+    action = {
+        "workflow_id": s.named("w"),
+        "workflow_type": {"name": "Type"},
+        "task_queue": {"name": s.named("q")},
+    }
+    return {
+        "schedule_id": s.named(base),
+        "request_id": s.named(f"request {base}"),
+        "schedule": {
+            "spec": spec if spec is not None else {"interval": [{"interval": "86400s", "phase": "3600s"}]},
+            "action": {"start_workflow": action | options.pop("action", {})},
+            **options,
+        },
+    }
+
+
+@scenario
+def schedule_with_defaults(s: Session) -> None:
+    s.call("CreateSchedule", **schedule(s))
+    mine = {"schedule_id": s.named("s")}
+    s.call("DescribeSchedule", **mine)
+    s.call("CreateSchedule", "again", **schedule(s))
+    s.call("CreateSchedule", "another of the same ID", **schedule(s) | {"request_id": "another"})
+    s.call("ListScheduleMatchingTimes", **mine, start_time="2030-01-01T00:00:00Z", end_time="2030-01-03T00:00:00Z")
+    s.call("PatchSchedule", "pause", **mine, patch={"pause": "broken"})
+    s.until(lambda response: response.schedule.state.paused, "DescribeSchedule", "paused", **mine)
+    s.call("PatchSchedule", "unpause", **mine, patch={"unpause": "repaired"})
+    s.until(lambda response: not response.schedule.state.paused, "DescribeSchedule", "unpaused", **mine)
+    s.call("DeleteSchedule", **mine)
+    s.call("DeleteSchedule", "no schedule", schedule_id="none")
+    s.call("DescribeSchedule", "no schedule", schedule_id="none")
+    s.call("PatchSchedule", "no schedule", schedule_id="none", patch={"pause": "x"})
+    s.call("UpdateSchedule", "no schedule", **schedule(s) | {"schedule_id": "none"})
+
+
+@scenario
+def schedule_with_every_option(s: Session) -> None:
+    options = {name: EVERY_OPTION[name] for name in EVERY_OPTION if name != "workflow_id_reuse_policy"}
+    whole = schedule(
+        s,
+        spec={
+            "structured_calendar": [
+                {
+                    "second": [{}],
+                    "minute": [{"start": 30}],
+                    "hour": [{"start": 8, "end": 18, "step": 2}],
+                    "day_of_month": [{"start": 1, "end": 31}],
+                    "month": [{"start": 1, "end": 12}],
+                    "day_of_week": [{"start": 1, "end": 5}],
+                    "comment": "in working hours",
+                }
+            ],
+            "cron_string": ["0 12 * * MON"],
+            "calendar": [{"hour": "5", "day_of_week": "0"}],
+            "start_time": "2030-01-01T00:00:00Z",
+            "end_time": "2031-01-01T00:00:00Z",
+            "jitter": "1s",
+            "timezone_name": "Europe/Berlin",
+        },
+        action=options,
+        policies={
+            "overlap_policy": "SCHEDULE_OVERLAP_POLICY_BUFFER_ONE",
+            "catchup_window": "3600s",
+            "pause_on_failure": True,
+        },
+        state={"notes": "a note", "paused": True, "limited_actions": True, "remaining_actions": 5},
+    )
+    mine = {"schedule_id": s.named("s")}
+    memo = {"memo": {"fields": {"note": payload("said")}}}
+    attributes = {"search_attributes": {"indexed_fields": {"CustomKeywordField": payload("key")}}}
+    s.call("CreateSchedule", **whole, **memo, **attributes)
+    s.call("DescribeSchedule", **mine)
+    s.until(
+        lambda response: response.schedules,
+        "ListSchedules",
+        query=f"ScheduleId = '{s.named('s')}'",
+    )
+    changed = schedule(s, state={"paused": True})
+    s.call("UpdateSchedule", **changed)
+    s.until(
+        lambda response: response.schedule.spec.interval,
+        "DescribeSchedule",
+        "updated",
+        **mine,
+    )
+    s.call("UpdateSchedule", "bad conflict token", **changed | {"conflict_token": "AAAAAAAAAAA="})
+    s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_triggered(s: Session) -> None:
+    s.call("CreateSchedule", **schedule(s), initial_patch={"trigger_immediately": {}})
+    mine = {"schedule_id": s.named("s")}
+    s.until(lambda response: response.info.running_workflows, "DescribeSchedule", "triggered", **mine)
+    task = s.task()
+    started = {"workflow_id": task.workflow_execution.workflow_id, "run_id": task.workflow_execution.run_id}
+    s.call("DescribeWorkflowExecution", "of the schedule", execution=started)
+    s.complete(task, command("COMPLETE_WORKFLOW_EXECUTION", result=payloads("done")))
+    s.until(
+        lambda response: response.info.recent_actions and response.info.recent_actions[0].start_workflow_status != 1,
+        "DescribeSchedule",
+        "completed",
+        **mine,
+    )
+    s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_refused(s: Session) -> None:
+    s.call("CreateSchedule", "no ID", **schedule(s) | {"schedule_id": ""})
+    s.call("CreateSchedule", "no schedule", schedule_id=s.named("s"))
+    refused = {
+        "bad interval": {"spec": {"interval": [{"interval": "0s"}]}},
+        "bad phase": {"spec": {"interval": [{"interval": "10s", "phase": "20s"}]}},
+        "bad cron": {"spec": {"cron_string": ["never"]}},
+        "bad zone": {"spec": {"timezone_name": "Nowhere/Nothing", "interval": [{"interval": "10s"}]}},
+        "no type": {"action": {"workflow_type": {}}},
+        "no workflow ID": {"action": {"workflow_id": ""}},
+        "no task queue": {"action": {"task_queue": {}}},
+        "negative timeout": {"action": {"workflow_run_timeout": "-1s"}},
+    }
+    for note, options in refused.items():
+        s.call("CreateSchedule", note, **schedule(s, **options))
+        s.begin("DeleteSchedule", schedule_id=s.named("s")).exception()

@@ -1,0 +1,251 @@
+"""Signals, cancellation, termination, queries, updates: what clients tell and ask workflows."""
+
+from typing import Any
+
+from fidelity.driver import Session, command, encoded, payload, payloads, scenario, token
+from fidelity.scenarios.starting import COMPLETE
+
+NOBODY = {"workflow_id": "nobody"}
+NO_RUN = "00000000-0000-4000-8000-000000000000"
+
+
+@scenario
+def signals(s: Session) -> None:
+    s.start()
+    s.decide()
+    signal = {"workflow_execution": s.execution(), "signal_name": "signal", "request_id": "one"}
+    whole = {"input": payloads("told"), "header": {"fields": {"trace": payload("id")}}}
+    s.call("SignalWorkflowExecution", **signal, **whole)
+    s.call("SignalWorkflowExecution", "sent again", **signal, **whole)
+    s.call("SignalWorkflowExecution", "no name", workflow_execution=s.execution())
+    s.call("SignalWorkflowExecution", "no workflow", workflow_execution=NOBODY, signal_name="signal")
+    s.call("SignalWorkflowExecution", "no ID", workflow_execution={}, signal_name="signal")
+    s.call("SignalWorkflowExecution", "long name", workflow_execution=s.execution(), signal_name="x" * 1001)
+    s.call(
+        "SignalWorkflowExecution",
+        "no such run",
+        workflow_execution=s.execution(run_id=NO_RUN),
+        signal_name="signal",
+    )
+    s.call("SignalWorkflowExecution", "no run ID", workflow_execution=s.execution(run_id="first"), signal_name="signal")
+    s.decide(COMPLETE)
+    s.call("SignalWorkflowExecution", "closed", workflow_execution=s.execution(), signal_name="signal")
+    s.history()
+
+
+@scenario
+def cancellation(s: Session) -> None:
+    s.start()
+    s.decide()
+    cancel = {"workflow_execution": s.execution(), "reason": "enough", "request_id": "one"}
+    s.call("RequestCancelWorkflowExecution", **cancel)
+    s.describe(note="requested")
+    s.call("RequestCancelWorkflowExecution", "sent again", **cancel)
+    s.call("RequestCancelWorkflowExecution", "another", **cancel | {"request_id": "two"})
+    s.decide(command("CANCEL_WORKFLOW_EXECUTION", details=payloads("cleaned up")))
+    s.describe(note="canceled")
+    s.history()
+    s.call("RequestCancelWorkflowExecution", "closed", workflow_execution=s.execution())
+    s.call("RequestCancelWorkflowExecution", "no workflow", workflow_execution=NOBODY)
+    s.call("RequestCancelWorkflowExecution", "no run ID", workflow_execution=s.execution(run_id="first"))
+
+
+@scenario
+def termination(s: Session) -> None:
+    s.start()
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution())
+    s.describe()
+    s.history(note="without a reason")
+    s.call("TerminateWorkflowExecution", "closed", workflow_execution=s.execution())
+    s.call("TerminateWorkflowExecution", "no workflow", workflow_execution=NOBODY)
+    s.start("d")
+    s.call(
+        "TerminateWorkflowExecution",
+        "wrong first run",
+        workflow_execution=s.execution("d"),
+        first_execution_run_id=NO_RUN,
+    )
+    s.task()
+    s.call(
+        "TerminateWorkflowExecution",
+        workflow_execution=s.execution("d"),
+        reason="enough",
+        details=payloads("details"),
+    )
+    s.history("d", note="while a worker decided")
+
+
+@scenario
+def deletion(s: Session) -> None:
+    s.call("DeleteWorkflowExecution", "no workflow", workflow_execution=NOBODY)
+    s.start()
+    s.call("DeleteWorkflowExecution", workflow_execution=s.execution())
+
+
+def ask(s: Session, kind: str = "look", **options: Any) -> Any:
+    return s.begin("QueryWorkflow", execution=s.execution(), query={"query_type": kind}, **options)
+
+
+def answered(task: Any, **result: Any) -> dict[str, Any]:
+    """Answers to the queries of a task."""
+    return dict.fromkeys(task.queries, result)
+
+
+@scenario
+def queries(s: Session) -> None:
+    s.start()
+    s.decide()
+    asked = ask(s)
+    task = s.task()
+    s.call("RespondQueryTaskCompleted", task_token=token(task), completed_type=1, query_result=payloads("seen"))
+    s.end("QueryWorkflow", asked, "answered")
+    asked = ask(s, "broken")
+    task = s.task()
+    s.call(
+        "RespondQueryTaskCompleted",
+        task_token=token(task),
+        completed_type=2,
+        error_message="no such query",
+        failure={"message": "no such query", "application_failure_info": {"type": "NoSuchQuery"}},
+    )
+    s.end("QueryWorkflow", asked, "failed")
+    s.call("RespondQueryTaskCompleted", "nobody waits", task_token=token(task), completed_type=1)
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    asked = ask(s)
+    task = s.task(note="with a query")
+    s.complete(
+        task,
+        query_results=answered(task, result_type="QUERY_RESULT_TYPE_ANSWERED", answer=payloads("with the task")),
+    )
+    s.end("QueryWorkflow", asked, "answered with a task")
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    asked = ask(s)
+    task = s.task(note="with a query that fails")
+    s.complete(
+        task,
+        COMPLETE,
+        query_results=answered(task, result_type="QUERY_RESULT_TYPE_FAILED", error_message="cannot"),
+    )
+    s.end("QueryWorkflow", asked, "failed with a task")
+    s.end("QueryWorkflow", ask(s, query_reject_condition="QUERY_REJECT_CONDITION_NOT_OPEN"), "closed: rejected")
+    s.call("QueryWorkflow", "no workflow", execution=NOBODY, query={"query_type": "look"})
+    s.call("QueryWorkflow", "no query", execution=s.execution())
+    asked = ask(s)
+    task = s.task(note="of a closed workflow")
+    s.call("RespondQueryTaskCompleted", task_token=token(task), completed_type=1, query_result=payloads("seen"))
+    s.end("QueryWorkflow", asked, "closed")
+
+
+@scenario
+def query_before_the_first_task(s: Session) -> None:
+    s.start()
+    s.close()
+    s.call("QueryWorkflow", execution=s.execution(), query={"query_type": "look"})
+
+
+def _update(s: Session, update_id: str, stage: str, **options: Any) -> dict[str, Any]:
+    return {
+        "workflow_execution": s.execution(),
+        "wait_policy": {"lifecycle_stage": f"UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_{stage}"},
+        "request": {
+            "meta": {"update_id": update_id, "identity": "the scenario"},
+            "input": {"name": "change", "args": payloads("new"), "header": {"fields": {"trace": payload("id")}}},
+        },
+        **options,
+    }
+
+
+def _packed(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"@type": f"type.googleapis.com/temporal.api.update.v1.{kind}", **fields}
+
+
+def _message(task: Any, kind: str, name: str = "", **fields: Any) -> dict[str, Any]:
+    """An answer to the first message of a task."""
+    told = task.messages[0] if task.messages else None
+    instance = told.protocol_instance_id if told is not None else ""
+    return {"id": f"{instance}/{name or kind}", "protocol_instance_id": instance, "body": _packed(kind, **fields)}
+
+
+@scenario
+def updates(s: Session) -> None:
+    s.start()
+    s.decide()
+    asked = s.begin("UpdateWorkflowExecution", **_update(s, "u1", "COMPLETED"))
+    task = s.task(note="with an update")
+    request = {"accepted_request_message_id": task.messages[0].id if task.messages else ""}
+    request["accepted_request_sequencing_event_id"] = task.messages[0].event_id if task.messages else 0
+    accept = _message(task, "Acceptance", **request)
+    finish = _message(task, "Response", meta={"update_id": "u1"}, outcome={"success": payloads("changed")})
+    s.complete(
+        task,
+        command("PROTOCOL_MESSAGE", message_id=accept["id"]),
+        command("PROTOCOL_MESSAGE", message_id=finish["id"]),
+        messages=[accept, finish],
+    )
+    s.end("UpdateWorkflowExecution", asked, "completed")
+    s.call("UpdateWorkflowExecution", "sent again", **_update(s, "u1", "COMPLETED"))
+    s.history()
+    reference = {"workflow_execution": s.execution(), "update_id": "u1"}
+    waited = {"lifecycle_stage": "UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED"}
+    s.call("PollWorkflowExecutionUpdate", update_ref=reference, wait_policy=waited)
+    s.call("PollWorkflowExecutionUpdate", "no such update", update_ref=reference | {"update_id": "none"})
+    asked = s.begin("UpdateWorkflowExecution", **_update(s, "u2", "COMPLETED"))
+    task = s.task(note="with an update that is rejected")
+    failure = {"message": "no", "application_failure_info": {"type": "Rejected"}}
+    told = task.messages[0] if task.messages else None
+    reject = _message(
+        task,
+        "Rejection",
+        rejected_request_message_id=told.id if told else "",
+        rejected_request_sequencing_event_id=told.event_id if told else 0,
+        failure=failure,
+    )
+    s.complete(task, messages=[reject])
+    s.end("UpdateWorkflowExecution", asked, "rejected")
+    s.call("UpdateWorkflowExecution", "no workflow", **_update(s, "u3", "ACCEPTED") | {"workflow_execution": NOBODY})
+    s.call("UpdateWorkflowExecution", "no stage", **_update(s, "u3", "UNSPECIFIED") | {"wait_policy": {}})
+    s.call("UpdateWorkflowExecution", "no request", workflow_execution=s.execution())
+    s.close()
+    s.call("UpdateWorkflowExecution", "closed", **_update(s, "u4", "ACCEPTED"))
+    s.describe()
+
+
+@scenario
+def resets(s: Session) -> None:
+    started = s.start()
+    s.decide()
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal", input=payloads("told"))
+    s.decide(command("RECORD_MARKER", marker_name="marker"))
+    reset = {"workflow_execution": s.execution(run_id=started.run_id), "reason": "again", "request_id": "one"}
+    s.call("ResetWorkflowExecution", "no such event", **reset, workflow_task_finish_event_id=99)
+    s.call("ResetWorkflowExecution", "no event", **reset)
+    again = s.call("ResetWorkflowExecution", **reset, workflow_task_finish_event_id=4)
+    s.history(note="the new run", run_id=again.run_id)
+    s.history(note="the old run", run_id=started.run_id)
+    s.describe(note="the new run", run_id=again.run_id)
+    s.describe(note="the old run", run_id=started.run_id)
+    s.call("ResetWorkflowExecution", "no workflow", **reset | {"workflow_execution": NOBODY})
+    s.close()
+
+
+@scenario
+def histories(s: Session) -> None:
+    s.start()
+    s.decide()
+    s.history(note="a page of one event", maximum_page_size=1)
+    s.call("GetWorkflowExecutionHistory", "no workflow", execution=NOBODY)
+    s.call("GetWorkflowExecutionHistory", "no ID", execution={})
+    s.call("GetWorkflowExecutionHistory", "bad token", execution=s.execution(), next_page_token=encoded(b"page"))
+    s.call("GetWorkflowExecutionHistoryReverse", execution=s.execution())
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    s.decide(COMPLETE)
+    s.history(note="the closing event", history_event_filter_type="HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT")
+    s.history(
+        note="waited for",
+        history_event_filter_type="HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT",
+        wait_new_event=True,
+    )
+    s.call("DescribeWorkflowExecution", "no workflow", execution=NOBODY)
+    s.call("DescribeWorkflowExecution", "no ID", execution={})
+    s.call("DescribeWorkflowExecution", "no run ID", execution=s.execution(run_id="first"))
+    s.call("DescribeWorkflowExecution", "no such run", execution=s.execution(run_id=NO_RUN))

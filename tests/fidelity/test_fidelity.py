@@ -1,0 +1,45 @@
+"""Perdure answers as Temporal's server does, field by field.
+
+`recorded/` has what Temporal's server answers to each scenario, `differences.py` what differs on purpose, `open.txt` what
+still has to be brought in line. A field that is in neither must not differ. With ``--record``, `open.txt` is written again.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fidelity.differences import LIST, OPEN, is_explained
+from fidelity.driver import Server
+from fidelity.recording import NAMES, differences, play, prepare, recorded
+from kube import Cluster
+from temporal.server import serving
+
+# Not yet part of `make test`: it has to show first that a slow machine changes nothing.
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench]
+
+
+@pytest.fixture(scope="module")
+def perdure(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(cluster, tmp_path_factory.mktemp("operator") / "log") as operator:
+        server = Server(operator.address, operator.namespace, operator.authority)
+        prepare(server)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def still_open(record: bool) -> Iterator[set[str]]:
+    """Collects the fields that differ."""
+    found: set[str] = set()
+    yield found
+    if record:
+        LIST.write_text("".join(f"{field}\n" for field in sorted(found)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_responses_are_those_of_a_temporal_server(
+    perdure: Server, still_open: set[str], record: bool, name: str
+) -> None:
+    found = [one for one in differences(name, recorded(name), play(name, perdure)) if not is_explained(one.field)]
+    still_open.update(one.field for one in found)
+    new = [] if record else [one for one in found if one.field not in OPEN]
+    assert not new, "\n".join(f"{one.field}  in  {one}" for one in new)

@@ -1,0 +1,36 @@
+"""What is recorded of Temporal's server is what it answers.
+
+    pytest tests/fidelity/test_recorded.py --record
+
+records it again.
+"""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from fidelity.driver import Server
+from fidelity.recording import NAMES, path_of, play, prepare, text_of
+from fidelity.reference import reference
+
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.timeout(3600),  # a first build of the server takes long
+    pytest.mark.skipif(shutil.which("go") is None, reason="Temporal's server is built with Go"),
+]
+
+
+@pytest.fixture(scope="module")
+def temporal() -> Iterator[Server]:
+    with reference() as server:
+        prepare(server)
+        yield server
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_responses_are_current(temporal: Server, record: bool, name: str) -> None:
+    answered = text_of(play(name, temporal))
+    if record:
+        path_of(name).write_text(answered)
+    assert answered == path_of(name).read_text()

@@ -180,6 +180,7 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
                 WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
             )
     attributes.attempt = event.attempt
+    attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 

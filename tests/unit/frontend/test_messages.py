@@ -92,6 +92,7 @@ def test_only_a_child_tells_its_parent_and_its_root() -> None:
     historian = Historian("orders", lambda _: "")
     alone = historian.one(start).workflow_execution_started_event_attributes
     assert not alone.HasField("root_workflow_execution")
+    assert alone.HasField("first_workflow_task_backoff")  # present though it is zero, as Temporal's server sends it
     assert not alone.parent_workflow_namespace
     parent = ParentReference(name="p", workflow_id="parent", run_id="pr", initiated_event_id=5)
     child = replace(start, parent=parent, root_workflow_id="top", root_run_id="tr")

@@ -5,13 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
 
-from frontend.served import QUEUE, Served, complete_workflow, names, served, timer
+from frontend.served import QUEUE, Served, activity, complete_workflow, names, served, timer
 from perdure.frontend.errors import RpcError
 
 PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_workflow_task": True}
@@ -130,3 +131,34 @@ async def test_a_task_for_a_worker_whose_connection_has_broken_goes_to_another_o
     assert here.world.loop.time() - before < 1
     assert names(task.history.events)[0] == "WorkflowExecutionStarted"
     assert "WorkflowTaskTimedOut" not in names(await here.history())
+
+
+def eager(name: str) -> Command:
+    command = activity(name, start_to_close_timeout=timedelta(minutes=1))
+    command.schedule_activity_task_command_attributes.request_eager_execution = True
+    return command
+
+
+@served
+async def test_a_worker_gets_the_activities_that_it_does_itself_with_the_response(here: Served) -> None:
+    await here.start()
+    others = here.operator.do(here.call("PollActivityTaskQueue"))
+    await asyncio.sleep(1)
+    task = await here.task()
+    later = activity("later", start_to_close_timeout=timedelta(minutes=1))
+    given = [(await here.complete(task, eager("one"), later, eager("two"))).activity_tasks for _ in range(2)]
+    assert [each.activity_id for each in given[0]] == ["one", "two"]
+    assert given[0] == given[1], "an answer that is sent again gets the same"
+    assert (await others).activity_id == "later"
+    for each in given[0]:
+        await here.call("RespondActivityTaskCompleted", task_token=each.task_token)
+    await here.decide(complete_workflow())
+    assert names(await here.history()).count("ActivityTaskCompleted") == 2
+
+
+@served
+async def test_an_activity_in_a_pod_is_not_given_to_a_worker(here: Served) -> None:
+    await here.start()
+    command = eager("one")
+    command.schedule_activity_task_command_attributes.task_queue.name = "pods/checksums"
+    assert not (await here.decide(command)).activity_tasks

@@ -312,6 +312,12 @@ class TaskCompleted:
     """Ids of the updates that it has rejected."""
     following: TaskTaken | None = None
     """Take the next task with this answer, if one is due: the worker waits for it with its response."""
+    eager: tuple[str, ...] = ()
+    """IDs of scheduled activities that the worker does itself, immediately: they do not wait in a task queue."""
+
+    def fence(self, activity_id: str) -> str:
+        """The fence of an activity that the worker does itself; the same if it sends its answer again."""
+        return f"{self.token.text()}/{activity_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -426,6 +426,7 @@ class Tasks:
         self._flush()
         if item.force_new_task and self.code.task is None:
             self._schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)
+        self._start_eagerly(item)
         if item.following is not None:
             self.settle()
             self._hand_out(item.following)
@@ -437,6 +438,21 @@ class Tasks:
         if kept != self.code.admitted:
             self._change(admitted=kept)
             self._pass.durable = True
+
+    def _start_eagerly(self, item: inp.TaskCompleted) -> None:
+        """Give the worker the activities that it does itself. The commit records that it has them."""
+        step, eager = self._pass, set(item.eager)
+        for activity in step.state.activities.values() if eager else ():
+            waits = activity.by_worker and activity.started_time is None and step.state.may_start(activity, step.now)
+            if activity.activity_id in eager and waits:
+                started = msgspec.structs.replace(
+                    activity,
+                    started_time=step.now,
+                    fence=item.fence(activity.activity_id),
+                    identity=item.identity,
+                    start_recorded=True,
+                )
+                step.state = step.state.with_activity(started)
 
     def _keep_stickiness(self, item: inp.TaskCompleted) -> None:
         timeout = item.sticky_timeout or self.code.sticky_timeout

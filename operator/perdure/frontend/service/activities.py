@@ -79,7 +79,7 @@ class Activities:
         )
         try:
             answer = await self._core.runs.ask(entry, taken)
-            return self._attempt(entry, offer, fence) if answer.ok else None
+            return handed_out(self._core, entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
             returned = inputs.ActivityReturned(
                 request_id=f"{fence}/returned",
@@ -89,48 +89,6 @@ class Activities:
             )
             self._core.runs.manager.ask(entry, returned, lambda _: None)
             raise
-
-    def _attempt(self, entry: Entry, offer: Offer, fence: str) -> PollActivityTaskQueueResponse | None:
-        run = self._core.runs.manager.running(entry.uid)
-        state = run.state if run is not None else None
-        activity = state.activity(offer.scheduled_event_id) if state is not None else None
-        if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
-            return None
-        token = ActivityToken(
-            namespace=entry.namespace,
-            run_id=entry.uid,
-            workflow_id=entry.workflow_id,
-            scheduled=activity.scheduled_event_id,
-            attempt=activity.attempt,
-            fence=fence,
-            activity_id=activity.activity_id,
-        )
-        workflow_type = state.code.workflow_type if state.code else entry.name
-        response = PollActivityTaskQueueResponse(
-            task_token=pack(token),
-            workflow_namespace=entry.namespace,
-            workflow_type=WorkflowType(name=workflow_type),
-            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
-            activity_type=ActivityType(name=activity.activity_type),
-            activity_id=activity.activity_id,
-            header=data.header(activity.header),
-            input=data.payloads(activity.input),
-            heartbeat_details=data.payloads(activity.heartbeat_details),
-            attempt=activity.tries,
-            retry_policy=retry_policy(activity.retry_policy),
-        )
-        if activity.priority is not None:
-            response.priority.CopyFrom(data.message_from_json(activity.priority, type(response.priority)))
-        response.scheduled_time.FromDatetime(activity.first_scheduled_time)
-        response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
-        response.started_time.FromDatetime(activity.started_time)
-        for timeout in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
-            length = getattr(activity, timeout)
-            field = getattr(response, timeout)
-            field.SetInParent()
-            if length is not None:
-                field.FromTimedelta(length)
-        return response
 
     # By token
 
@@ -269,6 +227,50 @@ class Activities:
         details = data.to_json(request.details.payloads)
         await self._report(entry, token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledByIdResponse()
+
+
+def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
+    """The attempt of an activity as a worker gets it; None if it was handed out to another one, or has ended."""
+    run = core.runs.manager.running(entry.uid)
+    state = run.state if run is not None else None
+    activity = state.activity(scheduled_event_id) if state is not None else None
+    if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:
+        return None
+    token = ActivityToken(
+        namespace=entry.namespace,
+        run_id=entry.uid,
+        workflow_id=entry.workflow_id,
+        scheduled=activity.scheduled_event_id,
+        attempt=activity.attempt,
+        fence=fence,
+        activity_id=activity.activity_id,
+    )
+    workflow_type = state.code.workflow_type if state.code else entry.name
+    response = PollActivityTaskQueueResponse(
+        task_token=pack(token),
+        workflow_namespace=entry.namespace,
+        workflow_type=WorkflowType(name=workflow_type),
+        workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+        activity_type=ActivityType(name=activity.activity_type),
+        activity_id=activity.activity_id,
+        header=data.header(activity.header),
+        input=data.payloads(activity.input),
+        heartbeat_details=data.payloads(activity.heartbeat_details),
+        attempt=activity.tries,
+        retry_policy=retry_policy(activity.retry_policy),
+    )
+    if activity.priority is not None:
+        response.priority.CopyFrom(data.message_from_json(activity.priority, type(response.priority)))
+    response.scheduled_time.FromDatetime(activity.first_scheduled_time)
+    response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
+    response.started_time.FromDatetime(activity.started_time)
+    for timeout in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):
+        length = getattr(activity, timeout)
+        field = getattr(response, timeout)
+        field.SetInParent()
+        if length is not None:
+            field.FromTimedelta(length)
+    return response
 
 
 def _result(given: Payloads) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from temporalio.api.history.v1 import History
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Outcome
 from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueResponse,
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     ResetStickyTaskQueueRequest,
@@ -42,6 +43,7 @@ from perdure.frontend.given import duration_or_none, name
 from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.runs import refusal
+from perdure.frontend.service.activities import handed_out
 from perdure.frontend.service.call import LONGEST_POLL, Call
 from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 
@@ -218,6 +220,7 @@ class WorkflowTasks:
             rejected=tuple(answered.rejected),
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=following,
+            eager=_eager(request),
         )
         answer = await self._core.runs.ask(entry, completed)
         if not answer.ok:
@@ -225,12 +228,24 @@ class WorkflowTasks:
                 raise invalid("UnhandledCommand")
             raise refusal(answer)
         await self._settle(entry, request, answered)
-        response = RespondWorkflowTaskCompletedResponse(reset_history_event_id=int(answer.message or 0))
+        response = RespondWorkflowTaskCompletedResponse(
+            activity_tasks=self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
+        )
         if following is not None:
             task = await self._following(entry, following, prolonged=request.force_create_new_workflow_task)
             if task is not None:
                 response.workflow_task.CopyFrom(task)
         return response
+
+    def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
+        """The activities that a worker was given with its answer."""
+        run = self._core.runs.manager.running(entry.uid)
+        if not completed.eager or run is None or run.state is None:
+            return []
+        events = {activity.activity_id: activity.scheduled_event_id for activity in run.state.activities.values()}
+        known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
+        given = (handed_out(self._core, entry, event_id, fence) for event_id, fence in known)
+        return [task for task in given if task is not None]
 
     async def _following(
         self, entry: Entry, taken: inputs.TaskTaken, *, prolonged: bool
@@ -427,6 +442,11 @@ def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailur
     if not failure.message:
         failure = ProtoFailure(message=message, source=failure.source)
     query.failed(failure)
+
+
+def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
+    said = (command.schedule_activity_task_command_attributes for command in request.commands)
+    return tuple(each.activity_id for each in said if each.request_eager_execution)
 
 
 def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:

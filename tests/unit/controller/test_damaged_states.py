@@ -178,7 +178,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
 
 async def until(holds: Callable[[], Any]) -> Any:
     """Wait for something."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while not (found := holds()):  # noqa: ASYNC110 - several things may have to come together
             await asyncio.sleep(0.005)
     return found
@@ -412,6 +412,7 @@ async def test_the_times_of_a_schedule_do_not_come_again(store: Store, how: str)
         }
         store.edit(key, edits[how])
         await until(reason(store, "StateDamaged", key))
+        await until(lambda: store.told("StateDamaged"))
         store.edit(key, lambda obj: obj.update(status=good))
         await until(reason(store, "Accepted", key))
     assert store.told("StateDamaged") == 1

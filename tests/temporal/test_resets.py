@@ -52,8 +52,8 @@ async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_late
 ) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Box.run)
+        assert await handle.query(flows.Box.look) == []  # after the first workflow task: events 2, 3 and 4
         await handle.signal(flows.Box.put, "one")
-        await handle.query(flows.Box.look)
         again = await reset(temporal, handle, event_id)
         assert await again.query(flows.Box.look) == ["one"]
         old = temporal.client.get_workflow_handle(handle.id, run_id=handle.result_run_id)
@@ -71,6 +71,7 @@ async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_late
 async def test_a_closed_workflow_can_be_reset_without_its_signals(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(flows.Box.run)
+        assert await handle.query(flows.Box.look) == []  # after the first workflow task: events 2, 3 and 4
         await handle.signal(flows.Box.put, "one")
         await handle.signal(flows.Box.close)
         assert await handle.result() == ["one"]

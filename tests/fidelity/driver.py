@@ -70,7 +70,9 @@ class Session:
 
     def call(self, rpc: str, note: str = "", **request: Any) -> Any:
         """Call an RPC and record the answer; the response, an empty one where it failed."""
-        return self._record(rpc, note, self.begin(rpc, **request))
+        while _is_rate_limited(begun := self.begin(rpc, **request)):
+            time.sleep(1)
+        return self._record(rpc, note, begun)
 
     def begin(self, rpc: str, **request: Any) -> grpc.Future:
         """Call an RPC that answers after something else has happened."""
@@ -161,6 +163,16 @@ class Session:
 
     def describe(self, base: str = "w", note: str = "", run_id: str = "") -> Any:
         return self.call("DescribeWorkflowExecution", note, execution=self.execution(base, run_id))
+
+
+def _is_rate_limited(begun: grpc.Future) -> bool:
+    """Whether a server refuses a call only because there were many; Temporal's allows a few lists and counts a second."""
+    error = begun.exception()
+    return (
+        error is not None
+        and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and "rate limit exceeded" in error.details()
+    )
 
 
 Scenario = Callable[[Session], None]

@@ -97,6 +97,25 @@ _DOOMED = {
 }
 
 
+_SAGA = {
+    "activities": [
+        _activity("do"),
+        _activity("undo"),
+        _activity("doomed", retryPolicy={"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}),
+    ],
+    "steps": [
+        {**_step("one", "do"), "compensate": {"activity": {"name": "undo", "input": "one"}}},
+        {
+            "name": "all",
+            "forEach": {"items": "${[1, 2, 3, 4]}", "as": "x"},
+            "activity": {"name": "do", "input": "${x}"},
+            "compensate": {"activity": {"name": "undo", "input": "${x}"}},
+        },
+        _step("last", "doomed"),
+    ],
+}
+
+
 def _parent_of(workflow: Object, given: Object, policy: str) -> Object:
     child = {"workflow": workflow, "input": given, "parentClosePolicy": policy}
     return {"steps": [{"name": "child", "childWorkflow": child}]}
@@ -161,6 +180,30 @@ async def flows(world: World) -> None:
         counts = history.count("ActivityTaskCompleted"), history.count("WorkflowExecutionSignaled")
         if counts != (7, 1):
             world.checker.fail(f"flow{i}: (activities, signals) are {counts}")
+
+
+async def sagas(world: World) -> None:
+    """Runs that undo what they have done, one item of a loop after the other, while they are signalled all the time."""
+    world.begin()
+    plan = _Plan(world)
+    world.script = _failing(world.random("script"), 1.0, "doomed")
+    for i in range(3):
+        plan.run(0, 3, f"saga{i}", {"inline": _SAGA})
+        for n in range(20):
+            plan.operate(8, 60, f"tell{i}-{n}", f"saga{i}", signal={"name": "news", "input": n})
+    await asyncio.sleep(5)
+    await world.trouble(60)
+    await world.rest()
+    for i in range(3):
+        history = [event["eventType"] for event in world.checker.history(world.run(f"saga{i}"))]
+        counts = history.count("ActivityTaskCompleted"), history.count("ActivityTaskFailed")
+        if counts != (10, 1):
+            world.checker.fail(f"saga{i}: (completed, failed) are {counts}")
+        told = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"tell{i}-")]
+        taken = [obj for obj in told if obj["status"]["phase"] == "Complete"]
+        late = [obj for obj in told if obj["status"]["conditions"][0]["reason"] == "WorkflowExecutionCompleted"]
+        if history.count("WorkflowExecutionSignaled") != len(taken) or len(taken) + len(late) != len(told):
+            world.checker.fail(f"saga{i}: of {len(told)} signals {len(taken)} were taken, {len(late)} came too late")
 
 
 async def mixed(world: World) -> None:
@@ -440,5 +483,5 @@ def _given_time(seconds: int) -> Callable[[Object], None]:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.__name__: each for each in (flows, mixed, rough, deletion, removal, families, bounded)
+    each.__name__: each for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded)
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.kube.events import Recorder
 from simulated.apiserver import Key, Object
 from simulated.world import Setting, World, simulate
 
@@ -131,3 +132,25 @@ def test_annotations_that_nest_deep_are_none_of_ours() -> None:
         assert conditions(world, "workflowruns", "run") == [("Succeeded", "Unknown", "Running")]
 
     play(begin, check)
+
+
+def test_what_cannot_be_told_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no Events today")
+
+    monkeypatch.setattr(Recorder, "record", fail)
+    waits = {"steps": [{"name": f"wait{n}", "waitForSignal": {"name": "go"}} for n in range(5)]}
+
+    def begin(world: World) -> None:
+        world.create("WorkflowRun", "run", {"inline": waits})
+        for n in range(5):
+            world.loop.call_later(5 + n, lambda n=n: world.operate(f"go{n}", "run", signal={"name": "go", "input": n}))
+
+    def check(world: World) -> None:
+        assert world.run("run")["status"]["phase"] == "Completed"
+        history = [event["eventType"] for event in world.checker.history(world.run("run"))]
+        assert history.count("WorkflowExecutionSignaled") == 5
+        for n in range(5):
+            assert conditions(world, "operations", f"go{n}") == [("Complete", "True", "Done")]
+
+    play(begin, check, seconds=40)

@@ -339,6 +339,7 @@ class Run:
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
+        recorded = self._record.status
         try:
             transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
             if transition.durable:
@@ -346,6 +347,9 @@ class Run:
         except _NoRoomError:
             return state, True
         except Exception as error:
+            if self._record.status is not recorded:
+                self._state = None  # it is recorded already: deciding by what was before would record it twice
+                raise
             if self._inbox.blamed(asked, error):
                 return state, True
             if not isinstance(error, (api.ApiError, *api.TRANSIENT)):
@@ -714,11 +718,14 @@ class Run:
             transition = replace(
                 ended, answers={each.request.request_id: _over(each.request, reason) for each in asked}
             )
-        if sealed.damage:
-            self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
-        self._tell_of_workers(before)
         self._peers.noted(self._record.latest())
-        self._teller.committed(self._state, transition, self._record.status["progress"], self._definition)
+        try:
+            if sealed.damage:
+                self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
+            self._tell_of_workers(before)
+            self._teller.committed(self._state, transition, self._record.status["progress"], self._definition)
+        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told
+            self._log.exception("A commit cannot be reported by Events")
         return transition
 
     async def _done_by_pods(self, state: State) -> State:
@@ -765,6 +772,16 @@ class Run:
         return ended
 
     def _composed(self, before: run_status.Status, transition: Transition, now: datetime) -> run_status.Status:
+        """The status with a transition.
+
+        Raises:
+            ConflictError: the transition does not continue the history in the status.
+        """
+        following = run_status.next_event_id(before)
+        if transition.events and transition.events[0].event_id != following:
+            self._state = None
+            message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
+            raise api.ConflictError(409, "Conflict", message)
         return run_status.compose(before, self._facts(now, transition.state), transition.state, transition.events, now)
 
     def _facts(self, now: datetime, state: State | None = None) -> run_status.RunFacts:

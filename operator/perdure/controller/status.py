@@ -182,14 +182,20 @@ _RESTORE = "restore the status, or delete the run"
 """What to do about a status that cannot be read."""
 
 
+def next_event_id(status: Status) -> int:
+    """The ID of the event that continues the history in a status; 1 without a history."""
+    found: int = (status.get("history") or {}).get("nextEventId", 1)
+    return found
+
+
 def stored_state(status: Status) -> State | None:
     """Where a run stands by its status; None for one that has not begun.
 
     Raises:
         DamagedStateError: it does not say.
     """
-    stored, events = status.get("state"), (status.get("history") or {}).get("nextEventId", 1)
-    if stored is None and events == 1:
+    stored, following = status.get("state"), next_event_id(status)
+    if stored is None and following == 1:
         return None
     try:
         state = history.decode_state(stored)
@@ -198,9 +204,9 @@ def stored_state(status: Status) -> State | None:
         next_wake(state, state.start_time)  # compares all its times
     except (msgspec.ValidationError, TypeError) as error:
         raise DamagedStateError(f"`status.state` cannot be read: {error}; {_RESTORE}") from error
-    if state.next_event_id != events:
+    if state.next_event_id != following:
         message = (
-            f"`status.state` is of event {state.next_event_id}, and `status.history` of event {events}; {_RESTORE}"
+            f"`status.state` is of event {state.next_event_id}, and `status.history` of event {following}; {_RESTORE}"
         )
         raise DamagedStateError(message)
     return state

@@ -49,6 +49,12 @@ def test_a_result_is_doubtful_where_it_is_missed_or_cannot_be_read(
     assert bool(found) == bool(want)
 
 
+@pytest.mark.parametrize("path", ["a:compensate", "a[0]:compensate", "b/a[12]:compensate"])
+def test_what_a_compensation_returns_is_not_doubtful(path: str) -> None:
+    steps = "- {name: a, activity: {name: count}}\n- {name: b, set: {x: '${steps.a.output}'}}\n"
+    assert doubt(program(steps), path, None) == doubt(program(steps), path, "{'files': 7}") == ""
+
+
 def test_a_run_without_output_says_so_where_its_last_step_should_have_given_it() -> None:
     last = "- {name: a, activity: {name: count}}\n"
     assert "its last step `a` left no result in /dev/termination-log" in no_output(program(last), None)

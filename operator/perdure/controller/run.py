@@ -630,7 +630,7 @@ class Run:
         event = fork.event(self.ref, reset, now)
         policies = self._policies.of(self.ref.namespace)
         transition = begin(fork.state, event, told, self._decider_now(), fork.requests, policies=policies)
-        before = {**self._record.status, "history": past}
+        before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
         self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
         self._relations.look_again()
 

@@ -66,6 +66,9 @@ def test_a_finished_run_takes_less_than_a_kibibyte(manager: Manager, size: int) 
 @pytest.mark.usefixtures("memory")
 def test_a_finished_run_that_is_deleted_leaves_nothing(manager: Manager) -> None:
     runs = [finished(number, 0) for number in range(300)]
+    first = finished(300, 0)
+    for deleted in (False, True):
+        manager.on_run(first, deleted=deleted)  # what is made once
     before, _ = tracemalloc.get_traced_memory()
     for run in runs:
         manager.on_run(run, deleted=False)

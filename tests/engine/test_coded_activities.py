@@ -1,4 +1,4 @@
-"""Activities of code, as their events tell of them: what SDKs read must be what Temporal's server writes."""
+"""Events of activities that code schedules: SDKs must read what Temporal's server would write."""
 
 from datetime import timedelta
 from typing import Any

@@ -25,7 +25,7 @@ QUEUE = "orders"
 
 
 class Served:
-    """A client and a worker by hand. Requests name the namespace, the worker and the queue where they have a field for it."""
+    """A client and a worker without an SDK. It fills in namespace, worker and task queue where a request has them."""
 
     def __init__(self, world: World) -> None:
         self.world = world

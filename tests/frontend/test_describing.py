@@ -1,4 +1,4 @@
-"""What clients are told of a workflow, and of the server."""
+"""What describing a workflow and the server returns."""
 
 import asyncio
 from datetime import timedelta

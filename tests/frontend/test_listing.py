@@ -81,7 +81,7 @@ async def test_a_child_whose_workflow_id_is_in_use_is_in_no_list_and_no_count(he
     reject = WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
     await here.decide(start_child(workflow_id_reuse_policy=reject))
     task = await here.task()
-    assert task.workflow_execution.workflow_id == "parent", "it is told that the child was refused"
+    assert task.workflow_execution.workflow_id == "parent", "the parent learns that the child was refused"
     assert await listed(here, "") == ["child", "parent"]
     counted = await here.call("CountWorkflowExecutions", query="GROUP BY ExecutionStatus")
     assert [group.count for group in counted.groups] == [1, 1]

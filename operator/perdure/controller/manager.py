@@ -122,7 +122,9 @@ class Manager:
         """A watch tells: a Workflow was seen, changed or deleted. Runs wait for it; Schedules report what is wrong with it."""
         meta = obj["metadata"]
         key = ("workflow", meta["namespace"], meta["name"])
-        if deleted or self._checked.get(meta["uid"]) != meta.get("generation"):
+        # Its own status written is no news.
+        changed = self._checked.get(meta["uid"]) != meta.get("generation")
+        if changed or deleted:
             for schedule in self._schedules.values():
                 if schedule.namespace == meta["namespace"] and schedule.observe_workflow(meta["name"]):
                     self._queue.wake(("schedule", schedule.uid))
@@ -131,8 +133,7 @@ class Manager:
             self._readiness.forget(meta["namespace"], meta["name"])
             self._queue.forget(key)
             return
-        # Its own status written is no news.
-        if self._checked.get(meta["uid"]) != meta.get("generation"):
+        if changed:
             self._checked[meta["uid"]] = meta.get("generation")
             self._queue.wake(key)
         for run in self._runs.values():

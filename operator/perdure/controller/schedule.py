@@ -284,7 +284,7 @@ class Schedule:
         """
         if self._template_checked:
             return False
-        self._template_checked = True  # a watch may tell of a change while the API server is asked
+        self._template_checked = True  # before the request: a change during it makes this False again
         try:
             found = await self._problem_of(spec.workflow_run_template)
         except BaseException:

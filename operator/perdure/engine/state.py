@@ -68,7 +68,7 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     uncounted: int = 0
     """How many of the earlier attempts, lost ones among them, it does not count because the activity was reset since."""
     reset: bool = False
-    """It was reset while the attempt ran, which counts as the first now; the worker is told so."""
+    """It was reset during an attempt, which counts as the first now. The answer to the next heartbeat tells the worker."""
     forgets_heartbeat: bool = False
     """With `reset`: the next attempt gets no heartbeat details."""
     original: Options | None = None

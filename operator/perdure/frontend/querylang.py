@@ -277,8 +277,8 @@ _DURATION_UNITS = {
     "h": 3_600 * 10**9,
     "d": 86_400 * 10**9,
 }
-_DURATION = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h|d))+")
-_PART = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h|d)")
+_PART = re.compile(rf"(\d+(?:\.\d*)?)({'|'.join(_DURATION_UNITS)})")
+_DURATION = re.compile(rf"[+-]?(?:{_PART.pattern})+")
 _CLOCK = re.compile(r"(\d+):(\d{2}):(\d{2})")
 
 

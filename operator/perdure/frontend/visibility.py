@@ -25,7 +25,7 @@ from perdure.kube.client import older
 from perdure.runtime.chains import extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
-SYSTEM = {
+_SYSTEM = {
     "WorkflowId": "Keyword",
     "WorkflowType": "Keyword",
     "RunId": "Keyword",
@@ -45,6 +45,8 @@ SYSTEM = {
     "FirstRunId": "Keyword",
 }
 """The fields that every run has, and the type of each."""
+BUILT_IN = {**_SYSTEM, **data.PREDEFINED}
+"""The types of what filters can name without registering it."""
 
 
 _KEPT = 256
@@ -329,4 +331,4 @@ def _unpacked(namespace: str, run_id: str, packed: bytes) -> Record:
 
 def is_known(name: str, custom: dict[str, str]) -> bool:
     """Whether a filter may name a field."""
-    return name in SYSTEM or name in data.PREDEFINED or name in custom
+    return name in BUILT_IN or name in custom

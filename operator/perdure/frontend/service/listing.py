@@ -26,7 +26,7 @@ from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import Convert, InvalidQueryError, Query, moment_of, nanoseconds, parse, quoted
 from perdure.frontend.service.call import Call
-from perdure.frontend.visibility import SYSTEM, Record, is_known, record_of
+from perdure.frontend.visibility import BUILT_IN, Record, is_known, record_of
 from perdure.kube import client as api
 
 PAGE = 1_000
@@ -189,7 +189,7 @@ def converter(types: Mapping[str, str]) -> Convert:
                     f"invalid value for ExecutionDuration: {value!r} is not a duration such as '1h30m'"
                 )
             return found
-        kind = SYSTEM.get(name) or data.PREDEFINED.get(name) or types.get(name, "")
+        kind = BUILT_IN.get(name) or types.get(name, "")
         if kind not in _COMPARED_WITH:
             return value  # the name is refused, or its type is none of Temporal's
         if kind == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):

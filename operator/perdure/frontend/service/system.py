@@ -35,7 +35,7 @@ from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.service.call import Call
-from perdure.frontend.visibility import SYSTEM
+from perdure.frontend.visibility import BUILT_IN
 from perdure.kube import client as api
 
 REGISTRY = "perdure-search-attributes"
@@ -198,13 +198,12 @@ class System:
     ) -> ListSearchAttributesResponse:
         """What filters can name."""
         del call
-        everywhere = {**SYSTEM, **data.PREDEFINED}
         known = await self._registered(request.namespace or DEFAULT)
-        custom = {name: kind for name, kind in known.items() if name not in everywhere}
+        custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
         response = ListSearchAttributesResponse()
         for target, types in (
             (response.custom_attributes, custom),
-            (response.system_attributes, everywhere),
+            (response.system_attributes, BUILT_IN),
         ):
             for name, kind in types.items():
                 target[name] = to_enum(IndexedValueType, kind)
@@ -216,7 +215,7 @@ class System:
         """What filters can name; of all namespaces."""
         del request, call
         response = GetSearchAttributesResponse()
-        for name, kind in {**SYSTEM, **data.PREDEFINED}.items():
+        for name, kind in BUILT_IN.items():
             response.keys[name] = to_enum(IndexedValueType, kind)
         return response
 

@@ -432,7 +432,7 @@ def virtual_events(state: State) -> list[ev.AnyEvent]:
 
 
 def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:
-    """Give a worker's answer to whoever waits for it; one that is too large is a failure, as on Temporal's server."""
+    """Pass a worker's answer to the caller of the query. An answer that is too large fails it, as on Temporal's server."""
     if result.ByteSize() > MAX_QUERY_RESULT:
         query.failed(ProtoFailure(message="Blob data size exceeds limit."))
         return

@@ -129,45 +129,44 @@ class Workflows:
         self, request: PauseWorkflowExecutionRequest, call: Call
     ) -> PauseWorkflowExecutionResponse:
         """Let nothing new begin in a workflow: no workflow task, no attempt of an activity."""
-        pause = inputs.PauseRequested(
-            request_id=request.request_id or uuid.uuid4().hex,
-            reason=request.reason,
-            identity=request.identity,
-            principal=call.principal,
-        )
-        await self._expect_paused(request, call, paused=False)
-        await self._demand(request, call, pause)
+        await self._switch(request, call, inputs.PauseRequested)
         return PauseWorkflowExecutionResponse()
 
     async def unpause_workflow_execution(
         self, request: UnpauseWorkflowExecutionRequest, call: Call
     ) -> UnpauseWorkflowExecutionResponse:
         """Let a paused workflow continue."""
-        unpause = inputs.UnpauseRequested(
+        await self._switch(request, call, inputs.UnpauseRequested)
+        return UnpauseWorkflowExecutionResponse()
+
+    async def _switch(
+        self,
+        request: PauseWorkflowExecutionRequest | UnpauseWorkflowExecutionRequest,
+        call: Call,
+        kind: type[inputs.PauseRequested | inputs.UnpauseRequested],
+    ) -> None:
+        """Pause or unpause a workflow.
+
+        What would change nothing is refused, unless it is the same request once more (Temporal: service/history/api).
+        """
+        asked = kind(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
             identity=request.identity,
             principal=call.principal,
         )
-        await self._expect_paused(request, call, paused=True)
-        await self._demand(request, call, unpause)
-        return UnpauseWorkflowExecutionResponse()
-
-    async def _expect_paused(
-        self, request: PauseWorkflowExecutionRequest | UnpauseWorkflowExecutionRequest, call: Call, *, paused: bool
-    ) -> None:
-        """Refuse what would change nothing, unless it is the same request once more (Temporal: service/history/api)."""
         runs, seconds = self._core.runs, call.within(LONGEST_WAIT)
-        entry = await runs.reach(request.namespace, _execution_of(request), seconds)
+        execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+        entry = await runs.reach(request.namespace, execution, seconds)
         state = (await runs.view(entry)).state
-        if state is None or state.closed or (request.request_id and request.request_id in state.requests):
-            return
-        if (state.paused is not None) is not paused:
-            raise precondition("workflow is not paused." if paused else "workflow is already paused.")
+        pauses = kind is inputs.PauseRequested
+        if state and not state.closed and asked.request_id not in state.requests and bool(state.paused) is pauses:
+            raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
+        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def _demand(self, request: Any, call: Call, asked: inputs.Request) -> None:
         """Have a workflow do what a client asks: in the run that is open when it hears of it."""
-        runs, execution, seconds = self._core.runs, _execution_of(request), call.within(LONGEST_WAIT)
+        runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
 
         first = getattr(request, "first_execution_run_id", "")
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
@@ -244,14 +243,6 @@ class Workflows:
             info = response.workflow_extended_info.request_id_infos[request_id]
             info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
         return response
-
-
-def _execution_of(request: Any) -> WorkflowExecution:
-    """Which workflow a request is about: most of them have a message for it, the newest ones two fields."""
-    if hasattr(request, "workflow_execution"):
-        execution: WorkflowExecution = request.workflow_execution
-        return execution
-    return WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
 
 
 def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None:

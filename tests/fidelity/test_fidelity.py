@@ -10,17 +10,22 @@ import pytest
 
 from fidelity.differences import LIST, OPEN, is_explained
 from fidelity.driver import Server
+from fidelity.perdure import in_memory
 from fidelity.recording import NAMES, differences, play, prepare, recorded
-from kube import Cluster
 from temporal.server import serving
 
-# Not yet part of `make test`: it has to show first that a slow machine changes nothing.
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench]
+_CLUSTER = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench]
 
 
-@pytest.fixture(scope="module")
-def perdure(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(cluster, tmp_path_factory.mktemp("operator") / "log") as operator:
+@pytest.fixture(scope="module", params=["memory", pytest.param("cluster", marks=_CLUSTER)])
+def perdure(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Perdure over an API server in memory, and over a real one."""
+    if request.param == "memory":
+        with in_memory() as server:
+            prepare(server)
+            yield server
+        return
+    with serving(request.getfixturevalue("cluster"), tmp_path_factory.mktemp("operator") / "log") as operator:
         server = Server(operator.address, operator.namespace, operator.authority)
         prepare(server)
         yield server

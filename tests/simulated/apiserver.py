@@ -16,7 +16,7 @@ from uuid import UUID
 
 import orjson
 
-from simulated.loop import VirtualLoop
+from simulated.loop import Loop
 from simulated.patching import PatchError, copy, json_patch, merge_patch
 from simulated.resources import Resource, resources
 from simulated.selecting import by_fields, by_labels
@@ -89,7 +89,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
 class ApiServer:
     """Everything that is stored, and the rules of changing it. Stored objects are never changed in place."""
 
-    def __init__(self, loop: VirtualLoop, random: Random, *, largest_page: int = 500) -> None:
+    def __init__(self, loop: Loop, random: Random, *, largest_page: int = 500) -> None:
         self.objects: dict[Key, Object] = {}
         self.observers: list[Callable[[Write], None]] = []
         self.posted: list[Object] = []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from simulated.loop import VirtualLoop
+from simulated.loop import Loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Fate:
 class Faults:
     """Draws the fate of each request."""
 
-    loop: VirtualLoop
+    loop: Loop
     random: Random
     rate: float
     """Share of requests that fail, half of them after they were done."""

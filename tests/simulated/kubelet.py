@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from simulated.apiserver import ApiServer, Key, Object, Write
-from simulated.loop import VirtualLoop
+from simulated.loop import Loop
 
 _KILLED = 143
 """Exit code of a container that SIGTERM has ended."""
@@ -30,7 +30,7 @@ Script = Callable[[Object], Ending]
 class Kubelet:
     """Runs every pod. Also counts how often each has been started, by run and name."""
 
-    def __init__(self, loop: VirtualLoop, random: Random, server: ApiServer, script: Script) -> None:
+    def __init__(self, loop: Loop, random: Random, server: ApiServer, script: Script) -> None:
         self._loop = loop
         self._random = random
         self._server = server

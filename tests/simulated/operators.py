@@ -19,7 +19,7 @@ from perdure.kube.client import Client
 from perdure.runtime.retention import Limits
 from simulated.apiserver import ApiServer
 from simulated.faults import Faults
-from simulated.loop import VirtualLoop
+from simulated.loop import Loop
 from simulated.session import Session, Trace
 from simulated.watches import Watch
 
@@ -44,7 +44,7 @@ class Operator:
     def __init__(
         self,
         name: str,
-        loop: VirtualLoop,
+        loop: Loop,
         random: Random,
         server: ApiServer,
         faults: Faults,
@@ -55,6 +55,7 @@ class Operator:
         trace: Trace,
         crashed: Callable[[str], None],
         frontend: Frontend | None = None,
+        namespaces: tuple[str, ...] = (),
     ) -> None:
         """Start it.
 
@@ -70,6 +71,7 @@ class Operator:
             trace: Takes the timeline.
             crashed: Called if its work ends by itself.
             frontend: Serves Temporal SDKs; None: they are not served.
+            namespaces: What it watches; none: the whole cluster.
         """
         self.name = name
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -80,7 +82,7 @@ class Operator:
         self._session = Session(loop, server, faults, name, self._trace)
         self._context = copy_context()
         self._watches: list[Watch] = []
-        options = Options(instance=name, finished=limits)
+        options = Options(namespaces=namespaces, instance=name, finished=limits)
         self._context.run(self._begin, server, options, lag, lambda: loop.now() + timedelta(seconds=skew), frontend)
 
     def _begin(

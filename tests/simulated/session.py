@@ -9,7 +9,7 @@ import aiohttp
 
 from simulated.apiserver import Answer, ApiServer, Refusal, Request
 from simulated.faults import Fate, Faults
-from simulated.loop import VirtualLoop
+from simulated.loop import Loop
 
 Trace = Callable[[str, str], None]
 """Takes a line of the timeline, and the text to find it by."""
@@ -18,7 +18,7 @@ Trace = Callable[[str, str], None]
 class Session:
     """The connections of one process. Once it is dead, nothing is sent any more and nothing arrives."""
 
-    def __init__(self, loop: VirtualLoop, server: ApiServer, faults: Faults, actor: str, trace: Trace) -> None:
+    def __init__(self, loop: Loop, server: ApiServer, faults: Faults, actor: str, trace: Trace) -> None:
         self._loop = loop
         self._server = server
         self._faults = faults

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from simulated.apiserver import ApiServer, Write
-from simulated.loop import VirtualLoop
+from simulated.loop import Loop
 from simulated.patching import copy
 
 Deliver = Callable[[str | None, dict[str, Any]], None]
@@ -17,7 +17,7 @@ class Watch:
 
     def __init__(
         self,
-        loop: VirtualLoop,
+        loop: Loop,
         random: Random,
         server: ApiServer,
         plural: str,

@@ -1,0 +1,82 @@
+"""Perdure's frontend and operator over an API server in memory, in real time, on a loopback port."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from random import Random
+from threading import Thread
+
+from fidelity.driver import Server
+from perdure.frontend.core import Settings
+from perdure.frontend.server import Frontend, serve
+from perdure.runtime.retention import Limits
+from simulated.apiserver import ApiServer
+from simulated.faults import Faults
+from simulated.loop import Loop
+from simulated.operators import Operator, task_factory
+
+NAMESPACE = "default"
+
+
+@contextmanager
+def in_memory() -> Iterator[Server]:
+    """An operator that serves one namespace; gone at the end of the block."""
+    port: Future[int] = Future()
+    crashes: list[str] = []
+    loop = Loop()
+    loop.set_task_factory(task_factory)
+    stop = asyncio.Event()
+    thread = Thread(target=_run, args=(loop, port, stop, crashes))
+    thread.start()
+    try:
+        yield Server(f"127.0.0.1:{port.result()}", NAMESPACE)
+    finally:
+        if port.exception() is None:
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()
+    assert not crashes, crashes
+
+
+def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str]) -> None:
+    asyncio.set_event_loop(loop)  # gRPC asks for the loop of its thread
+    try:
+        loop.run_until_complete(_operate(loop, port, stop, crashes))
+    except Exception as error:
+        if port.done():
+            raise
+        port.set_exception(error)
+    finally:
+        loop.close()
+
+
+async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str]) -> None:
+    kubernetes = ApiServer(loop, Random(0))
+    kubernetes.create("namespaces", {"metadata": {"name": NAMESPACE}}, namespace="None")
+    frontend = Frontend(Settings(authentication=False))
+    operator = Operator(
+        "perdure",
+        loop,
+        Random(1),
+        kubernetes,
+        Faults(loop, Random(2), rate=0),
+        lag=0.005,
+        skew=0.0,
+        limits=Limits(),
+        trace=_untraced,
+        crashed=crashes.append,
+        frontend=frontend,
+        namespaces=(NAMESPACE,),
+    )
+
+    async def served() -> None:
+        async with serve(frontend, "127.0.0.1:0") as number:
+            port.set_result(number)
+            await stop.wait()
+
+    await operator.do(served())
+    await operator.kill()
+
+
+def _untraced(_line: str, _about: str) -> None:
+    pass

@@ -82,7 +82,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file."""
+    """One document of a file, or one item of a List in it."""
 
     file: str
     data: Any
@@ -125,7 +125,7 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
     shown = "standard input" if name == STDIN else name
     try:
         text = sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
-        for node in list(yaml.compose_all(text, Loader=Loader)):
+        for node in [each for whole in list(yaml.compose_all(text, Loader=Loader)) for each in _objects(whole)]:
             # Before merge keys are resolved, which adds entries to the nodes.
             keys = list(_keys(node, "", set()))
             data = Loader("").construct_document(node)
@@ -139,6 +139,17 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
         raise UnreadableError(f"{shown}: is no YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise UnreadableError(f"{shown}: is nested too deep") from error
+
+
+def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
+    """The objects of a document: the items of a `kind: List`, as `kubectl get -o yaml` writes it, or the document itself."""
+    fields = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+    kind, items = fields.get("kind"), fields.get("items")
+    if isinstance(kind, yaml.ScalarNode) and kind.value == "List" and isinstance(items, yaml.SequenceNode):
+        for item in items.value:
+            yield from _objects(item)
+    else:
+        yield node
 
 
 def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | None:

@@ -26,6 +26,9 @@ class Severity(StrEnum):
     """It may be meant so, and is worth a look."""
 
 
+_LONGEST_PLACE = 120
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong with a definition."""
@@ -39,7 +42,12 @@ class Finding:
     """It holds whatever the rest of the definition says."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        return f"{self.place}: {self.message}"
+
+    @property
+    def place(self) -> str:
+        """The path for messages: the middle of a long one, such as that of a value that nests deep, is left out."""
+        return self.path if len(self.path) <= _LONGEST_PLACE else f"{self.path[:80]}…{self.path[-39:]}"
 
     def moved(self, path: str) -> "Finding":
         """The same, of a definition that stands elsewhere in its manifest: at `path`, in the place of ``spec``."""

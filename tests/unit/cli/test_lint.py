@@ -400,3 +400,18 @@ def test_labels_of_a_template_are_checked() -> None:
         ("spec.workflowRunTemplate.metadata.labels", "`x y`"),
         ("spec.workflowRunTemplate.metadata.labels", 'the value of `team`, "a b",'),
     ]
+
+
+def test_the_items_of_a_list_are_checked() -> None:
+    items = ["- " + text.strip().replace("\n", "\n  ") for text in (GOOD, BAD.split("---")[1])]
+    done = call("-f", "-", "--output", "json", given="\n".join(["apiVersion: v1", "kind: List", "items:", *items]))
+    [found] = json.loads(done.stdout)["findings"]
+    assert (found["object"], found["path"], found["line"]) == ("Workflow/bad", "spec.steps[1].activity.name", 20)
+
+
+def test_a_finding_deep_in_a_value_does_not_fill_its_message_with_the_path() -> None:
+    deep = "{a: " * 150 + "1" + "}" * 150
+    done = call("-f", "-", given=GOOD.replace("sleep: {duration: 1s}", f"set: {{x: {deep}}}"))
+    [line, _] = done.stdout.splitlines()
+    assert "nested more than 100 deep" in line
+    assert len(line) < 240

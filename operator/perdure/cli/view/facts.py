@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.cli.view.coded import coded_steps
@@ -197,7 +198,7 @@ def read_run(
         start=read_time(status.get("startTime")),
         end=end,
         progress=str(status.get("progress") or ""),
-        input=told.first.get("input", spec.get("input")),
+        input=_shown(told.first.get("input", spec.get("input"))),
         output=status.get("output"),
         failure=failure or None,
         chain=_chain(metadata, status, told),
@@ -213,6 +214,11 @@ def read_run(
         removed_at=_removed_at(spec, end),
         seen=seen,
     )
+
+
+def _shown(value: Any) -> Any:
+    """A value; in place of one that is deeper than any run may carry, and than JSON can be written, a note that says so."""
+    return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
 
 
 def _condition(entry: Json) -> Condition:

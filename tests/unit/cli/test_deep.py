@@ -1,0 +1,29 @@
+"""Values that nest deeper than any run may carry: nothing that shows a run fails because of one."""
+
+from typing import Any
+
+import pytest
+
+from unit.cli.apiserver import ApiServer
+from unit.cli.test_app import RUNS, call, charged_after_two_refusals, items
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("output", ["text", "json", "yaml"])
+@pytest.mark.parametrize("levels", [300, 950])
+def test_a_run_with_a_deep_input_is_shown(server: ApiServer, levels: int, output: str) -> None:
+    run = charged_after_two_refusals().object
+    run["spec"]["input"] = nested(levels)
+    run["status"] = {"phase": "Failed", "message": "the input nests too deep"}
+    server.answers[f"{RUNS}/order-42"] = run
+    server.answers["/api/v1/namespaces/shop/pods"] = items()
+    server.answers["/apis/coordination.k8s.io/v1/namespaces/shop/leases"] = items()
+    done = call("describe", "order-42", "--output", output)
+    assert done.exit_code == 0, done.exception
+    assert "order-42" in done.stdout

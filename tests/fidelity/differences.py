@@ -9,6 +9,15 @@ EXPLAINED = {
     "WORKFLOW_TASK_FAILED: failure.message": "the same",
     "WORKFLOW_EXECUTION_TERMINATED: reason": "names the WorkflowRun that takes the place of the terminated one",
     "*: response.*workflow_id": "what was triggered twice for one time needs two workflow IDs",
+    "ListWorkflowExecutions: response.executions.*.first_run_id": "Perdure lists the runs themselves, and knows it of each",
+    "ListWorkflowExecutions: response.executions.*.history_*": "the same: also of those that are open",
+    "ListWorkflowExecutions: response.executions.*.state_transition_count": "the same",
+    "DescribeWorkflowExecution: response.pending_workflow_task.*": "a closed workflow has none; Temporal's keeps it",
+    "*_TASK_STARTED: request_id": "the ID of a request between two of Temporal's own services",
+    "*_EXTERNAL_WORKFLOW_EXECUTION_INITIATED: namespace": "names the workflow's own namespace where the command names none",
+    "UpdateSchedule: *": "a conflict token that does not match is refused, also one that is no token",
+    "CreateSchedule: *": "a schedule whose workflows have no ID is refused, not each of its starts",
+    "PollActivityTaskQueue: response.start_to_close_timeout": "the time that is left until the schedule-to-close timeout",
     "DescribeTaskQueue: response.effective_rate_limit.*": "Perdure limits no rates",
 }
 """Patterns of fields, and why they differ on purpose."""

@@ -1,6 +1,7 @@
 """What describing a workflow and the server returns."""
 
 import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,8 @@ async def described(here: Served) -> Any:
 async def test_a_workflow_tells_of_its_priority_its_request_and_the_builds_that_have_decided(here: Served) -> None:
     await here.start(priority=Priority(priority_key=2, fairness_key="tenant"))
     found = await described(here)
-    assert not found.workflow_execution_info.HasField("auto_reset_points")
+    assert not found.workflow_execution_info.auto_reset_points.points
+    assert "BuildIds" not in found.workflow_execution_info.search_attributes.indexed_fields
     assert not found.workflow_execution_info.HasField("most_recent_worker_version_stamp")
     for build in ("one", "one", "two"):
         await here.decide(worker_version_stamp=WorkerVersionStamp(build_id=build), force_create_new_workflow_task=True)
@@ -29,6 +31,8 @@ async def test_a_workflow_tells_of_its_priority_its_request_and_the_builds_that_
     assert info.most_recent_worker_version_stamp.build_id == "two"
     points = [(point.build_id, point.first_workflow_task_completed_id) for point in info.auto_reset_points.points]
     assert points == [("one", 4), ("two", 10)]
+    builds = info.search_attributes.indexed_fields["BuildIds"]
+    assert json.loads(builds.data) == ["unversioned", "unversioned:one", "unversioned:two"]
     assert all(point.resettable and point.run_id == info.execution.run_id for point in info.auto_reset_points.points)
     request = found.workflow_extended_info.request_id_infos["w"]
     assert (request.event_type, request.event_id) == (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1)

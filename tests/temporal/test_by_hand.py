@@ -234,7 +234,7 @@ async def test_42_a_workflow_that_was_closed_before_it_decided_anything_cannot_b
     temporal: Temporal, box: WorkflowHandle[Any, Any]
 ) -> None:
     await box.terminate()
-    assert (await refused(query(temporal, box))).status is RPCStatusCode.INVALID_ARGUMENT
+    assert (await refused(query(temporal, box))).status is RPCStatusCode.FAILED_PRECONDITION
 
 
 async def test_43_ten_updates_may_be_under_way_and_one_more_is_refused(

@@ -60,12 +60,12 @@ def to_times(spec: ScheduleSpec) -> dict[str, Any]:
         "cron": list(spec.cron_string),
         "intervals": [_interval(each, index) for index, each in enumerate(spec.interval)],
         "calendars": [
-            *_all_written(spec.calendar),
             *_all_structured(spec.structured_calendar, "structured_calendar"),
+            *_all_written(spec.calendar),
         ],
         "exclude": [
-            *_all_written(spec.exclude_calendar),
             *_all_structured(spec.exclude_structured_calendar, "exclude_structured_calendar"),
+            *_all_written(spec.exclude_calendar),
         ],
         "timeZone": spec.timezone_name,
         "timeZoneData": base64.b64encode(spec.timezone_data).decode(),

@@ -54,6 +54,20 @@ class Known:
     accepted: Collection[str]
 
 
+def asked_by(request: UpdateRequest) -> dict[str, Any]:
+    """What the command that accepts an update records of the request.
+
+    Raises:
+        UnfitError: the arguments or the header cannot be kept.
+    """
+    return {
+        "name": request.input.name,
+        "input": _whole(request.input.args),
+        "header": data.fields_to_json(request.input.header.fields),
+        "identity": request.meta.identity,
+    }
+
+
 class Reader:
     """Reads one answer of a worker."""
 
@@ -128,10 +142,7 @@ class Reader:
                     update_id=update,
                     accepted_request_message_id=acceptance.accepted_request_message_id,
                     accepted_request_sequencing_event_id=acceptance.accepted_request_sequencing_event_id,
-                    name=request.input.name,
-                    input=_whole(request.input.args),
-                    header=data.fields_to_json(request.input.header.fields),
-                    identity=request.meta.identity,
+                    **asked_by(request),
                 )
             )
         elif message.body.Unpack(rejection):

@@ -15,6 +15,7 @@ from temporalio.api.errordetails.v1 import (
     QueryFailedFailure,
     ResourceExhaustedFailure,
     WorkflowExecutionAlreadyStartedFailure,
+    WorkflowNotReadyFailure,
 )
 from temporalio.api.failure.v1 import Failure, MultiOperationExecutionAborted
 
@@ -87,6 +88,11 @@ def exhausted(message: str) -> RpcError:
     """A limit of the frontend is reached; SDKs retry later."""
     detail = ResourceExhaustedFailure(cause=ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT)
     return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
+
+
+def not_ready(message: str) -> RpcError:
+    """No worker has taken up the workflow yet, or ever did."""
+    return RpcError(grpc.StatusCode.FAILED_PRECONDITION, message, WorkflowNotReadyFailure())
 
 
 def precondition(message: str) -> RpcError:

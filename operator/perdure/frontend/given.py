@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sized
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
@@ -23,10 +24,21 @@ MAX_PAYLOADS = 10_000
 LONGEST = timedelta(days=36_500)
 """What is longer counts as so much, as with Temporal's server (common/primitives/timestamp/duration.go)."""
 _BILLION = 1_000_000_000
+NO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+"""Go's zero time: what Temporal's server sends in some fields for a time that was never set."""
 
 
 class UnfitError(ValueError):
     """What was given cannot be taken, now or later; the message names the field."""
+
+
+def is_uuid(text: str) -> bool:
+    """Whether an ID is a UUID, as those of runs are."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def duration(message: Any, field: str) -> timedelta:

@@ -24,6 +24,7 @@ from temporalio.api.update.v1 import Request
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.tasks.model import DEFAULT_TIMEOUT
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -175,6 +176,7 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
             WorkflowExecution(workflow_id=event.parent.workflow_id, run_id=event.parent.run_id)
         )
         attributes.parent_initiated_event_id = event.parent.initiated_event_id
+        attributes.workflow_run_timeout.SetInParent()
         if event.root_run_id:
             attributes.root_workflow_execution.CopyFrom(
                 WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
@@ -200,11 +202,23 @@ def _task_completed(attributes: Any, event: ev.WorkflowTaskCompleted) -> None:
         attributes.worker_version.build_id = event.binary_checksum
 
 
+def _task_failed(attributes: Any, event: ev.WorkflowTaskFailed) -> None:
+    """What the server itself has refused is a failure of the server; what a worker reports is one of its code."""
+    if event.failure is not None and event.failure.type == event.cause:
+        attributes.failure.server_failure_info.SetInParent()
+    if event.cause == "ResetWorkflow":
+        attributes.failure.reset_workflow_failure_info.SetInParent()
+
+
 def _activity_scheduled(attributes: Any, event: ev.ActivityTaskScheduled) -> None:  # noqa: ARG001 (like the others)
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
         getattr(attributes, name).SetInParent()
     attributes.heartbeat_timeout.SetInParent()
+
+
+def _activity_timed_out(attributes: Any, event: ev.ActivityTaskTimedOut) -> None:  # noqa: ARG001 (like the others)
+    attributes.failure.source = "Server"
 
 
 def _marker(attributes: Any, event: ev.MarkerRecorded) -> None:
@@ -264,6 +278,9 @@ def _failed_to_reach(attributes: Any, event: Any) -> None:
 def _child_initiated(attributes: Any, event: ev.StartChildWorkflowExecutionInitiated) -> None:
     attributes.control = ""
     attributes.workflow_id = event.start.workflow_id
+    attributes.workflow_run_timeout.SetInParent()
+    if not attributes.HasField("workflow_task_timeout"):
+        attributes.workflow_task_timeout.FromTimedelta(DEFAULT_TIMEOUT)
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 
@@ -272,7 +289,9 @@ _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.WorkflowExecutionContinuedAsNew: _continued,
     ev.WorkflowTaskScheduled: _task_scheduled,
     ev.WorkflowTaskCompleted: _task_completed,
+    ev.WorkflowTaskFailed: _task_failed,
     ev.ActivityTaskScheduled: _activity_scheduled,
+    ev.ActivityTaskTimedOut: _activity_timed_out,
     ev.MarkerRecorded: _marker,
     ev.WorkflowExecutionUpdateAdmitted: _update_admitted,
     ev.WorkflowExecutionUpdateAccepted: _update_accepted,

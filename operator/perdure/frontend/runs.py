@@ -19,6 +19,7 @@ from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.state import State
+from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, busy, damaged, invalid, not_found, unavailable
 from perdure.kube import client as api
 
@@ -67,6 +68,8 @@ class Runs:
             raise invalid("WorkflowId is not set on request.")
         directory = self.manager.directory
         if execution.run_id:
+            if not given.is_uuid(execution.run_id):
+                raise invalid("Invalid RunId.")
             entry = directory.get(execution.run_id)
             if entry is None or entry.namespace != namespace or execution.workflow_id not in {"", entry.workflow_id}:
                 raise not_found(NOT_FOUND.format(execution.workflow_id))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from temporalio.api.common.v1 import Memo, SearchAttributes, WorkflowExecution
-from temporalio.api.enums.v1 import ScheduleOverlapPolicy, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import ScheduleOverlapPolicy, TaskQueueKind, WorkflowExecutionStatus
 from temporalio.api.schedule.v1 import (
     Schedule,
     ScheduleAction,
@@ -263,6 +263,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     reference = run.workflow
     made.workflow_type.name = (reference.type or reference.name or "") if reference else obj["metadata"]["name"]
     made.task_queue.name = (reference.task_queue if reference else None) or WORKFLOWS_QUEUE
+    made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     kept = data.payloads(run.input)
     if kept is not None:
         made.input.CopyFrom(kept)

@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload, RetryPolicy
+from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.schedule.v1 import (
     CalendarSpec,
     IntervalSpec,
@@ -89,6 +90,7 @@ def test_all_that_a_client_says_comes_back() -> None:
     said.spec.end_time.FromDatetime(NOW + timedelta(days=9))
     said.spec.jitter.CopyFrom(seconds(80))
     start = said.action.start_workflow
+    start.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     start.input.payloads.append(Payload(metadata={"encoding": b"binary/plain"}, data=b"\x00"))
     start.workflow_run_timeout.CopyFrom(seconds(7200))
     start.workflow_task_timeout.CopyFrom(seconds(30))

@@ -180,6 +180,8 @@ class Activities:
 
     async def _named(self, request: Any) -> tuple[Entry, ActivityToken]:
         """The open activity of an id, whatever attempt it is at."""
+        if not request.activity_id:
+            raise invalid("ActivityId is not set on request.")
         execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
         entry = self._core.runs.entry(request.namespace, execution)
         run = await self._core.runs.open_run(entry)

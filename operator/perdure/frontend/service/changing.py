@@ -2,11 +2,13 @@
 
 import re
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.workflowservice.v1 import (
     PauseActivityRequest,
     PauseActivityResponse,
@@ -107,6 +109,8 @@ class Changing:
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
         """The open activities that are meant: one by its id, all of a type, or all."""
+        if not (request.id or every or request.type):
+            raise invalid("Either Activity.Id or Activity.Type should be set on request.")
         view = await self._core.runs.view(entry)
         open_ = list(view.state.activities.values()) if view.state is not None else []
         if request.id:
@@ -177,10 +181,9 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
 def _message(options: Options) -> ActivityOptions:
     made = ActivityOptions(retry_policy=history.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
+    made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in _TIMEOUTS:
-        length = getattr(options, name)
-        if length is not None:
-            getattr(made, name).FromTimedelta(length)
+        getattr(made, name).FromTimedelta(getattr(options, name) or timedelta(0))
     if options.priority is not None:
         made.priority.CopyFrom(data.message_from_json(options.priority, type(made.priority)))
     return made

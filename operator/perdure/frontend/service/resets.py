@@ -31,13 +31,13 @@ class Resets:
         self, request: ResetWorkflowExecutionRequest, call: Call
     ) -> ResetWorkflowExecutionResponse:
         """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
-        if request.workflow_task_finish_event_id <= 1:
-            raise invalid("WorkflowTaskFinishEventId must be > 1.")
         if request.workflow_task_finish_event_id > MAX_EVENT:
             raise invalid("WorkflowTaskFinishEventId: no history has so many events")
         if request.post_reset_operations:
             raise invalid("post_reset_operations: is not offered")
         entry = self._core.runs.entry(request.namespace, request.workflow_execution)
+        if request.workflow_task_finish_event_id <= 1:
+            raise invalid("WorkflowTaskFinishEventId must be > 1.")
         wanted = Reset(
             event_id=request.workflow_task_finish_event_id - 1,
             reapply_signals=request.reset_reapply_type != ResetReapplyType.RESET_REAPPLY_TYPE_NONE

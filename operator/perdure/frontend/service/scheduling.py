@@ -103,7 +103,7 @@ class Scheduling:
             made = await self._read(request.namespace, request.schedule_id)
             if not request.request_id or schedules.told_of(made).request_id != request.request_id:
                 message = f"schedule already exists. ScheduleId: {request.schedule_id}"
-                raise already_started(message, made["metadata"]["uid"], made["metadata"]["uid"]) from None
+                raise already_started(message, "", "") from None
         except api.NotFoundError:
             raise namespace_not_found(request.namespace) from None
         except api.InvalidError as error:

@@ -22,7 +22,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
-from perdure.frontend import given
+from perdure.frontend import given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
@@ -85,6 +85,7 @@ class Starting:
             first_execution_run_id=begun.entry.first_uid,
             started=begun.started,
             status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+            link=links.to_start(begun.entry),
         )
 
     async def signal_with_start_workflow_execution(
@@ -121,7 +122,10 @@ class Starting:
                     raise
                 continue
             return SignalWithStartWorkflowExecutionResponse(
-                run_id=entry.uid, started=begun.started, first_execution_run_id=entry.first_uid
+                run_id=entry.uid,
+                started=begun.started,
+                first_execution_run_id=entry.first_uid,
+                signal_link=links.to_signal(entry, request.request_id),
             )
 
     async def begin(
@@ -172,10 +176,7 @@ class Starting:
             raise await self._taken(newest, "Workflow execution already finished.")
 
     async def _taken(self, entry: Entry, message: str) -> RpcError:
-        request_id = ""
-        run = self._core.runs.manager.running(entry.uid)
-        if run is not None:
-            request_id = extras_of(run.object).request_id
+        request_id = extras_of((await self._core.runs.view(entry)).object).request_id
         text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
         return already_started(text, entry.uid, entry.first_uid, request_id)
 

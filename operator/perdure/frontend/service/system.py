@@ -252,7 +252,11 @@ def check_registered(types: Mapping[str, str]) -> None:
     Raises:
         UnfitError: one cannot.
     """
+    if not types:
+        raise UnfitError("SearchAttributes are not set on request.")
     for name, kind in types.items():
+        if name in BUILT_IN:
+            raise UnfitError(f"search_attributes: {name!r} is built in")
         wrong = unfit({name: ""}).get(name)
         if wrong is not None:
             raise UnfitError(f"search_attributes: {name[:63]!r} {wrong}")

@@ -35,7 +35,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import State
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import Answered, BadCommandError, Known, Reader
+from perdure.frontend.commands import Answered, BadCommandError, Known, Reader, asked_by
 from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
@@ -262,11 +262,13 @@ class WorkflowTasks:
             raise
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
-        """A command; one that accepts an update with the user that has asked for that."""
+        """A command; one that accepts an update with what was asked, and by which user: workers need not repeat the request."""
         if not isinstance(command, cmd.AcceptUpdate):
             return command
         update = self._core.updates.get(entry.uid, command.update_id)
-        return replace(command, principal=update.principal) if update is not None else command
+        if update is None:
+            return command
+        return replace(command, principal=update.principal, **asked_by(update.request))
 
     def _updates(self, entry: Entry, token: WorkflowTaskToken) -> Known | None:
         """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""

@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.frontend import failures, given
+from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
 from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
@@ -91,8 +91,13 @@ class Updating:
         if known.aborted:
             self._core.updates.forget(entry.uid, update_id)
             raise CompletedError
+        link = None
+        if known.accepted.is_set():
+            link = links.to_update(entry, request.request.request_id)
+        elif known.ended.is_set():
+            link = links.to_rejection(entry)
         return UpdateWorkflowExecutionResponse(
-            update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage
+            update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage, link=link
         )
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:

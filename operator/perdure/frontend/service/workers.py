@@ -18,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.given import NO_TIME
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.queues import Kind, QueueName
@@ -30,6 +31,7 @@ _KINDS = {
     TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: Kind.ACTIVITY,
 }
 _UNVERSIONED = ""
+_NO_VERSION = "__unversioned__"
 
 
 class TaskWorkers:
@@ -52,7 +54,10 @@ class TaskWorkers:
             return response
         kind = _KINDS.get(request.task_queue_type, Kind.WORKFLOW)
         told = self._described(request, QueueName(request.namespace, kind, name))
-        return DescribeTaskQueueResponse(pollers=told.pollers, stats=told.stats)
+        response = DescribeTaskQueueResponse(pollers=told.pollers, stats=told.stats)
+        response.versioning_info.current_version = _NO_VERSION
+        response.versioning_info.update_time.FromDatetime(NO_TIME)
+        return response
 
     def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:
         found = self._core.queues.statistics(name)

@@ -44,7 +44,7 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.state import PendingActivity, State
-from perdure.frontend import failures
+from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
@@ -52,6 +52,7 @@ from perdure.frontend.errors import (
     CompletedError,
     busy,
     invalid,
+    not_ready,
     precondition,
     query_failed,
     too_late,
@@ -67,6 +68,8 @@ from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
 
 QUERY_SECONDS = 10.0
+_NO_BUILD = "unversioned"
+"""In the search attribute BuildIds: workers without versioning have decided. Their builds follow, after a colon."""
 _MAX_RESET_POINTS = 20
 _TERMINATED = "terminated by user via frontend"
 """The reason of a termination where a client gives none, as on Temporal's server."""
@@ -86,6 +89,8 @@ class Workflows:
         """Tell a workflow something."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
+        if len(request.signal_name) > given.MAX_ID:
+            raise invalid("SignalName length exceeds limit.")
         signal = inputs.SignalRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
@@ -94,8 +99,8 @@ class Workflows:
             principal=call.principal,
             header=data.fields_to_json(request.header.fields),
         )
-        await self._demand(request, call, signal)
-        return SignalWorkflowExecutionResponse()
+        told = await self._demand(request, call, signal)
+        return SignalWorkflowExecutionResponse(link=links.to_signal(told, request.request_id))
 
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: Call
@@ -164,13 +169,18 @@ class Workflows:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
         await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
-    async def _demand(self, request: Any, call: Call, asked: inputs.Request) -> None:
-        """Have a workflow do what a client asks: in the run that is open when it hears of it."""
+    async def _demand(self, request: Any, call: Call, asked: inputs.Request) -> Entry:
+        """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned."""
         runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
 
         first = getattr(request, "first_execution_run_id", "")
+
+        async def demand(entry: Entry) -> Entry:
+            await runs.demand(entry, asked)
+            return entry
+
         entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
-        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
+        return await runs.along(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: Call
@@ -186,6 +196,8 @@ class Workflows:
 
     async def query_workflow(self, request: QueryWorkflowRequest, call: Call) -> QueryWorkflowResponse:
         """Ask a workflow something; also one that has closed."""
+        if not request.query.query_type:
+            raise invalid("WorkflowQuery is not set on request.")
         seconds = call.within(LONGEST_WAIT)
         entry = await self._core.runs.reach(request.namespace, request.execution, seconds)
         if not await self._core.runs.has_begun(entry.uid, seconds):
@@ -198,7 +210,7 @@ class Workflows:
         if view.state is None or code is None:
             raise invalid("a WorkflowRun that runs a Workflow has no query handlers: read its status")
         if view.state.closed and not code.previous_started_event_id:
-            raise invalid("workflow was closed before any workflow task was completed: it cannot be queried")
+            raise not_ready("Workflow execution closed before WorkflowTaskStarted event")
         if code.task is not None and code.task.attempt >= _MAX_FAILED_ATTEMPTS:
             raise precondition("Cannot query workflow due to Workflow Task in failed state.")
         if len(self._core.queries.attached(entry.uid)) >= MAX_WAITING:
@@ -239,6 +251,8 @@ class Workflows:
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
         request_id = extras_of(view.object).request_id
+        if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
+            request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
         if request_id:
             info = response.workflow_extended_info.request_id_infos[request_id]
             info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
@@ -267,7 +281,8 @@ def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.Any
         ("workflow_run_timeout", started.workflow_run_timeout),
         ("default_workflow_task_timeout", started.workflow_task_timeout),
     ):
-        getattr(config, name).FromTimedelta(length or timedelta(0))
+        if length:
+            getattr(config, name).FromTimedelta(length)
     metadata = data.user_metadata(started.user_metadata)
     if metadata is not None:
         config.user_metadata.CopyFrom(metadata)
@@ -277,10 +292,11 @@ def _describe_builds(
     response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], historian: Historian, run_id: str
 ) -> None:
     """Which builds of workers have decided, and where each one first did, which is a point to reset to."""
+    info = response.workflow_execution_info
+    info.auto_reset_points.SetInParent()
     completed = [event for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
     if not completed:
         return
-    info = response.workflow_execution_info
     first: dict[tuple[str, str], ev.WorkflowTaskCompleted] = {}
     for event in completed:
         first.setdefault((event.binary_checksum, str(event.worker_version)), event)
@@ -294,6 +310,9 @@ def _describe_builds(
             resettable=True,
         )
         point.create_time.FromDatetime(event.event_time)
+    builds = dict.fromkeys(point.build_id or point.binary_checksum for point in info.auto_reset_points.points)
+    known = [_NO_BUILD, *(f"{_NO_BUILD}:{build}" for build in builds if build)]
+    info.search_attributes.indexed_fields["BuildIds"].CopyFrom(data.attribute({"type": "KeywordList", "value": known}))
     last = historian.one(completed[-1]).workflow_task_completed_event_attributes
     if last.HasField("worker_version"):
         info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
@@ -303,9 +322,9 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
     extended = response.workflow_extended_info
     extended.cancel_requested = state.cancel_requested
     extended.original_start_time.FromDatetime(state.start_time)
-    for name, time in (("execution_expiration_time", state.expiration), ("run_expiration_time", state.run_deadline)):
-        if time is not None:
-            getattr(extended, name).FromDatetime(time)
+    if state.expiration is not None:
+        extended.execution_expiration_time.FromDatetime(state.expiration)
+    extended.run_expiration_time.FromDatetime(state.run_deadline or given.NO_TIME)
     if state.paused is not None:
         extended.pause_info.reason, extended.pause_info.identity = state.paused.reason, state.paused.identity
         if state.paused.time is not None:

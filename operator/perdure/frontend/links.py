@@ -1,0 +1,49 @@
+"""Links of responses: the event of a history that a request has led to, as Temporal's server gives them."""
+
+from temporalio.api.common.v1 import Link
+from temporalio.api.enums.v1 import EventType
+
+from perdure.controller.directory import Entry
+
+
+def to_start(entry: Entry) -> Link:
+    """To the first event of a run."""
+    link = _to(entry)
+    link.workflow_event.event_ref.event_id = 1
+    link.workflow_event.event_ref.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+    return link
+
+
+def to_signal(entry: Entry, request_id: str) -> Link:
+    """To the event of a signal, which is recorded later: by the ID of the request; empty where the client gave none."""
+    return _by_request(entry, request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+
+
+def to_update(entry: Entry, request_id: str) -> Link:
+    """To the event of an update that the workflow has accepted."""
+    return _by_request(entry, request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+
+
+def to_rejection(entry: Entry) -> Link:
+    """To the run that has rejected an update, of which nothing is recorded."""
+    link = Link()
+    link.workflow.namespace, link.workflow.workflow_id, link.workflow.run_id = _execution(entry)
+    link.workflow.reason = "Update rejected"
+    return link
+
+
+def _by_request(entry: Entry, request_id: str, kind: "EventType.ValueType") -> Link:
+    link = _to(entry)
+    link.workflow_event.request_id_ref.request_id = request_id
+    link.workflow_event.request_id_ref.event_type = kind
+    return link
+
+
+def _to(entry: Entry) -> Link:
+    link = Link()
+    link.workflow_event.namespace, link.workflow_event.workflow_id, link.workflow_event.run_id = _execution(entry)
+    return link
+
+
+def _execution(entry: Entry) -> tuple[str, str, str]:
+    return entry.namespace, entry.workflow_id, entry.uid

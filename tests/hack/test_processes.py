@@ -65,7 +65,7 @@ def test_a_process_of_ours_is_stopped_and_another_one_is_not() -> None:
         processes.stop(other.pid, marker, grace=1)
         assert other.poll() is None
         other.kill()
-    with subprocess.Popen(["bash", "-c", f"exec -a {marker} sleep 60"]) as ours:
+    with subprocess.Popen([marker, "60"], executable="sleep") as ours:
         while not processes.is_ours(ours.pid, marker):
             pass
         processes.stop(ours.pid, marker, grace=5)

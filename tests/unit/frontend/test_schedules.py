@@ -142,6 +142,17 @@ def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
     assert template["spec"]["workflow"] == {"type": "Other", "taskQueue": "reports"}
 
 
+def test_structured_calendars_come_before_those_in_words() -> None:
+    structured = [
+        StructuredCalendarSpec(**{name: [Range(start=1, end=1, step=1)] for name in FIELDS if name != "year"})
+    ]
+    both = {"calendar": [CalendarSpec(hour="5")], "structured_calendar": structured}
+    excluded = {f"exclude_{name}": said for name, said in both.items()}
+    described = from_times(schedules.spec_of(made_of(asked(**both, **excluded))))
+    for calendars_ in (described.structured_calendar, described.exclude_structured_calendar):
+        assert [each.hour[0].start for each in calendars_] == [1, 5]
+
+
 def test_calendars_in_words_mean_what_temporal_means() -> None:
     times = to_times(ScheduleSpec(calendar=[CalendarSpec(hour="3,5-7/2", day_of_week="Fri-Mon")]))
     [written] = times["calendars"]

@@ -147,9 +147,9 @@ class Session:
             "RespondWorkflowTaskCompleted", note, task_token=token(task), commands=list(commands), **options
         )
 
-    def decide(self, *commands: Json, note: str = "", **options: Any) -> Any:
+    def decide(self, *commands: Json, queue: str = "q", note: str = "", **options: Any) -> Any:
         """Take the next workflow task and complete it."""
-        task = self.task(note=note)
+        task = self.task(queue, note)
         self.complete(task, *commands, note=note, **options)
         return task
 

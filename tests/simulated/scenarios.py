@@ -6,6 +6,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from perdure.api import labels
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
 from simulated.apiserver import Object, Write
 from simulated.kubelet import Ending
@@ -457,6 +461,41 @@ async def bounded(world: World) -> None:
             checker.fail(f"DeadLetter {letter['metadata']['name']}: {conditions}")
 
 
+async def cron(world: World) -> None:
+    """A chain of runs by a cron schedule. Each one times out, as no worker polls, until the execution timeout ends the chain."""
+    world.begin()
+    spec = {"workflow": {"type": "Order", "taskQueue": "orders"}, "runTimeout": "20s", "executionTimeout": "10m"}
+    world.create("WorkflowRun", "cron", spec, annotations={labels.START_ANNOTATION: '{"cronSchedule": "* * * * *"}'})
+    world.server.observers.append(lambda _: _check_that_one_is_open(world))
+    await world.trouble(300)
+    await world.calm(420)
+    await world.rest()
+    histories = [history.decode_events(world.checker.history(run)) for run in world.runs().values()]
+    histories.sort(key=lambda events: events[0].event_time)
+    if len(histories) < 3:
+        world.checker.fail(f"the cron schedule has made {len(histories)} runs")
+    ended = None
+    for number, events in enumerate(histories):
+        first, last = events[0], events[-1]
+        if not isinstance(first, ev.WorkflowExecutionStarted) or not isinstance(last, ev.WorkflowExecutionTimedOut):
+            world.checker.fail(f"run {number} of the cron schedule ends with {type(last).__name__}")
+            continue
+        since = ended or first.event_time
+        due = since.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        begins = first.event_time + (first.first_workflow_task_backoff or timedelta(0))
+        if not timedelta(0) <= begins - max(due, first.event_time) < timedelta(seconds=1):
+            world.checker.fail(f"run {number} of the cron schedule begins at {begins}, and is due at {due}")
+        if bool(last.new_workflow_run) != (number < len(histories) - 1):
+            world.checker.fail(f"run {number} of {len(histories)} of the cron schedule: {last}")
+        ended = last.event_time
+
+
+def _check_that_one_is_open(world: World) -> None:
+    found = [name for name, run in world.runs().items() if is_open(run.get("status") or {})]
+    if len(found) > 1:
+        world.checker.fail(f"runs of one cron schedule are open at once: {found}")
+
+
 def _be_impatient(world: World) -> None:
     """Have half of all children and re-drives removed as soon as they have closed."""
     random = world.random("impatient")
@@ -483,5 +522,5 @@ def _given_time(seconds: int) -> Callable[[Object], None]:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.__name__: each for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded)
+    each.__name__: each for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron)
 }

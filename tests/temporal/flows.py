@@ -353,6 +353,15 @@ class Fails:
 
 
 @workflow.defn
+class CountsRuns:
+    """Returns which run of a cron schedule it is, by the result of the run before."""
+
+    @workflow.run
+    async def run(self) -> int:
+        return (workflow.get_last_completion_result(int) or 0) + 1
+
+
+@workflow.defn
 class Chain:
     """Calls one activity after another: what is interrupted in the tests of restarts."""
 
@@ -426,6 +435,7 @@ WORKFLOWS = [
     Tells,
     FailsTask,
     Fails,
+    CountsRuns,
     Chain,
     Orchestrates,
     CallsLocally,

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.common import (
     RetryPolicy,
     SearchAttributeKey,
@@ -135,9 +135,53 @@ async def test_48_a_run_timeout_ends_the_workflow(temporal: Temporal) -> None:
     assert isinstance(caught.value.cause, TemporalTimeoutError)
 
 
-async def test_49_a_cron_schedule_is_refused_and_says_what_to_make(temporal: Temporal) -> None:
-    with pytest.raises(RPCError, match="make a schedule") as caught:
-        await temporal.start(flows.Sleeper.run, 600, cron_schedule="@daily")
+async def test_49_a_cron_schedule_starts_one_run_after_another_and_hands_results_on(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.CountsRuns.run, cron_schedule="@every 2s")
+        described = await handle.describe()
+        assert described.execution_time is not None
+        assert timedelta(0) < described.execution_time - described.start_time <= timedelta(seconds=2)
+        results, run_id = [], handle.first_execution_run_id
+        for _ in range(3):
+            run = temporal.client.get_workflow_handle(handle.id, run_id=run_id)
+            first, last = await closed(temporal, run)
+            assert (first.cron_schedule, first.first_execution_run_id) == ("@every 2s", handle.first_execution_run_id)
+            assert first.initiator == ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
+            results.append([payload.data for payload in last.result.payloads])
+            run_id = last.new_execution_run_id
+        assert results == [[b"1"], [b"2"], [b"3"]]
+        newest = temporal.client.get_workflow_handle(handle.id)
+        await newest.terminate()
+        assert (await newest.describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_49_a_cron_schedule_continues_after_a_failure(temporal: Temporal) -> None:
+    async with temporal.worker():
+        handle = await temporal.start(flows.Fails.run, 2, cron_schedule="@every 1s")
+        run = temporal.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+        _, failed = await closed(temporal, run)
+        following = temporal.client.get_workflow_handle(handle.id, run_id=failed.new_execution_run_id)
+        _, started = (await temporal.history(following))[0]
+        assert started.continued_failure == failed.failure
+        assert started.attempt == 1
+        await temporal.client.get_workflow_handle(handle.id).terminate()
+
+
+async def closed(temporal: Temporal, run: WorkflowHandle[Any, Any]) -> tuple[Any, Any]:
+    """The first and the last event of a run that is followed by another one, once it has closed."""
+
+    async def following() -> tuple[Any, Any] | None:
+        events = await temporal.history(run)
+        last = events[-1][1]
+        return (events[0][1], last) if getattr(last, "new_execution_run_id", "") else None
+
+    found: tuple[Any, Any] = await until("the end of a run", following)
+    return found
+
+
+async def test_49_an_invalid_cron_schedule_is_refused(temporal: Temporal) -> None:
+    with pytest.raises(RPCError, match="invalid CronSchedule") as caught:
+        await temporal.start(flows.Sleeper.run, 600, cron_schedule="often")
     assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
 
 

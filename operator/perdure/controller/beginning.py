@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from perdure.api.names import successor_name
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
+from perdure.engine.cron import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
@@ -21,6 +22,8 @@ from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
 from perdure.schedule.runs import ScheduledBy, scheduled_by
+
+_SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def first_event(
         principal: The user that has made it, as the API server says.
     """
     beside = {} if extras is None or spec.workflow is None else _beside(extras, spec.workflow.task_queue, run, parent)
+    if beside.get("cron_schedule") and continues is None:
+        beside["initiator"] = "CronSchedule"
     if beside and schedule is not None and extras is not None and extras.last_completion_result is None:
         beside["last_completion_result"] = schedule.last_completion_result
     last_failure = schedule.last_failure if schedule is not None else None
@@ -125,7 +130,7 @@ def first_event(
         workflow_run_timeout=run_timeout,
         workflow_task_timeout=task_timeout(spec.task_timeout, run_timeout) if spec.workflow else spec.task_timeout,
         workflow_execution_expiration_time=expiration,
-        first_workflow_task_backoff=(continues.backoff if continues else spec.start_delay) or None,
+        first_workflow_task_backoff=_first_wait(spec, continues, beside.get("cron_schedule", ""), now) or None,
         retry_policy=policy,
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
@@ -145,6 +150,16 @@ def first_event(
         successor=successor_name(run.name, run.uid),
         **beside,
     )
+
+
+def _first_wait(
+    spec: WorkflowRunSpec, continues: Continuation | None, cron_schedule: str, now: datetime
+) -> timedelta | None:
+    """How long the first decision waits; for a cron schedule in whole seconds, rounded up, as Temporal's server rounds."""
+    due = continues.due if continues else next_due(cron_schedule, now, now)
+    if due is None:
+        return continues.backoff if continues else spec.start_delay
+    return max(timedelta(0), -((now - due) // _SECOND) * _SECOND)
 
 
 def _told(failure: Mapping[str, Any] | None) -> Failure | None:

@@ -190,6 +190,7 @@ class ContinueAsNewWorkflowExecution:
     initiator: str = ""
     failure: Failure | None = None
     last_completion_result: Any = None
+    cron_schedule: str = ""
 
 
 ClosingCommand: TypeAlias = (

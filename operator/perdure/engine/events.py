@@ -304,7 +304,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     workflow_task_timeout: timedelta | None = None
     workflow_execution_expiration_time: datetime | None = None
     first_workflow_task_backoff: timedelta | None = None
-    """How long the first decision waits: a start delay, or the wait before a retry."""
+    """How long the first decision waits: a start delay, the wait before a retry, or for the next time of a cron schedule."""
     retry_policy: RetryPolicy | None = None
     """None: a failed run is not retried."""
     original_execution_run_id: str
@@ -312,7 +312,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     continued_execution_run_id: str | None = None
     """The run before in the chain: this one continues or retries it."""
     continued_failure: Failure | None = None
-    """Why the run before failed, where this one is its retry."""
+    """Why the run before failed, where this one is its retry, or follows it by a cron schedule."""
     attempt: int = 1
     retries_since: datetime | None = None
     """When the first of the runs that retry each other has started, where this is not the first."""
@@ -326,7 +326,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     memo: Any = None
     cron_schedule: str = ""
     initiator: str = ""
-    """What made a run that continues another: ContinueAsNew, Retry or Cron."""
+    """What made the run: Workflow (it continues another as new), Retry or CronSchedule; empty for other first runs."""
     last_completion_result: Any = None
     priority: Any = None
     root_workflow_id: str = ""
@@ -503,7 +503,7 @@ class WorkflowExecutionFailed(CommandEvent, frozen=True, kw_only=True):
     failure: Failure
     retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET
     new_workflow_run: str = ""
-    """Name of the WorkflowRun that retries it; empty where none does."""
+    """Name of the WorkflowRun that retries it, or follows by the cron schedule; empty where none does."""
     new_run_backoff: timedelta | None = None
     """How long that one waits before its first decision."""
 
@@ -538,6 +538,7 @@ class WorkflowExecutionContinuedAsNew(CommandEvent, frozen=True, kw_only=True):
     initiator: str = ""
     failure: Failure | None = None
     last_completion_result: Any = None
+    cron_schedule: str = ""
 
 
 class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
@@ -557,7 +558,7 @@ class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
 
     retry_state: RetryState = RetryState.TIMEOUT
     new_workflow_run: str = ""
-    """Name of the WorkflowRun that retries it; empty where none does."""
+    """Name of the WorkflowRun that retries it, or follows by the cron schedule; empty where none does."""
     new_run_backoff: timedelta | None = None
     """How long that one waits before its first decision."""
 

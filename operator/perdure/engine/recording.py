@@ -14,10 +14,11 @@ from perdure.api.names import child_workflow_id
 from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
+from perdure.engine.cron import next_due
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, RetryState, bounded
 from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, decide_retry_of, decide_run_retry
-from perdure.engine.starts import CarriedSignal
+from perdure.engine.starts import SHORTEST_RUN, CarriedSignal
 from perdure.engine.state import PendingActivity, State
 
 POLICY_NOT_FOUND = ConditionReason.RETRY_POLICY_NOT_FOUND
@@ -27,7 +28,7 @@ MAX_PENDING = 2_000
 """How many activities, timers, children, and requests to other runs a run may have open, of each."""
 
 MAX_CARRIED = 96 * 1024
-"""Bytes of JSON that the signals have, at most, which a run that continues as new hands on: they ride in an annotation."""
+"""Bytes of JSON that a run hands on to the next one, at most, as signals or as its result: they ride in an annotation."""
 
 FROM_COMMANDS: tuple[type[ev.Event], ...] = (
     ev.ActivityTaskCancelRequested,
@@ -138,7 +139,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         case cmd.CompleteUpdate():
             return _update_completed(command, state, said | here)
         case cmd.CompleteWorkflowExecution():
-            return ev.WorkflowExecutionCompleted(**said, **here)
+            return _completed(command, state, said | here)
         case cmd.FailWorkflowExecution():
             return ev.WorkflowExecutionFailed(**said, **next_run(state, command.failure, now), **here)
         case cmd.CancelWorkflowExecution():
@@ -161,6 +162,37 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             )
         case _:
             assert_never(command)
+
+
+def _completed(command: cmd.CompleteWorkflowExecution, state: State, said: dict[str, Any]) -> ev.AnyEvent:
+    """The end of a run that has completed. By a cron schedule, the next run is handed its result."""
+    now = said["event_time"]
+    follows = run_by_cron(state, now)
+    if follows and (size := len(msgspec.json.encode(command.result))) > MAX_CARRIED:
+        failure = _too_large(
+            f"the result has {size:,} bytes of JSON; the next run of the cron schedule receives it, and may be handed "
+            f"{MAX_CARRIED:,}: return less, or nothing"
+        )
+        return ev.WorkflowExecutionFailed(
+            failure=failure,
+            retry_state=RetryState.NON_RETRYABLE_FAILURE,
+            event_id=said["event_id"],
+            event_time=now,
+            **follows,
+        )
+    return ev.WorkflowExecutionCompleted(**said, **follows)
+
+
+def run_by_cron(state: State, now: datetime) -> dict[str, Any]:
+    """What the closing event of a run says of the next run of its cron schedule; nothing where none follows."""
+    if state.code is None or not state.successor:
+        return {}
+    began = state.first_decision_time or state.began
+    due = next_due(state.code.cron_schedule, began, now)
+    if due is None:
+        return {}
+    due = max(due, min(began, now) + SHORTEST_RUN)
+    return {"new_workflow_run": state.successor, "new_run_backoff": due - now}
 
 
 def _too_large(message: str) -> Failure:
@@ -201,7 +233,7 @@ def activity_named(state: State, activity_id: str) -> PendingActivity | None:
 
 
 def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
-    """What the closing event of a run that has failed, or timed out, says of its retry."""
+    """What the closing event of a run that has failed, or timed out, says of its retry, or of its next run by cron."""
     if state.code is not None:
         decision = decide_retry_of(
             state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration
@@ -216,7 +248,7 @@ def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
             since=state.retries_since or state.start_time,
         )
     if decision.delay is None:
-        return {"retry_state": decision.state}
+        return {"retry_state": decision.state, **run_by_cron(state, now)}
     if not state.successor:
         return {"retry_state": RetryState.RETRY_POLICY_NOT_SET}
     return {

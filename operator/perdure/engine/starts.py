@@ -14,6 +14,10 @@ MAX_CHILD_DEPTH = 20
 it fills the namespace. Temporal has no limit; Argo stops templates that call each other 100 times."""
 
 
+SHORTEST_RUN = timedelta(seconds=1)
+"""From the first step of a run to that of the run that follows it (Temporal: WorkflowIdReuseMinimalInterval)."""
+
+
 class ParentClosePolicy(StrEnum):
     """What becomes of an open child when its parent closes, in whatever way."""
 

@@ -22,7 +22,7 @@ from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import UnfitError, duration, duration_or_none, few, name, retry_policy
-from perdure.frontend.starts import check_beside, input_of, queue_of_code, workflow_named
+from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
 _BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
@@ -259,15 +259,17 @@ class Reader:
             initiator=from_enum(ContinueAsNewInitiator, said.initiator) if said.initiator else "",
             failure=failures.to_json(said.failure) if said.HasField("failure") else None,
             last_completion_result=extras.last_completion_result,
+            cron_schedule=name(said.cron_schedule, "CronSchedule", required=False),
         )
 
     def _start_child(self, said: Any, metadata: Any) -> cmd.Command:
         self._here(said.namespace)
-        if said.cron_schedule:
-            raise UnfitError(
-                "CronSchedule is not offered for children: start the child from a schedule, or continue as new"
-            )
         by_name = said.task_queue.name == WORKFLOWS_QUEUE
+        if mistake := cron_refused(said.cron_schedule, by_name=by_name):
+            raise UnfitError(
+                f"invalid CronSchedule on StartChildWorkflowExecutionCommand: {mistake} WorkflowId={said.workflow_id[:63]} "
+                f"WorkflowType={said.workflow_type.name[:63]} Namespace={said.namespace or self._namespace}"
+            )
         if by_name:
             workflow_named(said.workflow_type.name)
         policy = from_enum(ProtoParentClosePolicy, said.parent_close_policy)
@@ -277,6 +279,7 @@ class Reader:
             memo=data.memo_to_json(said.memo),
             user_metadata=metadata,
             priority=data.message_to_json(said.priority) if said.HasField("priority") else None,
+            cron_schedule=said.cron_schedule,
         )
         check_beside(extras)
         return cmd.StartChildWorkflowExecution(

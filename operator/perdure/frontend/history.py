@@ -22,7 +22,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Request
 
 from perdure.engine import events as ev
-from perdure.engine.failures import Failure
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.tasks.model import DEFAULT_TIMEOUT
 from perdure.frontend import failures
@@ -182,6 +182,9 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
                 WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
             )
     attributes.attempt = event.attempt
+    failure = event.continued_failure
+    if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
+        attributes.continued_failure.source = "Server"
     attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 

@@ -11,11 +11,13 @@ from temporalio.api.common.v1 import Payload
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.durations import nearest_duration
 from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.engine.cron import cron_mistake
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend import payloads as data
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
+from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
 
 _MOST_BESIDE = 128 * 1024
@@ -101,6 +103,18 @@ def input_of(payloads: Sequence[Payload], *, by_name: bool) -> Any:
         raise UnfitError(f"{_NO_JSON}: {error}") from None
     fits(size)
     return kept
+
+
+def cron_refused(schedule: str, *, by_name: bool) -> str:
+    """Why a run cannot have a cron schedule; empty if it can, or has none.
+
+    Args:
+        schedule: The cron schedule.
+        by_name: Whether it is for a Workflow, which only Schedules start again and again.
+    """
+    if schedule and by_name:
+        return "CronSchedule is not supported for Workflows; create a Schedule that starts the Workflow."
+    return cron_mistake(schedule, now())
 
 
 def check_beside(extras: StartExtras) -> None:

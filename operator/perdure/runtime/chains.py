@@ -15,15 +15,19 @@ from perdure.api.durations import format_decimal_duration, nearest_duration
 from perdure.api.lenient import mapping, read_annotation
 from perdure.api.names import child_name, label_value
 from perdure.engine import events as ev
-from perdure.engine.failures import Failure
+from perdure.engine.failures import Failure, RetryState
 from perdure.engine.opaque import plain
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, StartExtras, WorkflowStart
+from perdure.engine.starts import (
+    SHORTEST_RUN,
+    CarriedSignal,
+    ParentClosePolicy,
+    ParentReference,
+    StartExtras,
+    WorkflowStart,
+)
 from perdure.engine.state import PendingChild, RunStatus, State
 from perdure.runtime.attempts import KubeObject, RunRef
-
-SHORTEST_RUN = timedelta(seconds=1)
-"""From the first step of a run to that of the run that it continues as (Temporal: ContinueAsNewMinInterval)."""
 
 
 def is_open(status: Mapping[str, Any]) -> bool:
@@ -57,8 +61,10 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     backoff: timedelta | None = None
+    due: datetime | None = None
+    """When a run of a cron schedule makes its first step: not later because the run itself was made late."""
     failure: Failure | None = None
-    """Why the run before failed, where this one retries it."""
+    """Why the run before failed, where this one retries it, or follows it by a cron schedule."""
     signals: tuple[CarriedSignal, ...] = ()
     heeded: tuple[str, ...] = ()
     """Ids of the last requests that were heeded: who does not know the answer yet asks this run, and changes nothing."""
@@ -201,9 +207,12 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         if closing.input is None:
             del spec["input"]
         spec, extras = _as_continued(spec, extras, state, closing)
-    elif isinstance(closing, ev.WorkflowExecutionCompleted):
-        tie = msgspec.structs.replace(tie, backoff=closing.new_run_backoff)
-        extras = msgspec.structs.replace(extras, initiator="CronSchedule", last_completion_result=closing.result)
+    elif is_by_cron(closing):
+        wait = getattr(closing, "new_run_backoff", None) or timedelta(0)
+        tie = msgspec.structs.replace(tie, due=closing.event_time + wait, failure=ev.failure_of(closing))
+        extras = msgspec.structs.replace(extras, initiator="CronSchedule", request_id="")
+        if isinstance(closing, ev.WorkflowExecutionCompleted):
+            extras = msgspec.structs.replace(extras, last_completion_result=closing.result)
     else:
         assert isinstance(closing, ev.WorkflowExecutionFailed | ev.WorkflowExecutionTimedOut)
         tie = msgspec.structs.replace(
@@ -214,9 +223,18 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
             backoff=closing.new_run_backoff,
         )
         extras = msgspec.structs.replace(extras, initiator="Retry")
+        if isinstance(closing, ev.WorkflowExecutionFailed):  # as Temporal's server; after a timeout it keeps the result
+            extras = msgspec.structs.replace(extras, last_completion_result=None)
     given = extras if state.code is not None else None
     successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
     return _as_owned(successor, run)
+
+
+def is_by_cron(closing: ev.AnyEvent) -> bool:
+    """Whether the run that follows is the next one of a cron schedule: a retry is in progress, a cron run is not."""
+    return not isinstance(closing, ev.WorkflowExecutionContinuedAsNew) and (
+        getattr(closing, "retry_state", None) is not RetryState.IN_PROGRESS
+    )
 
 
 def _as_continued(
@@ -249,6 +267,7 @@ def _as_continued(
         memo=code.memo if closing.memo is None else closing.memo,
         initiator=closing.initiator or "Workflow",
         last_completion_result=closing.last_completion_result,
+        cron_schedule=closing.cron_schedule,
         request_id="",
     )
     return spec, extras

@@ -123,3 +123,26 @@ def others_signaled_and_canceled(s: Session) -> None:
     s.history()
     s.history("other")
     s.close("other")
+
+
+@scenario
+def child_with_cron(s: Session) -> None:
+    s.start()
+    s.decide(child(s, cron_schedule="@every 1s"))
+    s.complete(s.task(note="the child has started"))
+    first = s.decide(COMPLETE, queue="c", note="the first run of the child")
+    s.history("child", "the first run of the child", first.workflow_execution.run_id)
+    second = s.decide(FAIL, queue="c", note="the second run of the child")
+    s.history("child", "the second run of the child", second.workflow_execution.run_id)
+    s.decide(command("CANCEL_WORKFLOW_EXECUTION"), queue="c", note="the third run of the child")
+    s.task(note="the child was canceled")
+    s.history()
+    s.close()
+
+
+@scenario
+def child_with_bad_cron(s: Session) -> None:
+    s.start()
+    s.decide(child(s, cron_schedule="never"))
+    s.history()
+    s.close()

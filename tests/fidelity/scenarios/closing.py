@@ -73,3 +73,74 @@ def continued_as_new(s: Session) -> None:
     s.history(note="the second run", run_id=second.workflow_execution.run_id)
     s.decide(COMPLETE, note="the third run")
     s.history(note="the third run")
+
+
+@scenario
+def cron(s: Session) -> None:
+    first = s.start(cron_schedule="@every 1s", input=payloads("input"), memo={"fields": {"note": payload("first")}})
+    s.describe(note="the first run, before it is due")
+    s.decide(command("COMPLETE_WORKFLOW_EXECUTION", result=payloads("done")), note="the first run")
+    s.history(note="the first run", run_id=first.run_id)
+    s.describe(note="the first run", run_id=first.run_id)
+    second = s.decide(FAIL, note="the second run")
+    s.history(note="the second run", run_id=second.workflow_execution.run_id)
+    third = s.decide(command("CANCEL_WORKFLOW_EXECUTION"), note="the third run")
+    s.history(note="the third run", run_id=third.workflow_execution.run_id)
+    s.describe(note="the third run")
+
+
+@scenario
+def cron_with_retries(s: Session) -> None:
+    s.start(cron_schedule="@every 1s", retry_policy={"initial_interval": "1s", "maximum_attempts": 2})
+    s.decide(command("COMPLETE_WORKFLOW_EXECUTION", result=payloads("done")), note="the first run")
+    for which in ("second", "third", "fourth"):
+        run = s.decide(FAIL, note=f"the {which} run")
+        s.history(note=f"the {which} run", run_id=run.workflow_execution.run_id)
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution())
+    s.history(note="the fifth run")
+
+
+@scenario
+def cron_continued_as_new(s: Session) -> None:
+    s.start(cron_schedule="@every 1s", workflow_run_timeout="100s")
+    first = s.decide(
+        command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION", cron_schedule="@every 1s", input=payloads("next")),
+        note="the first run",
+    )
+    s.history(note="the first run", run_id=first.workflow_execution.run_id)
+    second = s.decide(COMPLETE, note="the second run")
+    s.history(note="the second run", run_id=second.workflow_execution.run_id)
+    s.decide(command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"), note="the third run")
+    s.decide(COMPLETE, note="the fourth run, without a cron schedule")
+    s.history(note="the fourth run")
+
+
+@scenario
+def cron_timed_out(s: Session) -> None:
+    first = s.start(cron_schedule="@every 1s", workflow_run_timeout="2s")
+    s.decide(note="the first run")
+    s.until(
+        lambda response: response.workflow_execution_info.status == 7,
+        "DescribeWorkflowExecution",
+        execution=s.execution(run_id=first.run_id),
+    )
+    s.history(run_id=first.run_id)
+    second = s.decide(COMPLETE, note="the second run")
+    s.history(note="the second run", run_id=second.workflow_execution.run_id)
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution())
+
+
+@scenario
+def cron_refused(s: Session) -> None:
+    for schedule in (
+        "* * * *",
+        "* * * * * *",
+        "60 * * * *",
+        "@sometimes",
+        "@every",
+        "CRON_TZ=Nowhere * * * * *",
+        "0 0 30 2 *",
+    ):
+        s.start(note=schedule, cron_schedule=schedule)
+    s.start(note="on a Sunday in Berlin", cron_schedule="CRON_TZ=Europe/Berlin 30 2 ? jan-mar/2 SUN")
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution())

@@ -31,10 +31,15 @@ from perdure.frontend.service.tasks import WorkflowTasks
 NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
 
-def test_49_a_cron_schedule_of_a_start_is_refused() -> None:
-    request = StartWorkflowExecutionRequest(workflow_id="a", cron_schedule="@daily")
+def test_49_an_invalid_cron_schedule_of_a_start_is_refused() -> None:
+    request = StartWorkflowExecutionRequest(workflow_id="a", cron_schedule="often")
     request.workflow_type.name = request.task_queue.name = "a"
-    with pytest.raises(RpcError, match="cron_schedule"):
+    with pytest.raises(RpcError, match=r"invalid CronSchedule\."):
+        _policies(request, "Fail")
+    request.cron_schedule = "@daily"
+    _policies(request, "Fail")
+    request.workflow_start_delay.FromSeconds(1)
+    with pytest.raises(RpcError, match="CronSchedule and WorkflowStartDelay may not be used together"):
         _policies(request, "Fail")
 
 
@@ -47,12 +52,12 @@ async def test_a_signal_with_start_cannot_be_refused_because_the_workflow_is_ope
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
-def test_49_a_cron_schedule_of_a_child_fails_the_workflow_task() -> None:
+def test_49_an_invalid_cron_schedule_of_a_child_fails_the_workflow_task() -> None:
     command = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
     said = command.start_child_workflow_execution_command_attributes
     said.workflow_id = said.workflow_type.name = "a"
-    said.cron_schedule = "@daily"
-    with pytest.raises(BadCommandError, match="CronSchedule") as caught:
+    said.cron_schedule = "often"
+    with pytest.raises(BadCommandError, match="invalid CronSchedule on StartChildWorkflowExecutionCommand") as caught:
         Reader(3, {}).read([command], [])
     assert caught.value.cause == "BadStartChildExecutionAttributes"
 

@@ -13,11 +13,10 @@ from perdure.api.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import SHORTEST_RUN, ParentClosePolicy, WorkflowStart
 from perdure.engine.state import PendingChild
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import (
-    SHORTEST_RUN,
     child_run,
     continuation_of,
     depth_of,

@@ -22,6 +22,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
@@ -39,7 +40,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.tasks import WorkflowTasks
-from perdure.frontend.starts import check_beside, run_asked_for
+from perdure.frontend.starts import check_beside, cron_refused, run_asked_for
 from perdure.kube import client as api
 from perdure.runtime.chains import extras_of
 from perdure.runtime.requests import StartSignal
@@ -258,6 +259,7 @@ class Starting:
                 if isinstance(request, StartWorkflowExecutionRequest)
                 else None,
                 request_id=given.name(request.request_id, "RequestId", required=False),
+                cron_schedule=request.cron_schedule,
             )
             check_beside(extras)
         except UnfitError as error:
@@ -302,8 +304,10 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
             raise invalid(f"Required field {what} is not set on request.")
         if len(value) > MAX_ID:
             raise invalid(f"{what} length exceeds limit.")
-    if request.cron_schedule:
-        raise invalid("cron_schedule: is not offered; make a schedule that starts the workflow")
+    if request.cron_schedule and request.HasField("workflow_start_delay"):
+        raise invalid("CronSchedule and WorkflowStartDelay may not be used together.")
+    if mistake := cron_refused(request.cron_schedule, by_name=request.task_queue.name == WORKFLOWS_QUEUE):
+        raise invalid(mistake)
     said = from_enum(WorkflowIdConflictPolicy, request.workflow_id_conflict_policy)
     reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
     if reuse == "TerminateIfRunning":

@@ -193,7 +193,9 @@ class Updating:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
-        if start.cron_schedule or start.workflow_id != update.workflow_execution.workflow_id:
+        if start.cron_schedule:
+            raise several(0, [invalid("CronSchedule is not allowed."), None])
+        if start.workflow_id != update.workflow_execution.workflow_id:
             raise several(0, [invalid("the operations do not go together"), None])
         try:
             check_update(update)

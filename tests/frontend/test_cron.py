@@ -79,3 +79,23 @@ async def test_what_temporals_server_refuses_of_cron_schedules_is_refused(here: 
     with pytest.raises(RpcError, match="CronSchedule is not supported for Workflows; create a Schedule"):
         await here.start(cron_schedule="@daily", queue=TaskQueue(name=WORKFLOWS_QUEUE))
     assert not here.world.runs(), "nothing was started"
+
+
+@served
+async def test_a_run_that_was_reset_is_followed_by_the_next_one_of_its_cron_schedule(here: Served) -> None:
+    execution = WorkflowExecution(workflow_id="w")
+    before = (await here.start(cron_schedule="@hourly")).run_id
+    task = await _task(here)
+    await here.complete(task)
+    reset = await here.call(
+        "ResetWorkflowExecution", workflow_execution=execution, workflow_task_finish_event_id=4, request_id="reset"
+    )
+    task = await _task(here)
+    assert task.workflow_execution.run_id == reset.run_id
+    await here.complete(task, complete())
+    end = (await here.history(run_id=reset.run_id))[-1].workflow_execution_completed_event_attributes
+    task = await _task(here)
+    assert task.workflow_execution.run_id == end.new_execution_run_id
+    started = task.history.events[0].workflow_execution_started_event_attributes
+    assert (started.cron_schedule, started.first_execution_run_id) == ("@hourly", before)
+    assert started.last_completion_result == RESULT

@@ -1,5 +1,6 @@
 """Histories, as different clients see them."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from temporalio.api.common.v1 import RetryPolicy, WorkflowExecution
 from temporalio.api.enums.v1 import CommandType, HistoryEventFilterType
 from temporalio.api.history.v1 import HistoryEvent
 
-from frontend.served import Served, names, served
+from frontend.served import QUEUE, Served, names, served
 from perdure.frontend.service.histories import as_continued
 
 CLOSE = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
@@ -20,6 +21,12 @@ def fail_workflow(message: str) -> Command:
     failure = command.fail_workflow_execution_command_attributes.failure
     failure.message = message
     failure.application_failure_info.SetInParent()
+    return command
+
+
+def continue_as_new() -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION)
+    command.continue_as_new_workflow_execution_command_attributes.workflow_type.name = "Order"
     return command
 
 
@@ -72,3 +79,20 @@ async def test_temporals_cli_and_ui_get_no_events_that_are_not_recorded_yet(here
     shown = await here.call("GetWorkflowExecutionHistory", (("client-name", "temporal-cli"),), execution=execution)
     assert names(shown.history.events) == ["WorkflowExecutionStarted", "WorkflowTaskScheduled"]
     assert names(await here.history())[-1] == "WorkflowTaskStarted"
+
+
+@served
+async def test_nobody_sees_the_gap_between_a_run_and_the_one_that_it_continues_in(here: Served) -> None:
+    first = (await here.start()).run_id
+    execution = WorkflowExecution(workflow_id="w")
+    for _ in range(5):
+        await here.decide(continue_as_new())
+        described, history, backwards = await asyncio.gather(
+            here.call("DescribeWorkflowExecution", execution=execution),
+            here.history(),
+            here.call("GetWorkflowExecutionHistoryReverse", execution=execution),
+        )
+        assert described.execution_config.task_queue.name == QUEUE
+        assert described.workflow_execution_info.execution.run_id != first
+        assert names(history)[0] == names(backwards.history.events)[-1] == "WorkflowExecutionStarted"
+        assert history[0].workflow_execution_started_event_attributes.continued_execution_run_id

@@ -84,7 +84,7 @@ class Runs:
     async def reach(
         self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
     ) -> Entry:
-        """The run that is meant, as `entry`; by workflow id, nobody sees the gap between a run and the one that follows it.
+        """The run that is meant, as `entry`: a client never sees the gap in which one run has closed and the next has not begun.
 
         Raises:
             RpcError: there is none, or the one that follows is not there in time.
@@ -97,7 +97,10 @@ class Runs:
         while not execution.run_id and (before := gap()) is not None:
             if not await self.wait_until(before.uid, partial(bridged, before), seconds):
                 raise unavailable("the workflow goes on in another run, which is not there yet")
-        return self.entry(namespace, execution, first_run_id=first_run_id)
+        entry = self.entry(namespace, execution, first_run_id=first_run_id)
+        if entry.continues:
+            await self.has_begun(entry.uid, seconds)
+        return entry
 
     async def along(
         self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]

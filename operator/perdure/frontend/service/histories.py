@@ -47,7 +47,7 @@ class Histories:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             first = token.from_event_id
             execution = WorkflowExecution(run_id=token.run_id)
-        entry = self._core.runs.entry(request.namespace, execution)
+        entry = await self._core.runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
         if request.history_event_filter_type == _CLOSE_ONLY:
             return await self._end(entry, request, call)
         if request.wait_new_event:
@@ -126,12 +126,11 @@ class Histories:
         self, request: GetWorkflowExecutionHistoryReverseRequest, call: Call
     ) -> GetWorkflowExecutionHistoryReverseResponse:
         """A page of a history from its end."""
-        del call
         execution, last = request.execution, None
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
-        entry = self._core.runs.entry(request.namespace, execution)
+        entry = await self._core.runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
         view = await self._core.runs.view(entry)
         events = [
             event for event in reversed(await self._core.runs.history(view)) if last is None or event.event_id <= last

@@ -281,7 +281,8 @@ class Relations:
         for key, child in state.children.items():
             if _is_to_be_made(child, state):
                 name = child_name(self._run.name, child.initiated_event_id)
-                make = partial(self._make_child, child, depth_of(run) + 1)
+                priority = state.code.priority if state.code is not None else None
+                make = partial(self._make_child, child, depth_of(run) + 1, priority)
                 await self._unless_refused(f"child/{key}", f"the child `{name}`", now, make)
             if state.closed:
                 await self._close_child(key, child)
@@ -312,12 +313,12 @@ class Relations:
         children = self._peers.directory.children_of(self._run.namespace, self._run.uid)
         return any(entry.initiated_event_id == child.initiated_event_id for entry in children)
 
-    async def _make_child(self, child: PendingChild, depth: int) -> None:
+    async def _make_child(self, child: PendingChild, depth: int, priority: Any) -> None:
         key = f"child/{child.initiated_event_id}"
         if key in self._made or (self._reset and self._is_taken_over(child)):
             self._made.add(key)
             return
-        body = child_run(self._run, child, depth)
+        body = child_run(self._run, child, depth, priority)
         url = api.path(api.PERDURE, self._run.namespace, "workflowruns")
         failure = too_deep(depth)
         try:

@@ -540,6 +540,7 @@ def _code(event: ev.WorkflowExecutionStarted) -> Code:
         task_queue=event.task_queue or "",
         task_timeout=task_timeout(event.workflow_task_timeout, event.workflow_run_timeout),
         cron_schedule=event.cron_schedule,
+        priority=event.priority,
         memo=event.memo or {},
         search_attributes=event.search_attributes,
     )

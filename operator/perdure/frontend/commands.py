@@ -18,7 +18,7 @@ from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentClosePolicy, StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import failures
+from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import UnfitError, duration, duration_or_none, few, name, retry_policy
@@ -199,7 +199,7 @@ class Reader:
             start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
             heartbeat_timeout=duration_or_none(said, "heartbeat_timeout"),
             retry_policy=_policy(said) or RetryPolicy(),
-            priority=data.message_to_json(said.priority) if said.HasField("priority") else None,
+            priority=priorities.asked_for(said),
             user_metadata=metadata,
         )
 
@@ -278,7 +278,7 @@ class Reader:
             header=data.fields_to_json(said.header.fields),
             memo=data.memo_to_json(said.memo),
             user_metadata=metadata,
-            priority=data.message_to_json(said.priority) if said.HasField("priority") else None,
+            priority=priorities.asked_for(said),
             cron_schedule=said.cron_schedule,
         )
         check_beside(extras)

@@ -14,7 +14,7 @@ from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
 from perdure.engine.state import State
-from perdure.frontend import failures
+from perdure.frontend import failures, priorities
 from perdure.frontend.history import Historian, update_request
 from perdure.frontend.payloads import payloads
 from perdure.frontend.queries import Queries, Query
@@ -149,9 +149,12 @@ class Core:
             sticky = QueueName(namespace, Kind.WORKFLOW, task.sticky_queue)
             if task.sticky_queue and self.queues.alive(sticky):
                 queue = sticky
-            offers[Offer(run_id, task.scheduled_event_id, task.attempt)] = queue
+            rank = priorities.rank(state.code.priority)
+            offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = queue
+        inherited = state.code.priority if state.code is not None else None
         for activity in state.offered_activities(time):
-            offer = Offer(run_id, activity.scheduled_event_id, activity.attempt)
+            rank = priorities.rank(inherited, activity.priority)
+            offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
             offers[offer] = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
         return offers
 

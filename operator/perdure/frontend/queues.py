@@ -2,12 +2,13 @@
 
 import asyncio
 import math
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from perdure.frontend.backlog import ORDINARY, Backlog, Rank
 from perdure.frontend.errors import exhausted
 from perdure.kube.clock import now
 
@@ -48,6 +49,28 @@ class Offer:
     scheduled_event_id: int = 0
     attempt: int = 0
     query: str = ""
+    rank: Rank = ORDINARY
+
+
+@dataclass(slots=True)
+class Throttle:
+    """So many a second, and as many as that at once after a pause (generic cell rate algorithm)."""
+
+    per_second: float
+    _due: float = -math.inf
+
+    def wait(self, time: float) -> float:
+        """Seconds until one may pass, from a time in seconds on; infinite where the rate is zero."""
+        return max(0.0, self._due - time) if self.per_second > 0 else math.inf
+
+    def count(self, time: float) -> None:
+        """One passes."""
+        self._due = max(self._due, time - self._burst) + 1 / self.per_second
+
+    @property
+    def _burst(self) -> float:
+        """Seconds that may be saved up: one second's worth, of which one is for the one that passes."""
+        return max(0.0, 1.0 - 1 / self.per_second)
 
 
 @dataclass(slots=True)
@@ -82,12 +105,33 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Queue:
-    offers: OrderedDict[Offer, datetime] = field(default_factory=OrderedDict)
+    offers: Backlog[Offer] = field(default_factory=Backlog)
+    throttle: Throttle | None = None
+    timer: asyncio.TimerHandle | None = None
+    """Set while something waits for the throttle."""
     waiting: deque[asyncio.Future[Offer]] = field(default_factory=deque)
     pollers: dict[str, datetime] = field(default_factory=dict)
     last_poll: datetime | None = None
     added: _Rate = field(default_factory=_Rate)
     dispatched: _Rate = field(default_factory=_Rate)
+
+    def hand_out(self) -> None:
+        """Give what waits to those who ask for it, as fast as the queue may."""
+        while self.offers and self.waiting:
+            time = asyncio.get_running_loop().time()
+            seconds = self.throttle.wait(time) if self.throttle is not None else 0.0
+            if seconds > 0:
+                self._hand_out_in(seconds)
+                return
+            if self.throttle is not None:
+                self.throttle.count(time)
+            self.dispatched.count()
+            self.waiting.popleft().set_result(self.offers.pop())
+
+    def _hand_out_in(self, seconds: float) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.hand_out)
 
     def forget_pollers(self) -> None:
         since = now() - FORGOTTEN_AFTER
@@ -162,25 +206,37 @@ class TaskQueues:
     def _give(self, offer: Offer, name: QueueName) -> None:
         queue = self._queue(name)
         queue.added.count()
-        if queue.waiting:
-            queue.waiting.popleft().set_result(offer)
-            return
-        queue.offers.setdefault(offer, now())
+        queue.offers.put(offer, now())
+        queue.hand_out()
 
     def _withdraw(self, offer: Offer, name: QueueName) -> None:
         queue = self._queues.get(name)
         if queue is not None:
-            queue.offers.pop(offer, None)
+            queue.offers.remove(offer)
 
     # Who asks
 
     async def poll(
-        self, name: QueueName, identity: str, seconds: float, recheck: Callable[[], Awaitable[None]]
+        self,
+        name: QueueName,
+        identity: str,
+        seconds: float,
+        recheck: Callable[[], Awaitable[None]],
+        *,
+        per_second: float | None = None,
     ) -> Offer | None:
         """Wait for something to do; None if nothing comes up in time. The caller checks whether it is still due.
 
-        `recheck` may refuse the poller once there is something: then that goes to another one.
+        Args:
+            name: The queue.
+            identity: Who asks.
+            seconds: How long to wait.
+            recheck: May refuse the poller once there is something: then that goes to another one.
+            per_second: How much the whole queue may hand out in a second, until the next poll says otherwise. Zero: nothing;
+                None: whatever there is (Temporal: ``max_tasks_per_second``).
         """
+        self._need_room(name)
+        self._set_rate(self._queue(name), per_second)
         offer = await self._next(name, identity, seconds)
         if offer is not None:
             try:
@@ -190,19 +246,21 @@ class TaskQueues:
                 raise
         return offer
 
+    @staticmethod
+    def _set_rate(queue: _Queue, per_second: float | None) -> None:
+        if per_second != (queue.throttle.per_second if queue.throttle is not None else None):
+            queue.throttle = None if per_second is None else Throttle(per_second)
+
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
-        self._need_room(name)
         queue = self._queue(name)
         queue.last_poll = now()
         queue.pollers.pop(identity, None)
         queue.pollers[identity] = queue.last_poll
         if len(queue.pollers) > MOST_POLLERS:
             del queue.pollers[next(iter(queue.pollers))]
-        if queue.offers:
-            queue.dispatched.count()
-            return queue.offers.popitem(last=False)[0]
         poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
+        queue.hand_out()
         try:
             await asyncio.wait({poller}, timeout=seconds)
         except asyncio.CancelledError:
@@ -214,10 +272,8 @@ class TaskQueues:
             raise
         self._leave(queue, poller)
         queue.last_poll = now()
-        if not poller.done():  # whoever offers something meanwhile has been told that nobody waits here
-            return None
-        queue.dispatched.count()
-        return poller.result()
+        # Whoever offers something meanwhile has been told that nobody waits here.
+        return poller.result() if poller.done() else None
 
     @staticmethod
     def _leave(queue: _Queue, poller: "asyncio.Future[Offer]") -> None:
@@ -257,8 +313,8 @@ class TaskQueues:
     def statistics(self, name: QueueName) -> Statistics:
         """How much waits in a queue, and how fast it moves."""
         queue = self._queues.get(name) or _Queue()
-        first = next(iter(queue.offers.values()), None)
-        age = timedelta(0) if first is None else now() - first
+        oldest = queue.offers.oldest
+        age = timedelta(0) if oldest is None else now() - oldest
         return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())
 
     def workers(self, namespace: str) -> dict[str, tuple[set[str], datetime]]:

@@ -16,6 +16,7 @@ from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend import payloads as data
+from perdure.frontend import priorities
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
 from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
@@ -65,7 +66,7 @@ def run_asked_for(asked: Any, types: Mapping[str, str]) -> tuple[dict[str, Any],
         header=data.fields_to_json(asked.header.fields),
         memo=data.memo_to_json(asked.memo),
         user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
-        priority=data.message_to_json(asked.priority) if asked.HasField("priority") else None,
+        priority=priorities.asked_for(asked),
     )
     check_beside(extras)
     return spec, extras

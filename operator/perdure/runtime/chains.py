@@ -152,7 +152,12 @@ def first_run_id(run: KubeObject) -> str:
     return reset.lineage[0].run_id if reset is not None else str(run["metadata"]["uid"])
 
 
-def child_run(parent: RunRef, child: PendingChild, depth: int = 1) -> KubeObject:
+def inherited_priority(inherited: Any, own: Any) -> Any:
+    """A priority, as JSON: what it says itself; what it leaves out is inherited. None for no priority."""
+    return {**(inherited or {}), **(own or {})} or None
+
+
+def child_run(parent: RunRef, child: PendingChild, depth: int = 1, priority: Any = None) -> KubeObject:
     """The WorkflowRun of a child that is to be started; its name is a lock.
 
     A child that is to be terminated with its parent also goes with the parent's object: it is owned by it.
@@ -161,6 +166,7 @@ def child_run(parent: RunRef, child: PendingChild, depth: int = 1) -> KubeObject
         parent: The run that starts it.
         child: What it starts.
         depth: How many ancestors the child has.
+        priority: Of the parent, as JSON; the child inherits what it does not say itself.
     """
     assert child.start is not None
     tie = Parent(
@@ -172,7 +178,11 @@ def child_run(parent: RunRef, child: PendingChild, depth: int = 1) -> KubeObject
         depth=depth,
     )
     name = child_name(parent.name, child.initiated_event_id)
-    return _run(parent.namespace, name, _spec(child.start), tie, None, extras=child.start.extras)
+    extras = child.start.extras
+    if priority:
+        extras = extras or StartExtras()
+        extras = msgspec.structs.replace(extras, priority=inherited_priority(priority, extras.priority))
+    return _run(parent.namespace, name, _spec(child.start), tie, None, extras=extras)
 
 
 def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeObject:

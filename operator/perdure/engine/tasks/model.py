@@ -66,6 +66,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     task_queue: str
     task_timeout: timedelta = DEFAULT_TIMEOUT
     cron_schedule: str = ""
+    priority: Any = None
+    """As the workflow was started with, JSON of temporal.api.common.v1.Priority; activities and children inherit it."""
     previous_started_event_id: int = 0
     """WorkflowTaskStarted of the last task that was completed."""
     updates: dict[str, UpdateRecord] = {}

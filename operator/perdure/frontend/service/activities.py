@@ -29,7 +29,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.frontend import failures
+from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
@@ -55,9 +55,11 @@ class Activities:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         queue = QueueName(request.namespace, Kind.ACTIVITY, name(request.task_queue.name, "TaskQueue"))
+        metadata = request.task_queue_metadata
+        rate = metadata.max_tasks_per_second.value if metadata.HasField("max_tasks_per_second") else None
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
+            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck, per_second=rate)
             if offer is None:
                 break
             given = await self._take(offer, request.identity)
@@ -261,8 +263,9 @@ def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) ->
         attempt=activity.tries,
         retry_policy=retry_policy(activity.retry_policy),
     )
-    if activity.priority is not None:
-        response.priority.CopyFrom(data.message_from_json(activity.priority, type(response.priority)))
+    inherited = state.code.priority if state.code is not None else None
+    if inherited or activity.priority:
+        response.priority.CopyFrom(priorities.effective(inherited, activity.priority))
     response.scheduled_time.FromDatetime(activity.first_scheduled_time)
     response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
     response.started_time.FromDatetime(activity.started_time)

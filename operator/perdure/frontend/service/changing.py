@@ -24,7 +24,7 @@ from perdure.controller.directory import Entry
 from perdure.engine import changing, inputs
 from perdure.engine.options import Options
 from perdure.engine.state import PODS_QUEUE, PendingActivity
-from perdure.frontend import given, history
+from perdure.frontend import given, history, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
@@ -143,7 +143,7 @@ def changed_options(now: Options, asked: ActivityOptions, paths: list[str]) -> O
         elif path in _TIMEOUTS:
             changes[path] = duration_or_none(asked, path)
         elif path == "priority":
-            changes["priority"] = data.message_to_json(asked.priority)
+            changes["priority"] = priorities.asked_for(asked)
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
             policy.CopyFrom(asked.retry_policy)

@@ -1,0 +1,128 @@
+"""The order in which a task queue hands out what waits: by priority and, within one level, in fair shares.
+
+The rules are Temporal's (task queue priority and fairness): level 1 comes before level 2, and so on. Within a level, each
+fairness key gets a share in proportion to its weight, however much others have put in before. Shares are worked out by
+start-time fair queuing (Goyal, Vin, Cheng: SIGCOMM 1996).
+"""
+
+import heapq
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+LEVELS = 5
+"""Priorities range from 1, the most urgent, to this (temporal.api.common.v1.Priority)."""
+DEFAULT_LEVEL = 3
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+_SLACK = 64
+"""Entries beyond twice those in use that are kept before the backlog is tidied up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What decides whose turn it is."""
+
+    level: int = DEFAULT_LEVEL
+    fairness_key: str = ""
+    weight: float = 1.0
+
+    @classmethod
+    def of(cls, priority_key: int, fairness_key: str, weight: float) -> "Rank":
+        """The rank that a priority asks for; zero and empty mean the default, what is out of range is brought into it."""
+        level = min(max(priority_key, 1), LEVELS) if priority_key else DEFAULT_LEVEL
+        return cls(level, fairness_key, min(max(weight, LEAST_WEIGHT), MOST_WEIGHT) if weight else 1.0)
+
+
+ORDINARY = Rank()
+
+
+class _Ranked(Hashable, Protocol):
+    @property
+    def rank(self) -> Rank: ...
+
+
+Item = TypeVar("Item", bound=_Ranked)
+
+
+@dataclass(slots=True)
+class _Level:
+    now: float = 0.0
+    """Virtual time: when what was handed out last has begun."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """By fairness key, when the last of it ends."""
+
+    def begin(self, rank: Rank) -> float:
+        """When the next item of a fairness key begins, in virtual time."""
+        begins = max(self.now, self.ends.get(rank.fairness_key, 0.0))
+        self.ends[rank.fairness_key] = begins + 1 / rank.weight
+        return begins
+
+    def tidy_up(self) -> None:
+        """Forget the keys that have had their share: they begin now, as new ones do."""
+        self.ends = {key: end for key, end in self.ends.items() if end > self.now}
+
+
+class Backlog(Generic[Item]):
+    """What waits, each item once."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Item, tuple[int, datetime]] = {}
+        """By item, its number and since when it waits; in the order in which they came."""
+        self._heap: list[tuple[int, float, int, Item]] = []
+        """Level, virtual time, number and item; what was removed is skipped."""
+        self._levels: dict[int, _Level] = {}
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, item: Item) -> bool:
+        return item in self._waiting
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._waiting)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """Since when the item that has waited longest waits; None if none does."""
+        return next((since for _, since in self._waiting.values()), None)
+
+    def put(self, item: Item, time: datetime) -> None:
+        """Add an item, unless it waits already."""
+        if item in self._waiting:
+            return
+        self._numbers += 1
+        self._waiting[item] = self._numbers, time
+        level = self._levels.setdefault(item.rank.level, _Level())
+        heapq.heappush(self._heap, (item.rank.level, level.begin(item.rank), self._numbers, item))
+        if len(level.ends) > 2 * len(self._waiting) + _SLACK:
+            level.tidy_up()
+
+    def remove(self, item: Item) -> None:
+        """Take an item out, if it waits."""
+        self._waiting.pop(item, None)
+        if len(self._heap) > 2 * len(self._waiting) + _SLACK:
+            self._heap = [entry for entry in self._heap if self._is_valid(entry)]
+            heapq.heapify(self._heap)
+
+    def pop(self) -> Item:
+        """Take out the item whose turn it is.
+
+        Raises:
+            IndexError: nothing waits.
+        """
+        while True:
+            entry = heapq.heappop(self._heap)
+            if self._is_valid(entry):
+                level, begins, _, item = entry
+                self._levels[level].now = begins
+                del self._waiting[item]
+                if not self._waiting:
+                    self._heap.clear()
+                    self._levels.clear()
+                return item
+
+    def _is_valid(self, entry: tuple[int, float, int, Item]) -> bool:
+        number, item = entry[2:]
+        return self._waiting.get(item, (0, None))[0] == number

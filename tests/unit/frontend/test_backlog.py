@@ -1,0 +1,144 @@
+"""Whose turn it is in a task queue."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from perdure.frontend.backlog import LEVELS, ORDINARY, Backlog, Rank
+from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues, Throttle
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUEUE = QueueName("default", Kind.ACTIVITY, "orders")
+
+
+@dataclass(frozen=True)
+class Item:
+    number: int
+    rank: Rank = ORDINARY
+
+
+def backlog(*items: Item) -> Backlog[Item]:
+    made = Backlog[Item]()
+    for item in items:
+        made.put(item, NOW)
+    return made
+
+
+def emptied(waiting: Backlog[Item]) -> list[Item]:
+    return [waiting.pop() for _ in range(len(waiting))]
+
+
+async def allowed() -> None:
+    pass
+
+
+def test_without_priorities_the_first_comes_first() -> None:
+    items = [Item(number) for number in range(50)]
+    assert emptied(backlog(*items)) == items
+
+
+def test_a_more_urgent_level_comes_first_and_no_priority_means_the_middle() -> None:
+    items = [Item(number, Rank.of(key, "", 0)) for number, key in enumerate([5, 0, 1, 3, 2, 9, 4, 1])]
+    assert [item.number for item in emptied(backlog(*items))] == [2, 7, 4, 1, 3, 6, 0, 5]
+    assert Rank.of(9, "", 0).level == LEVELS
+
+
+def test_a_tenant_with_many_items_delays_others_by_one_at_a_time() -> None:
+    many = [Item(number, Rank(fairness_key="many")) for number in range(100)]
+    few = [Item(number, Rank(fairness_key="few")) for number in range(100, 103)]
+    found = emptied(backlog(*many, *few))
+    assert [found.index(item) for item in few] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_follow_weights(seed: int) -> None:
+    random = Random(seed)
+    weights = {"a": 1.0, "b": 2.0, "c": 5.0}
+    items = [Item(n, Rank(fairness_key=key, weight=weights[key])) for key in weights for n in range(400)]
+    random.shuffle(items)
+    found = Counter(item.rank.fairness_key for item in emptied(backlog(*items))[:400])
+    for key, weight in weights.items():
+        assert found[key] == pytest.approx(400 * weight / 8, abs=2)
+
+
+def test_a_key_that_comes_late_gets_its_share_from_now_on_not_what_it_has_missed() -> None:
+    waiting = backlog(*(Item(number, Rank(fairness_key="a")) for number in range(20)))
+    for _ in range(10):
+        waiting.pop()
+    for number in range(100, 110):
+        waiting.put(Item(number, Rank(fairness_key="b")), NOW)
+    first = Counter(waiting.pop().rank.fairness_key for _ in range(10))
+    assert first == {"a": 5, "b": 5}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_whatever_is_put_in_and_removed_each_item_comes_out_once(seed: int) -> None:
+    random = Random(seed)
+    waiting, model = Backlog[Item](), set[Item]()
+    for number in range(500):
+        item = Item(random.randrange(60), Rank(random.randint(1, 5), random.choice("abc"), random.choice([0.5, 1, 3])))
+        match random.randrange(4):
+            case 0 | 1:
+                waiting.put(item, NOW + timedelta(seconds=number))
+                model.add(item)
+            case 2:
+                waiting.remove(item)
+                model.discard(item)
+            case _ if model:
+                found = waiting.pop()
+                assert found.rank.level == min(each.rank.level for each in model)
+                model.remove(found)
+        assert len(waiting) == len(model)
+        assert set(waiting) == model
+    assert set(emptied(waiting)) == model
+    assert waiting.oldest is None
+
+
+def test_many_keys_and_removals_leave_nothing_behind() -> None:
+    waiting = backlog(Item(-1, Rank(level=1, fairness_key="stays")))
+    for number in range(5_000):
+        item = Item(number, Rank(level=1, fairness_key=str(number)))
+        waiting.put(item, NOW)
+        waiting.remove(item)
+    assert len(waiting._heap) < 200
+    waiting.put(Item(0, Rank(level=1)), NOW)
+    assert len(emptied(waiting)) == 2
+    assert not waiting._levels
+
+
+@pytest.mark.parametrize(
+    ("per_second", "within_ten"), [(1, 10), (2, 21), (0.5, 5), (10, 109), (0, 0), (-1, 0), (math.nan, 0)]
+)
+def test_a_throttle_lets_so_many_through(per_second: float, within_ten: int) -> None:
+    throttle, time, passed = Throttle(per_second), 0.0, 0
+    while (seconds := throttle.wait(time)) < math.inf and (time := time + seconds) < 10 - 1e-9:
+        throttle.count(time)
+        passed += 1
+    assert passed == within_ten
+
+
+async def test_a_queue_hands_out_no_faster_than_its_pollers_say() -> None:
+    queues = TaskQueues()
+    for number in range(3):
+        queues.offer(Offer("run", number), QUEUE)
+    assert await queues.poll(QUEUE, "worker", 5, allowed, per_second=1) == Offer("run", 0)
+    assert await queues.poll(QUEUE, "worker", 0.01, allowed, per_second=1) is None, "a second has not passed"
+    assert await queues.poll(QUEUE, "worker", 5, allowed, per_second=1) == Offer("run", 1), "once it has"
+    assert await queues.poll(QUEUE, "worker", 0.01, allowed, per_second=0) is None, "paused"
+    assert await queues.poll(QUEUE, "worker", 5, allowed) == Offer("run", 2), "a poll without a limit lifts it"
+
+
+async def test_who_is_urgent_overtakes_in_a_queue() -> None:
+    queues = TaskQueues()
+    late, urgent = Offer("late", rank=Rank(level=5)), Offer("urgent", rank=Rank(level=1))
+    queues.settle("late", {late: QUEUE})
+    queues.settle("urgent", {urgent: QUEUE})
+    assert await queues.poll(QUEUE, "worker", 1, allowed) == urgent
+    raised = Offer("late", rank=Rank(level=2))
+    queues.settle("late", {raised: QUEUE})
+    assert await queues.poll(QUEUE, "worker", 1, allowed) == raised
+    assert queues.statistics(QUEUE).waiting == 0

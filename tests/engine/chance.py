@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.script import T0, application, first_event, seconds
 from perdure.engine import commands as cmd
+from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
@@ -340,8 +341,8 @@ class World:
                 self.forgotten.add(request)
                 return [inp.RequestForgotten(request_id=request)]
             case "chore":
-                chore = ["successor", f"child/{child}", f"external/{other}", f"marker/{whom}"][variant]
-                return [inp.ChoreDone(chore=chore)]
+                done = [fx.StartSuccessor(), fx.CloseChild(child), fx.AskExternal(other), fx.WriteDeadLetter(whom)]
+                return [inp.EffectDone(effect=done[variant])]
             case "break" | "mend":
                 self.decider.broken = kind == "break"
                 return []

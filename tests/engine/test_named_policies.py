@@ -9,7 +9,8 @@ from engine.script import T0, Drive, Reacting, activity, application, first_even
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.inputs import ChoreDone, DecideAgain
+from perdure.engine.effects import ReportAttempt
+from perdure.engine.inputs import DecideAgain, EffectDone
 from perdure.engine.retry import CloudSchedulerRetry, PolicyReference, RetryPolicy
 from perdure.engine.starts import WorkflowStart
 from perdure.engine.state import CircuitResult
@@ -87,7 +88,7 @@ def test_a_circuit_breaker_is_to_hear_how_each_attempt_ended() -> None:
     drive = breaking()
     drive.failed(1)
     assert reported(drive) == {"2/1": CircuitResult.FAILED}
-    done = drive.at(2, ChoreDone(chore="report/2/1"))
+    done = drive.at(2, EffectDone(effect=ReportAttempt(2, 1)))
     assert done.durable
     assert reported(drive) == {}
     drive.started(3)
@@ -129,7 +130,7 @@ def test_a_run_that_has_closed_has_its_reports_left_to_do() -> None:
     assert closed.state.closed
     assert reported(closed) == {"2/1": CircuitResult.RELEASED}
     assert closed.state.has_chores
-    assert closed.at(3, ChoreDone(chore="report/2/1")).durable
+    assert closed.at(3, EffectDone(effect=ReportAttempt(2, 1))).durable
     assert not closed.state.has_chores
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 from perdure.engine import commands as cmd
+from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
@@ -150,13 +151,13 @@ def test_what_is_left_to_do_after_the_end_is_remembered_until_it_is_done() -> No
     assert (list(state.children), list(state.externals), list(state.markers)) == (["2", "4"], ["5"], ["6"])
     assert state.start_successor
     steps: list[tuple[inp.RunInput, bool]] = [
-        (inp.ChoreDone(chore="child/2"), True),
+        (inp.EffectDone(effect=fx.CloseChild(2)), True),
         (inp.ChildStarted(initiated_event_id=4, run_id="c"), True),
         (inp.ExternalDone(initiated_event_id=5), True),
-        (inp.ChoreDone(chore="marker/6"), True),
-        (inp.ChoreDone(chore="successor"), True),
-        (inp.ChoreDone(chore="successor"), False),
-        (inp.ChoreDone(chore="nonsense"), False),
+        (inp.EffectDone(effect=fx.WriteDeadLetter(6)), True),
+        (inp.EffectDone(effect=fx.StartSuccessor()), True),
+        (inp.EffectDone(effect=fx.StartSuccessor()), False),
+        (inp.EffectDone(effect=fx.CloseChild(99)), False),
     ]
     for done, durable in steps:
         assert drive.state.has_chores is durable
@@ -175,7 +176,7 @@ def test_a_child_that_is_to_end_with_its_parent_stays_until_that_was_seen_to() -
 
 def test_a_dead_letter_that_was_written_is_forgotten_with_the_next_commit() -> None:
     drive = Drive.by(Reacting((cmd.RecordMarker(marker_name=DEAD_LETTER),)))
-    assert drive.at(1, inp.ChoreDone(chore="marker/2")).durable is False
+    assert drive.at(1, inp.EffectDone(effect=fx.WriteDeadLetter(2))).durable is False
     assert drive.state.markers == {}
 
 

@@ -6,7 +6,7 @@ from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
 from perdure.controller.beginning import Pointer
 from perdure.controller.definitions import NotReadyError
 from perdure.controller.directory import Entry, Taken, Wait
-from perdure.controller.relations import ALREADY_STARTED, Peers
+from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.language.interpreter import Refuser

@@ -32,8 +32,8 @@ from perdure.controller.directory import Entry
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.fairness import share
+from perdure.controller.peers import OVER
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.relations import OVER
 from perdure.controller.resetting import reset
 from perdure.controller.targets import HoldError, Runs, Targets, escaped
 from perdure.engine.inputs import Answer

@@ -1,12 +1,14 @@
 """Objects that the API server refuses to create for now, because of a quota or a policy. Each is retried with growing delays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from perdure.kube import client as api
 
+Key = TypeVar("Key", bound=Hashable)
 _FIRST_PAUSE = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(minutes=1)
 LONGEST_MESSAGE = 512
@@ -20,7 +22,7 @@ class _Refusal:
     message: str
 
 
-class Refusals:
+class Refusals(Generic[Key]):
     """The refusals of one run. One of them delays nothing else of the run."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -30,9 +32,9 @@ class Refusals:
             tell: Told once for each object why it cannot be created.
         """
         self._tell = tell
-        self._refused: dict[str, _Refusal] = {}
+        self._refused: dict[Key, _Refusal] = {}
 
-    def note(self, key: str, what: str, error: api.ApiError, now: datetime) -> None:
+    def note(self, key: Key, what: str, error: api.ApiError, now: datetime) -> None:
         """Note that an object was refused.
 
         Args:
@@ -51,20 +53,20 @@ class Refusals:
         """Whether anything is refused."""
         return bool(self._refused)
 
-    def clear(self, key: str) -> None:
+    def clear(self, key: Key) -> None:
         """Forget a refusal: the object exists."""
         self._refused.pop(key, None)
 
-    def waits(self, key: str, now: datetime) -> bool:
+    def waits(self, key: Key, now: datetime) -> bool:
         """Whether it is too early to try again."""
         refusal = self._refused.get(key)
         return refusal is not None and now < refusal.until
 
-    def next_try(self, wanted: AbstractSet[str]) -> datetime | None:
+    def next_try(self, wanted: AbstractSet[Key]) -> datetime | None:
         """When to retry the next of the objects; None if none of them is refused."""
         return min((refusal.until for key, refusal in self._refused.items() if key in wanted), default=None)
 
-    def message(self, wanted: AbstractSet[str]) -> str:
+    def message(self, wanted: AbstractSet[Key]) -> str:
         """Why the first of the refused objects cannot be created; empty if none of them is refused."""
         return next((refusal.message for key, refusal in self._refused.items() if key in wanted), "")
 

@@ -39,11 +39,13 @@ from perdure.controller.definitions import (
     read_spec,
 )
 from perdure.controller.directory import Standing, entry_of
+from perdure.controller.effects.applying import Effects
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.inbox import Asked, Inbox
+from perdure.controller.outcomes import Outcomes, Told
+from perdure.controller.peers import Peers
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
-from perdure.controller.relations import Peers, Relations
 from perdure.controller.resetting import fork_of, since_fork, still_open
 from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
 from perdure.controller.status import DamagedStateError
@@ -69,7 +71,6 @@ from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset, continuation_of, created_by, extras_of, first_run_id, parent_of, reset_of
-from perdure.runtime.circuits import holder
 from perdure.runtime.commits import OF_RUNS, Witness
 from perdure.runtime.requests import start_signal_of
 from perdure.runtime.searching import search_marks
@@ -139,12 +140,15 @@ class Run:
         self._decider: Decider | None = None
         self._peers = peers
         self._reset = reset_of(obj)
-        self._relations = Relations(tools.client, self.ref, self._reset, peers, wake, self._teller.create_refused)
+        told = Told(wake)
+        self._effects = Effects(
+            tools.client, self.ref, self._reset, peers, tools.policies, told, wake, self._teller.create_refused
+        )
+        self._outcomes = Outcomes(self._effects, told)
         self._client = tools.client
         self._segments = Segments(tools.client, self.ref)
         self._inbox = Inbox()
         self._forgotten: list[inputs.RequestForgotten] = []
-        self._reported: set[str] = set()
         self._decide_again = False
         self._conflicts = 0
         self._compiling_since: datetime | None = None
@@ -177,7 +181,7 @@ class Run:
         state = self._state
         if state is None or not state.closed or state.has_chores:
             return False
-        return self._attempts.settled and self._relations.settled and not self._inbox
+        return self._attempts.settled and self._outcomes.settled and not self._inbox
 
     @property
     def waits_for_workflow(self) -> str | None:
@@ -211,7 +215,7 @@ class Run:
 
     def observe_child(self, uid: str) -> None:
         """A run that has this one as its parent has started, closed or gone."""
-        self._relations.observe_child(uid)
+        self._outcomes.observe_child(uid)
 
     # Requests
 
@@ -310,16 +314,16 @@ class Run:
             if await self._attempts.admitted(activity, now):
                 await self._record.confirm()
                 await self._attempts.make(activity, now)
-        if await self._report(state) or self._attempts.untold(pods):
+        if self._attempts.untold(pods):
             return now
-        if self._relations.has_to_do(state, now):
+        if self._effects.are_due(state, now):
             await self._record.confirm()
-            await self._relations.follow_up(state, self._record.object, self._record.status, now)
+            await self._effects.apply(state, self._record.latest(), now)
         looks = await self._tell_what_hinders(state, now)
         wakes = (
             next_wake(state, now),
             self._attempts.next_wake(pods, now),
-            self._relations.next_try(state),
+            self._effects.next_try(state),
             looks,
         )
         return min(filter(None, wakes), default=None)
@@ -328,10 +332,8 @@ class Run:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
         asked, forgotten = self._inbox.next(), list(self._forgotten)
         deciding = state.code is not None and state.code.deciding
-        told = [] if deciding else await self._relations.gather(state)
-        reported = [key for key in state.reports if key in self._reported]
+        told = [] if deciding else await self._outcomes.gather(state)
         observed: list[inputs.RunInput] = [*forgotten, *told]
-        observed += [inputs.ChoreDone(chore=f"report/{key}") for key in reported]
         if self._decide_again:
             observed.append(inputs.DecideAgain())
         if not state.closed:
@@ -358,13 +360,12 @@ class Run:
         self._inbox.taken(asked)
         self._state = transition.state
         self._attempts.retire(transition)
-        self._relations.taken(len(told))
+        self._outcomes.taken(len(told))
         del self._forgotten[: len(forgotten)]
-        self._reported.difference_update(reported)
         self._decide_again = False
         self._answer(asked, transition)
         after = transition.state.code
-        resumes = deciding and not (after is not None and after.deciding) and not self._relations.settled
+        resumes = deciding and not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or resumes or self._inbox.one_by_one
 
     async def _tell_what_hinders(self, state: State, now: datetime) -> datetime | None:
@@ -374,7 +375,7 @@ class Run:
         """
         looks = look_again_at(state, now)
         before = self._record.status
-        refused = self._relations.refused(state) != run_status.message_of(before, ConditionReason.CREATE_REFUSED)
+        refused = self._effects.refused(state) != run_status.message_of(before, ConditionReason.CREATE_REFUSED)
         if refused or (looks is not None and self._unserved(state, now) != _lacks_worker(before)):
             status = run_status.compose(before, self._facts(now, state), state, (), now)
             if _hindrance(status) != _hindrance(before) and run_status.too_large(status) is None:
@@ -394,14 +395,6 @@ class Run:
         if lacking and not _lacks_worker(before):
             self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
 
-    async def _report(self, state: State) -> bool:
-        """Tell circuit breakers how attempts have ended; whether that is to be recorded."""
-        for key, report in state.reports.items():
-            if key not in self._reported:
-                await self._policies.report(self.ref.namespace, holder(self.ref, key), report)
-                self._reported.add(key)
-        return bool(state.reports)
-
     def _answer(self, asked: Sequence[Asked], transition: Transition) -> None:
         self._inbox.answer(
             asked, transition, lambda request, answer: answered(request, answer, self.ref, self._definition)
@@ -412,7 +405,11 @@ class Run:
         if await self._record.read_again():
             self._state = None
             self._attempts.look_again()
-            self._relations.look_again()
+            self._look_at_others_again()
+
+    def _look_at_others_again(self) -> None:
+        self._effects.look_again()
+        self._outcomes.look_again()
 
     # Beginning, and going on after a restart
 
@@ -439,7 +436,7 @@ class Run:
         state = reclaim(state, self._workers.epoch)
         if _of_pods(state).activities:
             await self._attempts.recover(await self._done_by_pods(state))
-        self._relations.look_again()
+        self._look_at_others_again()
         self._state = state
         return True
 
@@ -619,7 +616,7 @@ class Run:
         told = await since_fork(self._client, fork, reset)
         if fork.definition is not None:
             self._decide_by(fork.definition, spec, fork.state.start_time)
-        await self._relations.take_over(reset.base, still_open(fork.state, told))
+        await self._effects.take_over(reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self.ref, fork.events)
         try:
             await self._segments.put(sealed)
@@ -632,7 +629,7 @@ class Run:
         transition = begin(fork.state, event, told, self._decider_now(), fork.requests, policies=policies)
         before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
         self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
-        self._relations.look_again()
+        self._look_at_others_again()
 
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """What decides if another run of the workflow id is open; None if none is.
@@ -800,7 +797,7 @@ class Run:
             awaited=waits,
             definition=definition.snapshot if definition else None,
             unserved=self._unserved(state, now) if state is not None else "",
-            refused=self._relations.refused(state) if state is not None else "",
+            refused=self._effects.refused(state) if state is not None else "",
         )
 
 

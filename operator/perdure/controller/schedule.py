@@ -30,8 +30,9 @@ from perdure.controller.definitions import Definitions, NotReadyError, unfit_inp
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.errors import NotYetError
 from perdure.controller.expiry import remove_finished
+from perdure.controller.outcomes import failure_in, has_successor
+from perdure.controller.peers import Peers
 from perdure.controller.policies import Policies
-from perdure.controller.relations import Peers, failure_in, has_successor
 from perdure.engine import inputs as run_inputs
 from perdure.engine.retry import PolicyReference
 from perdure.kube import client as api

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, entry_of
 from perdure.controller.errors import RefusedError
-from perdure.controller.relations import Peers
+from perdure.controller.peers import Peers
 from perdure.engine import inputs
 from perdure.kube import client as api
 from perdure.runtime.requests import run_to_start, start_signal_of

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from perdure.api.reasons import ConditionReason
 from perdure.engine.commands import Command
+from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
 from perdure.engine.options import Options
 
@@ -445,12 +446,12 @@ class ExternalDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChoreDone:
-    """Something that was left to be done after a commit is done, and need not be remembered: see `State.chores`."""
+class EffectDone:
+    """What the state asked for is done, and need not be remembered."""
 
-    chore: str
+    effect: Effect
     refused: str = ""
-    """Of the chore `successor`: why the next run of the chain cannot be made; empty where it was."""
+    """Of `StartSuccessor`: why the next run of the chain cannot be created; empty where it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,6 +468,6 @@ RunInput: TypeAlias = (
     | ChildClosed
     | ExternalDone
     | UpdateAdmitted
-    | ChoreDone
+    | EffectDone
     | DecideAgain
 )

@@ -3,6 +3,7 @@
 from typing import Any, assert_never
 
 from perdure.api.reasons import ConditionReason
+from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
@@ -81,7 +82,7 @@ class Others(Ledger):
         """The run has closed: a child needs nothing more once it has ended, or, abandoned, once it has started."""
         abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
         if not isinstance(item, inp.ChildStarted) or abandoned:
-            self.chore_done(f"child/{child.initiated_event_id}")
+            self.effect_done(fx.CloseChild(child.initiated_event_id))
 
     def external_done(self, item: inp.ExternalDone) -> None:
         """What has become of what another run was asked."""
@@ -89,7 +90,7 @@ class Others(Ledger):
         if external is None:
             return  # stale
         if not self.open():
-            self.chore_done(f"external/{item.initiated_event_id}")
+            self.effect_done(fx.AskExternal(item.initiated_event_id))
             return
         attributes: dict[str, Any] = {
             "initiated_event_id": external.initiated_event_id,
@@ -112,23 +113,22 @@ class Others(Ledger):
             done = failed(failure=item.failure, **attributes)
         self.emit(done, decide=True)
 
-    def chore_done(self, chore: str, refused: str = "") -> None:
+    def effect_done(self, effect: fx.Effect, refused: str = "") -> None:
         """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
-        kind, _, key = chore.partition("/")
         before = self.state
-        match kind:
-            case "marker":
-                self.change(markers=_without(before.markers, key))
-            case "child" if before.closed:
-                self.change(children=_without(before.children, key))
-            case "external" if before.closed:
-                self.change(externals=_without(before.externals, key))
-            case "successor" if before.closed:
+        match effect:
+            case fx.WriteDeadLetter(number):
+                self.change(markers=_without(before.markers, number))
+            case fx.CloseChild(number) if before.closed:
+                self.change(children=_without(before.children, number))
+            case fx.AskExternal(number) if before.closed:
+                self.change(externals=_without(before.externals, number))
+            case fx.StartSuccessor() if before.closed:
                 self.change(start_successor=False, successor_refused=refused)
-            case "report":
-                self.change(reports=_without(before.reports, key))
+            case fx.ReportAttempt():
+                self.change(reports=_without(before.reports, effect.key))
                 self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later
-            case _:
+            case _:  # of an open run: what comes of it is an event
                 pass
         self.durable |= before.closed and self.state != before
 
@@ -143,5 +143,5 @@ def _which(child: PendingChild) -> dict[str, Any]:
     }
 
 
-def _without(entries: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: entry for name, entry in entries.items() if name != key}
+def _without(entries: dict[str, Any], key: int | str) -> dict[str, Any]:
+    return {name: entry for name, entry in entries.items() if name != str(key)}

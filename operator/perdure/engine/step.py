@@ -230,8 +230,8 @@ class _Pass(Attempts, Others):
         match item:
             case inp.RequestForgotten():
                 self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
-            case inp.ChoreDone():
-                self.chore_done(item.chore, item.refused)
+            case inp.EffectDone():
+                self.effect_done(item.effect, item.refused)
             case inp.DecideAgain():
                 self.news = True
             case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():

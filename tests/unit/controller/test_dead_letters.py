@@ -14,10 +14,13 @@ from engine.coded import Coded, activity
 from perdure.api.deadletter import DeadLetter
 from perdure.api.reasons import ConditionReason
 from perdure.controller.deadletters import DeadLetters
+from perdure.controller.effects.applying import Effects
 from perdure.controller.errors import RefusedError
-from perdure.controller.relations import Relations
+from perdure.controller.outcomes import Told
 from perdure.engine import events as ev
 from perdure.engine import history
+from perdure.engine.effects import WriteDeadLetter
+from perdure.engine.inputs import EffectDone
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
@@ -148,8 +151,10 @@ async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> 
     store.objects[first] = forged
     async with clients(store) as client:
         for _ in range(2):  # a crash after the first: it is found then
-            relations = Relations(client, ref, None, cast("Any", None), lambda: None, cast("Any", None))
-            await relations.follow_up(state, run, status, coded.now)
+            nothing, told = cast("Any", None), Told(lambda: None)
+            effects = Effects(client, ref, None, nothing, nothing, told, lambda: None, nothing)
+            await effects.apply(state, {**run, "status": status}, coded.now)
+            assert told.inputs() == [EffectDone(effect=WriteDeadLetter(9))]
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()
     assert name.startswith("deadletters/order-9-")

@@ -10,7 +10,8 @@ from aiohttp.test_utils import RawTestServer
 from engine.coded import Coded
 from engine.script import application, seconds
 from perdure.controller.directory import Directory
-from perdure.controller.relations import Relations
+from perdure.controller.effects.applying import Effects
+from perdure.controller.outcomes import Outcomes, Told
 from perdure.controller.status import RunFacts, compose
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
@@ -75,9 +76,10 @@ async def test_a_parent_hears_why_its_child_was_not_retried(
         Client.open(Access(server=str(server.make_url("")).rstrip("/")), user_agent="test") as client,
     ):
         peers = cast("Any", SimpleNamespace(directory=directory))
-        relations = Relations(client, PARENT, None, peers, lambda: None, cast("Any", None))
-        relations.observe_child("uid-2")
-        (heard,) = await relations.gather(parent.state)
+        told, nothing = Told(lambda: None), cast("Any", None)
+        outcomes = Outcomes(Effects(client, PARENT, None, peers, nothing, told, lambda: None, nothing), told)
+        outcomes.observe_child("uid-2")
+        (heard,) = await outcomes.gather(parent.state)
     assert isinstance(heard, inp.ChildClosed)
     assert (heard.outcome, heard.retry_state) == (outcome, want)
     parent.at(9, heard)

@@ -1,0 +1,170 @@
+"""Applies the effects of one run: each once, as far as the API server takes it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import assert_never
+
+from perdure.api.names import child_name
+from perdure.controller.effects import children, externals, letters, successors
+from perdure.controller.effects.context import Context, Tell
+from perdure.controller.peers import Peers
+from perdure.controller.policies import Policies
+from perdure.controller.refusals import Refusals, is_for_now
+from perdure.engine import effects as fx
+from perdure.engine import inputs
+from perdure.engine.effects import Effect, effects
+from perdure.engine.state import PendingChild, State
+from perdure.kube import client as api
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import Ancestor, Reset, depth_of
+from perdure.runtime.circuits import holder
+
+_SOON_SECONDS = 0.2
+"""After this a run that is to be asked is looked for again."""
+
+
+class Effects:
+    """The effects of one run, and which of them were applied."""
+
+    def __init__(  # noqa: PLR0917 (what the run has)
+        self,
+        client: api.Client,
+        run: RunRef,
+        reset: Reset | None,
+        peers: Peers,
+        policies: Policies,
+        tell: Tell,
+        wake: Callable[[], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        """Begin to apply the effects of a run.
+
+        Args:
+            client: To the API server.
+            run: The run.
+            reset: What the run begins with of another one.
+            peers: The other runs.
+            policies: The RetryPolicies, whose circuit breakers hear how attempts end.
+            tell: Has the engine told what has come of an effect.
+            wake: Asks for another pass of the run.
+            refused: Told, once for each, why the API server refuses an object that the run creates.
+        """
+        self.context = Context(client=client, run=run, reset=reset, peers=peers, tell=tell, retry_soon=self._retry_soon)
+        self._policies = policies
+        self._wake = wake
+        self._applied: set[Effect] = set()
+        self._refusals: Refusals[Effect] = Refusals(refused)
+
+    # What is left to be done
+
+    def are_due(self, state: State, now: datetime) -> bool:
+        """Whether the state asks for something that was not done yet, and may be tried now."""
+        return any(not self._waits(effect, now) for effect in self._left(state))
+
+    def refused(self, state: State) -> str:
+        """Why the API server refuses an object that the state asks for; empty if it refuses none."""
+        return self._refusals.message(self._left(state)) if self._refusals else ""
+
+    def next_try(self, state: State) -> datetime | None:
+        """When to retry what the API server has refused; None if it refuses nothing."""
+        return self._refusals.next_try(self._left(state)) if self._refusals else None
+
+    def has_applied(self, effect: Effect) -> bool:
+        """Whether an effect was applied by this process, and nothing has come of it yet."""
+        return effect in self._applied
+
+    def look_again(self) -> None:
+        """Apply everything once more: what was known may be old."""
+        self._applied.clear()
+
+    def _left(self, state: State) -> set[Effect]:
+        return set(effects(state)) - self._applied
+
+    def _waits(self, effect: Effect, now: datetime) -> bool:
+        """Whether it is too early for an effect. An abandoned child is started before it is left to itself."""
+        if isinstance(effect, fx.CloseChild) and self._refusals.waits(fx.StartChild(effect.initiated_event_id), now):
+            return True
+        return self._refusals.waits(effect, now)
+
+    # Applying
+
+    async def apply(self, state: State, run: api.Object, now: datetime) -> None:
+        """Do what the committed state asks for. What the API server refuses for now delays nothing else.
+
+        Args:
+            state: The state, committed.
+            run: The object of the run, as committed.
+            now: The time.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        wanted = effects(state)
+        if any(isinstance(effect, fx.CloseChild) and effect not in self._applied for effect in wanted):
+            async for obj in children.stored_children(self.context, self.context.run.uid):
+                self.context.peers.noted(obj)
+        for effect in wanted:
+            if effect not in self._applied and not self._waits(effect, now):
+                await self._apply(effect, state, run, now)
+
+    async def _apply(self, effect: Effect, state: State, run: api.Object, now: datetime) -> None:
+        match effect:
+            case fx.ReportAttempt():
+                who = holder(self.context.run, effect.key)
+                await self._policies.report(self.context.run.namespace, who, state.reports[effect.key])
+                self._applied.add(effect)
+                self.context.tell(inputs.EffectDone(effect=effect))
+            case fx.StartChild(number):
+                child = state.children[str(number)]
+                priority = state.code.priority if state.code is not None else None
+                what = f"the child `{child_name(self.context.run.name, number)}`"
+                starting = children.start(self.context, child, depth_of(run) + 1, priority)
+                await self._unless_refused(effect, what, now, starting)
+            case fx.CloseChild(number):
+                self._note(effect, children.close(self.context, state.children[str(number)]))
+            case fx.AskExternal(number):
+                self._note(effect, externals.ask(self.context, state.externals[str(number)], state))
+            case fx.WriteDeadLetter(number):
+                writing = letters.write(self.context, state.markers[str(number)], run)
+                await self._unless_refused(effect, "a DeadLetter", now, writing)
+            case fx.StartSuccessor():
+                starting = successors.start(self.context, state, run)
+                await self._unless_refused(effect, "the run that continues this one", now, starting)
+            case _:
+                assert_never(effect)
+
+    async def _unless_refused(self, effect: Effect, what: str, now: datetime, creating: Awaitable[None]) -> None:
+        """Create an object. That it is refused for now is noted."""
+        try:
+            await creating
+        except api.ApiError as error:
+            if not is_for_now(error):
+                raise
+            self._refusals.note(effect, what, error, now)
+        else:
+            self._refusals.clear(effect)
+            self._applied.add(effect)
+
+    def _note(self, effect: Effect, applied: bool) -> None:
+        if applied:
+            self._applied.add(effect)
+
+    def _retry_soon(self, effect: Effect) -> None:
+        def again() -> None:
+            self._applied.discard(effect)
+            self._wake()
+
+        asyncio.get_running_loop().call_later(_SOON_SECONDS, again)
+
+    async def take_over(self, base: Ancestor, kept: Iterable[PendingChild]) -> None:
+        """Make the children of a run that is closed, and goes on as this one, children of this one.
+
+        Args:
+            base: The run that was reset.
+            kept: Those that count.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        await children.take_over(self.context, base, kept)

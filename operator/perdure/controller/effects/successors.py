@@ -1,0 +1,36 @@
+"""The run that continues or retries one that has closed."""
+
+from perdure.controller.effects.context import Context
+from perdure.controller.refusals import LONGEST_MESSAGE
+from perdure.engine import history, inputs
+from perdure.engine.effects import StartSuccessor
+from perdure.engine.state import State
+from perdure.kube import client as api
+from perdure.runtime.chains import is_successor, successor_run
+
+
+async def start(context: Context, state: State, run: api.Object) -> None:
+    """Create the run that follows.
+
+    Args:
+        context: Of the run that has closed.
+        state: Its state, committed.
+        run: Its object, as committed.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
+    """
+    events = history.decode_events(run["status"]["history"]["events"][-1:])
+    body = successor_run(run, state, events[-1])
+    name, refused = body["metadata"]["name"], ""
+    try:
+        # Noted at once: until a watch tells of it, nobody would have the workflow id.
+        context.peers.noted(await context.client.create(context.url(), body))
+    except api.AlreadyExistsError:
+        found = await context.client.get(context.url(name))
+        if not is_successor(found, context.run.uid):
+            refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
+        context.peers.noted(found)
+    except (api.InvalidError, api.TooLargeError) as error:
+        refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"
+    context.tell(inputs.EffectDone(effect=StartSuccessor(), refused=refused))

@@ -1,0 +1,86 @@
+"""What is to be done outside of a run for its state: children to be started, other runs to be asked, the next run to be made.
+
+`effects` reads it from the state alone. So whoever holds the committed state, before or after a crash, knows what is to be done.
+What was done comes back as `inputs.EffectDone`, and the state forgets it. (Temporal: the transfer tasks of its history service.)
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from perdure.engine.starts import ParentClosePolicy
+from perdure.engine.state import PendingChild, State
+
+
+@dataclass(frozen=True, slots=True)
+class StartChild:
+    """Create the run of a child."""
+
+    initiated_event_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseChild:
+    """Apply the parent close policy to a child: the run has closed."""
+
+    initiated_event_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskExternal:
+    """Signal another run, or ask it to cancel."""
+
+    initiated_event_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDeadLetter:
+    """Create the DeadLetter that a marker asks for."""
+
+    marker_event_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartSuccessor:
+    """Create the run that continues or retries this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAttempt:
+    """Tell a circuit breaker how an attempt has ended."""
+
+    scheduled_event_id: int
+    attempt: int
+
+    @property
+    def key(self) -> str:
+        """Its key in `State.reports`."""
+        return f"{self.scheduled_event_id}/{self.attempt}"
+
+    @classmethod
+    def of(cls, key: str) -> "ReportAttempt":
+        """The effect of an entry of `State.reports`."""
+        scheduled_event_id, attempt = key.split("/")
+        return cls(int(scheduled_event_id), int(attempt))
+
+
+Effect: TypeAlias = StartChild | CloseChild | AskExternal | WriteDeadLetter | StartSuccessor | ReportAttempt
+
+
+def effects(state: State) -> tuple[Effect, ...]:
+    """Everything that the state asks for, in the order in which it is to be done."""
+    found: list[Effect] = [ReportAttempt.of(key) for key in state.reports]
+    for child in state.children.values():
+        if is_to_be_started(child, state):
+            found.append(StartChild(child.initiated_event_id))
+        if state.closed:
+            found.append(CloseChild(child.initiated_event_id))
+    found += [AskExternal(external.initiated_event_id) for external in state.externals.values()]
+    found += [WriteDeadLetter(marker.event_id) for marker in state.markers.values()]
+    if state.start_successor:
+        found.append(StartSuccessor())
+    return tuple(found)
+
+
+def is_to_be_started(child: PendingChild, state: State) -> bool:
+    """Whether the run of a child has to exist; once the parent has closed, only that of an abandoned one."""
+    return child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON)

@@ -1,0 +1,97 @@
+"""How effects are applied; with an API server on loopback."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+from aiohttp import web
+
+from engine.coded import Coded
+from perdure.controller.directory import Directory
+from perdure.controller.effects.applying import Effects
+from perdure.controller.outcomes import Told
+from perdure.engine import commands as cmd
+from perdure.engine.effects import CloseChild, StartChild
+from perdure.engine.inputs import EffectDone
+from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.state import State
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.runtime.attempts import RunRef
+
+PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
+RUN: dict[str, Any] = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}, "status": {}}
+
+
+class Quota:
+    """The API server of a namespace whose quota refuses new runs."""
+
+    def __init__(self) -> None:
+        self.exhausted = True
+        self.created: list[str] = []
+        self.tries = 0
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.json_response({"metadata": {}, "items": []})
+        self.tries += 1
+        if self.exhausted:
+            return web.json_response({"reason": "Forbidden", "message": "exceeded quota"}, status=403)
+        self.created.append(orjson.loads(await request.read())["metadata"]["name"])
+        return web.json_response({"metadata": {"name": "order-5", "uid": "uid-2", "resourceVersion": "2"}}, status=201)
+
+
+@asynccontextmanager
+async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effects, Told]]:
+    runner = web.ServerRunner(web.Server(quota.answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    address = "http://{}:{}".format(*runner.addresses[0][:2])
+    peers = cast("Any", SimpleNamespace(directory=Directory()))
+    async with Client.open(Access(server=address), user_agent="test") as client:
+        told = Told(lambda: None)
+        yield Effects(client, PARENT, None, peers, cast("Any", None), told, lambda: None, refused.append), told
+    await runner.cleanup()
+
+
+def closed_before_its_child_started() -> tuple[State, datetime, int]:
+    parent = Coded.begin()
+    start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid")
+    abandoned = ParentClosePolicy.ABANDON
+    parent.decide(
+        cmd.StartChildWorkflowExecution(child_id="1", start=start, parent_close_policy=abandoned),
+        cmd.CompleteWorkflowExecution(),
+    )
+    (child,) = parent.state.children.values()
+    return parent.state, parent.now, child.initiated_event_id
+
+
+async def test_an_abandoned_child_that_a_quota_refuses_is_started_after_its_parent_has_closed() -> None:
+    quota, refused = Quota(), list[str]()
+    state, now, number = closed_before_its_child_started()
+    async with applying(quota, refused) as (effects, told):
+        await effects.apply(state, RUN, now)
+        assert told.inputs() == [], "the child is neither started nor forgotten"
+        assert "exceeded quota" in effects.refused(state)
+        assert len(refused) == 1
+        assert not effects.are_due(state, now), "it waits, and nothing spins"
+        await effects.apply(state, RUN, now)
+        assert quota.tries == 1
+
+        quota.exhausted = False
+        later = effects.next_try(state)
+        assert later is not None
+        assert now < later < now + timedelta(minutes=1)
+        assert effects.are_due(state, later)
+        await effects.apply(state, RUN, later)
+        assert quota.created == [f"order-{number}"]
+        assert told.inputs() == [EffectDone(effect=CloseChild(number))]
+        assert effects.has_applied(StartChild(number))
+        assert not effects.refused(state)
+        assert not effects.are_due(state, later)
+        await effects.apply(state, RUN, later)
+        assert quota.tries == 2

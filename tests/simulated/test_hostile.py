@@ -120,6 +120,20 @@ def test_a_closed_run_with_an_odd_time_is_reported(time: str) -> None:
     play(begin, check, seconds=60)
 
 
+@pytest.mark.parametrize(
+    "edit", [{"phase": "Running"}, {"output": 2}, {"history": {"events": []}}], ids=["phase", "output", "history"]
+)
+def test_a_closed_run_that_is_edited_is_reported_though_nobody_waits_for_it(edit: Object) -> None:
+    def begin(world: World) -> None:
+        world.create("WorkflowRun", "run", {"inline": {"steps": [{"name": "s", "set": {"v": 1}}]}})
+        world.loop.call_later(10, world.edit, "workflowruns", "run", lambda obj: obj["status"].update(edit))
+
+    def check(world: World) -> None:
+        assert conditions(world, "workflowruns", "run") == [("Succeeded", "Unknown", "StateDamaged")]
+
+    play(begin, check)
+
+
 def test_annotations_that_nest_deep_are_none_of_ours() -> None:
     def begin(world: World) -> None:
         deep: dict[str, Any] = {

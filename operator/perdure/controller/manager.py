@@ -191,6 +191,7 @@ class Manager:
         self._seen(obj, deleted=deleted)
         run = self._runs.get(uid)
         over = _expiry(obj)
+        before = self.directory.get(uid)
         self._enter(obj, deleted=deleted)
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._queue.forget(_expiry_key(obj))
@@ -205,6 +206,8 @@ class Manager:
                 return  # the watch lags behind what was written here: the run has closed since, and is done
             if over is not None and not has_chores(obj):
                 self._versions.pop(uid, None)
+                if before is not None and _was_edited(before, obj):
+                    self.suspect(obj)
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
             self._add(obj)
         elif run.observe(obj):
@@ -791,6 +794,12 @@ class Manager:
 def _ahead() -> float:
     """Seconds that the wall clock is ahead of one that is never set."""
     return now().timestamp() - asyncio.get_running_loop().time()
+
+
+def _was_edited(before: Entry, run: api.Object) -> bool:
+    """Whether someone has edited the status of a run that was known as closed. Looked at only if the run was written since."""
+    written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
+    return written and bool(edited(run.get("status") or {}, OF_RUNS))
 
 
 def _owning_run(pod: api.Object) -> tuple[str, str] | None:

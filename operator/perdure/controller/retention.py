@@ -1,6 +1,6 @@
 """The bound on what finished runs take of etcd: where a namespace exceeds it, its oldest ones are removed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -86,10 +86,11 @@ class Retention:
             self._limits,
             lambda run: run.closed < latest and not self._is_waited_for(run),
         )
-        recorded = Recorded(self._client)
-        removed = [run for run in found[:_MOST] if await self._remove(run, recorded)]
+        removed, failed = await self._remove_all(found[:_MOST])
         if removed:
             self._report(removed, why)
+        elif failed is not None:
+            raise failed
         return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
@@ -106,6 +107,17 @@ class Retention:
             return known is not None and known.standing is not Standing.CLOSED
         children = parent.state.children.values() if parent.state is not None else None
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
+
+    async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
+        """Remove runs; those that were, and the last error: one that cannot be removed now does not keep the others."""
+        recorded, removed, failed = Recorded(self._client), list[Entry](), None
+        for run in runs:
+            try:
+                if await self._remove(run, recorded):
+                    removed.append(run)
+            except (api.ApiError, *api.TRANSIENT) as error:
+                failed = error
+        return removed, failed
 
     async def _remove(self, run: Entry, recorded: Recorded) -> bool:
         """Remove a run, if it is finished as it is now, and its end is recorded wherever it is waited for; whether it was."""

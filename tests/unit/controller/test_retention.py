@@ -13,7 +13,7 @@ from perdure.api.labels import PARENT_ANNOTATION
 from perdure.controller.directory import Directory
 from perdure.controller.retention import Retention
 from perdure.kube.access import Access
-from perdure.kube.client import Client
+from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
@@ -30,6 +30,8 @@ class Stored:
         self.deleted: dict[str, Json] = {}
         self.before_answer: Callable[[], Any] = lambda: None
         self.address = ""
+        self.broken: set[str] = set()
+        """Runs for which every request fails."""
 
     def finished(self, name: str, minutes_ago: float, **meta: Any) -> Json:
         closed = format_time(now() - timedelta(minutes=minutes_ago))
@@ -45,6 +47,8 @@ class Stored:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.before_answer()
         name = request.path.rsplit("/", 1)[-1]
+        if name in self.broken:
+            return web.json_response({"reason": "Forbidden", "message": name}, status=403)
         if name not in self.runs:
             return web.json_response({"reason": "NotFound", "message": name}, status=404)
         if request.method == "DELETE":
@@ -136,3 +140,13 @@ async def test_a_run_that_is_another_one_now_stays(stored: Stored) -> None:
 
     stored.before_answer = later
     assert await enforce(stored, Limits(runs=0, size=1)) == []
+
+
+async def test_a_run_that_cannot_be_removed_now_does_not_keep_the_others(stored: Stored) -> None:
+    for minutes in range(2, 7):
+        stored.finished(f"run-{minutes}", minutes)
+    stored.broken = {"run-6", "run-4"}
+    assert await enforce(stored, Limits(runs=2)) == ["run-5"]
+    stored.broken = set(stored.runs)
+    with pytest.raises(ApiError):
+        await enforce(stored, Limits(runs=2))

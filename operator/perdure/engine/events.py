@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, WorkflowStart
+from perdure.engine.starts import CarriedSignal, ExternalReference, ParentClosePolicy, ParentReference, WorkflowStart
 
 
 class Event(
@@ -341,6 +341,8 @@ class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
     identity: str = ""
     """Who: an Operation, or another run."""
     header: Any = None
+    external: ExternalReference | None = None
+    """The run that has sent it; None where no run has."""
 
 
 class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
@@ -348,6 +350,8 @@ class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
 
     cause: str = ""
     identity: str = ""
+    external: ExternalReference | None = None
+    """The run that has asked for it; None where no run has."""
 
 
 class WorkflowExecutionPaused(Event, frozen=True, kw_only=True):
@@ -429,6 +433,8 @@ class WorkflowTaskScheduled(Event, frozen=True, kw_only=True):
     task_queue: str
     sticky: bool = False
     """Whether that is the queue of the one worker that has the workflow in its memory."""
+    normal_name: str = ""
+    """Of a sticky queue: the task queue that its worker polls for new workflows."""
     start_to_close_timeout: timedelta
     attempt: int = 1
 

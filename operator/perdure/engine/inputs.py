@@ -14,6 +14,7 @@ from perdure.engine.commands import Command
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
 from perdure.engine.options import Options
+from perdure.engine.starts import ExternalReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,8 @@ class SignalRequested:
     identity: str = ""
     principal: str = ""
     header: Any = None
+    external: ExternalReference | None = None
+    """The run that sends it; None where no run does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,8 @@ class CancelRequested:
     reason: str = ""
     identity: str = ""
     principal: str = ""
+    external: ExternalReference | None = None
+    """The run that asks; None where no run does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

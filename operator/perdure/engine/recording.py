@@ -157,11 +157,23 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
                 return ev.WorkflowExecutionFailed(
                     failure=_too_large(message), retry_state=RetryState.NON_RETRYABLE_FAILURE, **here
                 )
-            return ev.WorkflowExecutionContinuedAsNew(
-                **said | {"signals": carried}, new_workflow_run=state.successor, **here
-            )
+            said |= _inherited(command, state) | {"signals": carried}
+            return ev.WorkflowExecutionContinuedAsNew(**said, new_workflow_run=state.successor, **here)
         case _:
             assert_never(command)
+
+
+def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: State) -> dict[str, Any]:
+    """What code leaves out when it continues as new, and the next run inherits (Temporal: AddContinueAsNewEvent)."""
+    code = state.code
+    if code is None:
+        return {}
+    return {
+        "workflow_type": command.workflow_type or code.workflow_type,
+        "task_queue": command.task_queue or code.task_queue,
+        "workflow_run_timeout": command.workflow_run_timeout or state.run_timeout,
+        "workflow_task_timeout": command.workflow_task_timeout or code.task_timeout,
+    }
 
 
 def _completed(command: cmd.CompleteWorkflowExecution, state: State, said: dict[str, Any]) -> ev.AnyEvent:
@@ -327,4 +339,5 @@ def _signals(undecided: Iterable[ev.AnyEvent]) -> Iterable[CarriedSignal]:
                 identity=event.identity,
                 principal=event.principal,
                 header=event.header,
+                external=event.external,
             )

@@ -159,6 +159,7 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
         identity=event.identity,
         principal=event.principal,
         header=event.header,
+        external=event.external,
     )
 
 

@@ -70,6 +70,14 @@ class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     initiated_event_id: int
 
 
+class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The run that has signaled another one, or asked it to cancel, and the event in which it decided that."""
+
+    workflow_id: str
+    run_id: str
+    initiated_event_id: int
+
+
 class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A signal that goes on from one run to the next."""
 
@@ -78,6 +86,7 @@ class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     identity: str = ""
     principal: str = ""
     header: Any = None
+    external: ExternalReference | None = None
 
 
 def too_deep(depth: int) -> Failure | None:

@@ -306,6 +306,7 @@ class _Pass(Attempts, Others):
                         identity=request.identity,
                         principal=request.principal,
                         header=request.header,
+                        external=request.external,
                         **self.here,
                     ),
                     decide=True,
@@ -314,7 +315,11 @@ class _Pass(Attempts, Others):
                 if not self.state.cancel_requested and not (self.tasks and self.tasks.cancel_is_buffered()):
                     event = ev.WorkflowExecutionCancelRequested
                     asked = event(
-                        cause=request.reason, identity=request.identity, principal=request.principal, **self.here
+                        cause=request.reason,
+                        identity=request.identity,
+                        principal=request.principal,
+                        external=request.external,
+                        **self.here,
                     )
                     self.emit(asked, decide=True)
             case inp.TerminateRequested():

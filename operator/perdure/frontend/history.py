@@ -24,7 +24,7 @@ from temporalio.api.update.v1 import Request
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.tasks.model import DEFAULT_TIMEOUT
+from perdure.engine.tasks.model import task_timeout
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -32,6 +32,8 @@ from perdure.frontend.paging import that_fit
 
 RunIds = Callable[[str], str]
 """Gives the run id of a WorkflowRun by its name; empty where it is not known."""
+_SERVICE, _RESETTER = "history-service", "history-resetter"
+"""What Temporal's server calls itself where no client has asked (service/history/consts)."""
 _PAUSES = (ev.WorkflowExecutionPaused, ev.WorkflowExecutionUnpaused)
 """Workers do not know what to do with these (sdk-core refuses the whole history), and need not."""
 
@@ -192,11 +194,12 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
 def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
     if event.new_run_backoff is not None:
         attributes.backoff_start_interval.FromTimedelta(event.new_run_backoff)
+    attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 
 def _task_scheduled(attributes: Any, event: ev.WorkflowTaskScheduled) -> None:
     kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY if event.sticky else TaskQueueKind.TASK_QUEUE_KIND_NORMAL
-    attributes.task_queue.CopyFrom(TaskQueue(name=event.task_queue, kind=kind))
+    attributes.task_queue.CopyFrom(TaskQueue(name=event.task_queue, kind=kind, normal_name=event.normal_name))
 
 
 def _task_completed(attributes: Any, event: ev.WorkflowTaskCompleted) -> None:
@@ -209,8 +212,39 @@ def _task_failed(attributes: Any, event: ev.WorkflowTaskFailed) -> None:
     """What the server itself has refused is a failure of the server; what a worker reports is one of its code."""
     if event.failure is not None and event.failure.type == event.cause:
         attributes.failure.server_failure_info.SetInParent()
+    if event.cause == "UnhandledCommand":
+        attributes.failure.message = event.cause
+        attributes.failure.server_failure_info.SetInParent()
     if event.cause == "ResetWorkflow":
         attributes.failure.reset_workflow_failure_info.SetInParent()
+    if event.cause in {"ResetWorkflow", "ForceCloseCommand"}:
+        attributes.identity = _SERVICE
+
+
+def _signaled(attributes: Any, event: ev.WorkflowExecutionSignaled) -> None:
+    if event.external is not None:
+        attributes.external_workflow_execution.CopyFrom(_execution(event.external))
+        attributes.request_id = f"{event.external.run_id}/{event.external.initiated_event_id}"
+        attributes.identity = _SERVICE
+
+
+def _cancel_requested(attributes: Any, event: ev.WorkflowExecutionCancelRequested) -> None:
+    if event.external is not None:
+        attributes.external_workflow_execution.CopyFrom(_execution(event.external))
+        attributes.external_initiated_event_id = event.external.initiated_event_id
+        attributes.identity = _SERVICE
+
+
+def _terminated(attributes: Any, event: ev.WorkflowExecutionTerminated) -> None:
+    if event.reset_run:
+        attributes.identity = _RESETTER
+    elif not event.identity:
+        attributes.identity = _SERVICE
+
+
+def _timer_started(attributes: Any, event: ev.TimerStarted) -> None:
+    if not event.start_to_fire_timeout:
+        attributes.ClearField("start_to_fire_timeout")
 
 
 def _activity_scheduled(attributes: Any, event: ev.ActivityTaskScheduled) -> None:  # noqa: ARG001 (like the others)
@@ -282,17 +316,22 @@ def _child_initiated(attributes: Any, event: ev.StartChildWorkflowExecutionIniti
     attributes.control = ""
     attributes.workflow_id = event.start.workflow_id
     attributes.workflow_run_timeout.SetInParent()
-    if not attributes.HasField("workflow_task_timeout"):
-        attributes.workflow_task_timeout.FromTimedelta(DEFAULT_TIMEOUT)
+    start = event.start
+    most = start.workflow_run_timeout or start.workflow_execution_timeout
+    attributes.workflow_task_timeout.FromTimedelta(task_timeout(start.workflow_task_timeout, most))
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 
 _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.WorkflowExecutionStarted: _started,
     ev.WorkflowExecutionContinuedAsNew: _continued,
+    ev.WorkflowExecutionSignaled: _signaled,
+    ev.WorkflowExecutionCancelRequested: _cancel_requested,
+    ev.WorkflowExecutionTerminated: _terminated,
     ev.WorkflowTaskScheduled: _task_scheduled,
     ev.WorkflowTaskCompleted: _task_completed,
     ev.WorkflowTaskFailed: _task_failed,
+    ev.TimerStarted: _timer_started,
     ev.ActivityTaskScheduled: _activity_scheduled,
     ev.ActivityTaskTimedOut: _activity_timed_out,
     ev.MarkerRecorded: _marker,

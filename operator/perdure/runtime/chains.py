@@ -235,7 +235,7 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         extras = msgspec.structs.replace(extras, initiator="Retry")
         if isinstance(closing, ev.WorkflowExecutionFailed):  # as Temporal's server; after a timeout it keeps the result
             extras = msgspec.structs.replace(extras, last_completion_result=None)
-    given = extras if state.code is not None else None
+    given = msgspec.structs.replace(extras, identity="") if state.code is not None else None
     successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
     return _as_owned(successor, run)
 
@@ -250,7 +250,11 @@ def is_by_cron(closing: ev.AnyEvent) -> bool:
 def _as_continued(
     spec: dict[str, Any], extras: StartExtras, state: State, closing: ev.WorkflowExecutionContinuedAsNew
 ) -> tuple[dict[str, Any], StartExtras]:
-    """What code wants to be another in the next run."""
+    """What code wants the next run to be.
+
+    That one inherits no retry policy, memo, search attributes or user metadata: SDKs hand on what they keep (Temporal:
+    addWorkflowExecutionStartedEventForContinueAsNew).
+    """
     code = state.code
     if code is None:
         return spec, extras
@@ -265,16 +269,17 @@ def _as_continued(
     ):
         if length:
             spec[field] = nearest_duration(length)
+    spec.pop("retryPolicy", None)
+    spec.pop("searchAttributes", None)
     if closing.retry_policy is not None:
         spec["retryPolicy"] = retry_policy_json(closing.retry_policy)
-    found_by = code.search_attributes if closing.search_attributes is None else closing.search_attributes
-    spec["searchAttributes"] = found_by
-    if not found_by:
-        del spec["searchAttributes"]
+    if closing.search_attributes:
+        spec["searchAttributes"] = closing.search_attributes
     extras = msgspec.structs.replace(
         extras,
         header=closing.header,
-        memo=code.memo if closing.memo is None else closing.memo,
+        memo=closing.memo,
+        user_metadata=None,
         initiator=closing.initiator or "Workflow",
         last_completion_result=closing.last_completion_result,
         cron_schedule=closing.cron_schedule,

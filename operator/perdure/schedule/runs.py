@@ -140,7 +140,7 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
         return {}
     said = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()
     told = StartExtras(
-        identity=said.identity,
+        identity=f"temporal-scheduler-{schedule['metadata']['namespace']}-{id_of(schedule)}",
         header=said.header,
         memo=said.memo,
         user_metadata=said.user_metadata,

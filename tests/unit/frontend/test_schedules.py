@@ -310,7 +310,7 @@ def test_a_run_of_code_is_told_what_the_client_said() -> None:
     run = Running(name=start.run_name("nightly"), start=start, started=NOW)
     made = scheduled_run(made_of(said), run, State(cursor=NOW, handled_after=NOW, result={"n": 1}))
     told = made["metadata"]["annotations"][labels.START_ANNOTATION]
-    assert told == '{"identity":"me","memo":{"note":"why"}}'
+    assert told == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"
 
 
 @pytest.mark.parametrize("schedule_id", ["Nightly", "a/b", "ünïcode", "x" * 300, "nightly"])

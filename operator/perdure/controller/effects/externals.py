@@ -6,6 +6,7 @@ from perdure.controller.peers import NOT_FOUND, OVER
 from perdure.engine import inputs
 from perdure.engine.effects import AskExternal
 from perdure.engine.inputs import Answer
+from perdure.engine.starts import ExternalReference
 from perdure.engine.state import PendingExternal, State
 
 
@@ -21,9 +22,13 @@ def ask(context: Context, external: PendingExternal, state: State) -> bool:
         return _miss(context, external, state)
     # What was begun before a reset may have been asked for by the run before: it is the same request.
     request_id = f"{(context.reset and context.reset.origin(number)) or context.run.uid}/{number}"
+    run = context.run
+    asker = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
     request: inputs.Request
     if external.signal_id is None:
-        request = inputs.CancelRequested(request_id=request_id, reason=external.reason, identity=context.run.name)
+        request = inputs.CancelRequested(
+            request_id=request_id, reason=external.reason, identity=context.run.name, external=asker
+        )
     else:
         request = inputs.SignalRequested(
             request_id=request_id,
@@ -31,6 +36,7 @@ def ask(context: Context, external: PendingExternal, state: State) -> bool:
             input=external.input,
             identity=context.run.name,
             header=external.header,
+            external=asker,
         )
 
     def answered(answer: Answer) -> None:

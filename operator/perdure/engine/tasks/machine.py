@@ -252,6 +252,7 @@ class Tasks:
                 ev.WorkflowTaskScheduled(
                     task_queue=code.sticky_queue or code.task_queue,
                     sticky=bool(code.sticky_queue),
+                    normal_name=code.task_queue if code.sticky_queue else "",
                     start_to_close_timeout=code.task_timeout,
                     **self._pass.here,
                 ),

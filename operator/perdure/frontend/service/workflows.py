@@ -253,9 +253,12 @@ class Workflows:
         request_id = extras_of(view.object).request_id
         if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
             request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
-        if request_id:
-            info = response.workflow_extended_info.request_id_infos[request_id]
-            info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
+        # A run that follows another one was asked for by no client: its own ID names the request.
+        info = response.workflow_extended_info.request_id_infos[request_id or entry.uid]
+        info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
+        if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
+            reset = self._core.runs.run_id_of(entry.namespace)(history[-1].reset_run)
+            response.workflow_extended_info.reset_run_id = reset
         return response
 
 
@@ -274,6 +277,8 @@ def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.Any
     if started.priority:
         ParseDict(started.priority, response.workflow_execution_info.priority, ignore_unknown_fields=True)
     config = response.execution_config
+    if started.parent is not None:
+        config.workflow_run_timeout.SetInParent()
     config.task_queue.name = started.task_queue or ""
     config.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name, length in (
@@ -322,6 +327,8 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
     extended = response.workflow_extended_info
     extended.cancel_requested = state.cancel_requested
     extended.original_start_time.FromDatetime(state.start_time)
+    if state.reset_time is not None:
+        extended.last_reset_time.FromDatetime(state.reset_time)
     if state.expiration is not None:
         extended.execution_expiration_time.FromDatetime(state.expiration)
     extended.run_expiration_time.FromDatetime(state.run_deadline or given.NO_TIME)

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, SearchAttributes
-from temporalio.api.enums.v1 import CommandType, WorkflowIdReusePolicy
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.enums.v1 import CommandType, IndexedValueType, WorkflowIdReusePolicy
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+    RemoveSearchAttributesRequest,
+)
 
-from frontend.served import QUEUE, Served, complete_workflow, served, timer
+from frontend.served import QUEUE, Served, complete_workflow, names, served, timer
+from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.call import Call
 
@@ -22,6 +27,26 @@ async def listed(here: Served, query: str) -> list[str]:
 
 def number(value: bytes) -> SearchAttributes:
     return SearchAttributes(indexed_fields={"Size": Payload(metadata={"type": b"Int"}, data=value)})
+
+
+async def register(here: Served, **types: str) -> None:
+    kinds = {name: to_enum(IndexedValueType, kind) for name, kind in types.items()}
+    await operate(here, "AddSearchAttributes", AddSearchAttributesRequest(namespace="default", search_attributes=kinds))
+
+
+async def operate(here: Served, rpc: str, request: Any) -> Any:
+    return await here.operator.do(here.frontend.handlers()[rpc](request, Call(None)))
+
+
+async def registered(here: Served) -> dict[str, str]:
+    found = await operate(here, "ListSearchAttributes", ListSearchAttributesRequest(namespace="default"))
+    return {name: from_enum(IndexedValueType, kind) for name, kind in found.custom_attributes.items()}
+
+
+def upsert(attributes: SearchAttributes) -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
+    command.upsert_workflow_search_attributes_command_attributes.search_attributes.CopyFrom(attributes)
+    return command
 
 
 @served
@@ -43,6 +68,7 @@ async def test_a_filter_takes_durations_and_every_way_to_write_a_status(here: Se
 
 @served
 async def test_a_value_that_no_run_can_have_is_refused_with_the_reason(here: Served) -> None:
+    await register(here, Size="Int")
     await here.start(search_attributes=number(b"5"))
     assert await listed(here, "Size = 5 AND Size < 5.5") == ["w"]
     for query, message in {
@@ -56,6 +82,7 @@ async def test_a_value_that_no_run_can_have_is_refused_with_the_reason(here: Ser
         "WorkflowId = 5": "of type Keyword: 5",
         "TemporalSchedulePaused = 'true'": "of type Bool: 'true'",
         "NoSuch = 5": "NoSuch is not a valid search attribute",
+        "WorkflowId = 'nothing' AND NoSuch = 5": "NoSuch is not a valid search attribute",
     }.items():
         for rpc in ("ListWorkflowExecutions", "CountWorkflowExecutions"):
             with pytest.raises(RpcError) as refused:
@@ -95,3 +122,61 @@ async def test_every_search_attribute_is_listed_once(here: Served) -> None:
     found = await here.operator.do(handler(ListSearchAttributesRequest(namespace="default"), Call(None)))
     assert "TemporalChangeVersion" in found.system_attributes
     assert not set(found.system_attributes) & set(found.custom_attributes)
+
+
+UNKNOWN = "Namespace default has no mapping defined for search attribute Size"
+
+
+@served
+async def test_search_attributes_must_be_registered(here: Served) -> None:
+    async def refused(message: str, value: bytes) -> None:
+        for rpc in ("StartWorkflowExecution", "SignalWithStartWorkflowExecution"):
+            asked = {"workflow_id": "w", "workflow_type": {"name": "Order"}, "request_id": "r", "signal_name": "s"}
+            with pytest.raises(RpcError) as caught:
+                await here.call(rpc, search_attributes=number(value), **asked)
+            assert (caught.value.code.name, caught.value.message) == ("INVALID_ARGUMENT", message)
+
+    await refused(UNKNOWN, b"5")
+    await register(here, Size="Int")
+    await refused("invalid value for search attribute Size of type Int: x", b'"x"')
+    await here.start(search_attributes=number(b"5"))
+    await operate(
+        here,
+        "RemoveSearchAttributes",
+        RemoveSearchAttributesRequest(namespace="default", search_attributes=["Size"]),
+    )
+    assert await registered(here) == {}
+    with pytest.raises(RpcError, match=f"BadSearchAttributes: {UNKNOWN}"):
+        await here.decide(upsert(number(b"6")))
+    assert names(await here.history())[-1] == "WorkflowTaskFailed"
+    assert await listed(here, "Size = 5") == ["w"], "runs keep their values"
+
+
+@served
+async def test_a_registered_search_attribute_keeps_its_type(here: Served) -> None:
+    await register(here, Size="Int", Day="Datetime")
+    await register(here, Size="Text")
+    assert await registered(here) == {"Size": "Int", "Day": "Datetime"}
+    here.restart()
+    assert await registered(here) == {"Size": "Int", "Day": "Datetime"}
+    day = Payload(metadata={"type": b"Text"}, data=b'"2026-11-23T00:00:00Z"')
+    await here.start(search_attributes=SearchAttributes(indexed_fields={"Day": day}))
+    assert await listed(here, "Day < '2026-11-23T01:00:00+00:00'") == ["w"]
+
+
+@served
+async def test_an_upgrade_registers_what_existing_runs_have_and_once(here: Served) -> None:
+    spec = {"workflow": {"type": "Order", "taskQueue": QUEUE}, "searchAttributes": {"Size": 5}}
+    here.world.create("WorkflowRun", "old", spec)
+    await asyncio.sleep(60)
+    here.restart()
+    await asyncio.sleep(60)
+    assert await registered(here) == {"Size": "Int"}
+    await operate(
+        here,
+        "RemoveSearchAttributes",
+        RemoveSearchAttributesRequest(namespace="default", search_attributes=["Size"]),
+    )
+    here.restart()
+    await asyncio.sleep(60)
+    assert await registered(here) == {}

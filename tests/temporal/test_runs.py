@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import ContinueAsNewInitiator, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, IndexedValueType, WorkflowTaskFailedCause
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.common import (
@@ -268,6 +269,9 @@ async def test_signal_with_start_starts_once(temporal: Temporal) -> None:
 
 async def test_lists_and_counts_by_search_attributes_and_status(temporal: Temporal) -> None:
     mark, number = SearchAttributeKey.for_keyword("Mark"), SearchAttributeKey.for_int("Number")
+    types = {"Mark": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Number": IndexedValueType.INDEXED_VALUE_TYPE_INT}
+    asked = AddSearchAttributesRequest(namespace=temporal.operator.namespace, search_attributes=types)
+    await temporal.client.operator_service.add_search_attributes(asked)
     tag = uuid.uuid4().hex[:8]
     found_by = [
         TypedSearchAttributes([SearchAttributePair(mark, tag), SearchAttributePair(number, value)]) for value in (1, 2)

@@ -118,3 +118,6 @@ RESERVED_PREFIXES: Final = (f"{GROUP}/", AUDIT_PREFIX)
 
 FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""
+
+ADOPTED_ANNOTATION: Final = "perdure.dev/adopted"
+"""On the ConfigMap with a namespace's search attributes: those that runs had when it was first written are in it."""

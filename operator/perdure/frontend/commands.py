@@ -83,7 +83,7 @@ class Reader:
 
         Args:
             task: The id of its WorkflowTaskStarted.
-            types: The search attributes that are known, and the type of each.
+            types: The search attributes that are registered, and the type of each.
             namespace: Of the workflow.
             updates: What can be accepted and rejected; None: anything.
             task_queue: Of the workflow; that of a child which names none.
@@ -326,15 +326,23 @@ class Reader:
         )
 
     def _upsert(self, said: Any, _: Any) -> cmd.Command:
+        for missing, what in (
+            (not said.HasField("search_attributes"), "SearchAttributes"),
+            (not said.search_attributes.indexed_fields, "IndexedFields"),
+        ):
+            if missing:
+                raise UnfitError(f"{what} is not set on UpsertWorkflowSearchAttributesCommand.")
         found = self._attributes(said.search_attributes, keep_removed=True)
         return cmd.UpsertWorkflowSearchAttributes(search_attributes=found)
 
     def _modify(self, said: Any, _: Any) -> cmd.Command:
+        if not said.HasField("upserted_memo"):
+            raise UnfitError("UpsertedMemo is not set on ModifyWorkflowPropertiesCommand.")
         return cmd.ModifyWorkflowProperties(upserted_memo=data.upserted(said.upserted_memo.fields))
 
     def _attributes(self, said: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
         try:
-            return data.attributes_to_json(said.indexed_fields, self._types, keep_removed=keep_removed)
+            return data.attributes_to_json(said.indexed_fields, self._types, self._namespace, keep_removed=keep_removed)
         except UnfitError as error:
             raise BadCommandError("BadSearchAttributes", str(error)) from error
 

@@ -19,6 +19,7 @@ from perdure.frontend.history import Historian, update_request
 from perdure.frontend.payloads import payloads
 from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.registry import Registry
 from perdure.frontend.runs import Runs, View
 from perdure.frontend.updates import Updates
 from perdure.frontend.visibility import Visibility
@@ -88,8 +89,7 @@ class Core:
         self.updates = Updates()
         self.queries = Queries()
         self.visibility = Visibility()
-        self.registered: dict[str, dict[str, str]] = {}
-        """The search attributes that clients have registered, by namespace: name and type."""
+        self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.reserved: set[str] = set()
         """Runs whose first task is for the client that has started them: run ids."""
 
@@ -191,9 +191,9 @@ class Core:
         """Turns histories of a namespace into Temporal's."""
         return Historian(namespace, self.runs.run_id_of(namespace))
 
-    def attribute_types(self, namespace: str) -> dict[str, str]:
-        """The search attributes that are known in a namespace, and the type of each."""
-        return {**self.visibility.attribute_types(namespace), **self.registered.get(namespace, {})}
+    async def attribute_types(self, namespace: str) -> dict[str, str]:
+        """The search attributes that filters can name in a namespace: those of its runs, and those that are registered."""
+        return {**self.visibility.attribute_types(namespace), **await self.registry.types(namespace)}
 
     # Queries
 

@@ -219,7 +219,26 @@ def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
 
 # Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} where the type does not follow from the value
 
-
+SYSTEM = {
+    "WorkflowId": "Keyword",
+    "WorkflowType": "Keyword",
+    "RunId": "Keyword",
+    "ExecutionStatus": "Keyword",
+    "StartTime": "Datetime",
+    "CloseTime": "Datetime",
+    "ExecutionTime": "Datetime",
+    "ExecutionDuration": "Int",
+    "HistoryLength": "Int",
+    "HistorySizeBytes": "Int",
+    "StateTransitionCount": "Int",
+    "TaskQueue": "Keyword",
+    "ParentWorkflowId": "Keyword",
+    "ParentRunId": "Keyword",
+    "RootWorkflowId": "Keyword",
+    "RootRunId": "Keyword",
+    "FirstRunId": "Keyword",
+}
+"""The fields that every run has, and the type of each."""
 PREDEFINED = {
     "TemporalChangeVersion": "KeywordList",
     "TemporalScheduledStartTime": "Datetime",
@@ -237,6 +256,10 @@ PREDEFINED = {
     "TemporalWorkflowVersioningBehavior": "Keyword",
 }
 """The types of the search attributes that every Temporal server knows."""
+_SET_BY_SERVERS = frozenset(
+    {"TemporalWorkerDeployment", "TemporalWorkerDeploymentVersion", "TemporalWorkflowVersioningBehavior"}
+)
+"""Those of them that clients and workers cannot set."""
 
 
 def attribute_type(value: Any, name: str = "") -> str:
@@ -280,39 +303,40 @@ def _is_moment(value: Any) -> bool:
     return found is not None and found.tzinfo is not None
 
 
-_FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "Keyword": (_is_word, "a text"),
-    "Text": (_is_word, "a text"),
-    "Int": (_is_whole, "a whole number of 64 bits"),
-    "Double": (_is_number, "a number"),
-    "Bool": (lambda value: isinstance(value, bool), "true or false"),
-    "Datetime": (_is_moment, "a time in RFC 3339, with its zone"),
-    "KeywordList": (lambda value: isinstance(value, list) and all(map(_is_word, value)), "a list of texts"),
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "Keyword": _is_word,
+    "Text": _is_word,
+    "Int": _is_whole,
+    "Double": _is_number,
+    "Bool": lambda value: isinstance(value, bool),
+    "Datetime": _is_moment,
+    "KeywordList": lambda value: isinstance(value, list) and all(map(_is_word, value)),
 }
-"""What each type of search attribute takes, and how that is called."""
+"""What each type of search attribute takes."""
 ATTRIBUTE_TYPES = tuple(_FITS)
 """The types of search attributes."""
 
 
-def attribute_to_json(payload: Payload, known: str | None = None) -> Any:
-    """A search attribute as JSON; None where it removes the attribute. `known` is its type where the payload tells none.
+def attribute_to_json(payload: Payload, kind: str) -> Any:
+    """A search attribute as JSON; None where it removes the attribute.
+
+    Args:
+        payload: Its value.
+        kind: Its type, which counts and not the one that the payload names.
 
     Raises:
-        UnfitError: the value is none of its type.
+        UnfitError: the value is not of that type.
     """
     if is_nothing(payload):
         return None
     try:
         value = json.loads(payload.data)
     except (ValueError, RecursionError):
-        raise UnfitError("is no JSON") from None
-    told = payload.metadata.get("type", b"").decode(errors="replace") or known or ""
-    kind = next(filter(_FITS.__contains__, (told, attribute_type(value))), "Keyword")
+        raise UnfitError(payload.data[:100].decode(errors="replace")) from None
     if isinstance(value, list) and kind != "KeywordList" and len(value) == 1:
         value = value[0]
-    fits, what = _FITS[kind]
-    if not fits(value):
-        raise UnfitError(f"is of type {kind} and must be {what}")
+    if not _FITS[kind](value):
+        raise UnfitError(str(value)[:100].encode(errors="replace").decode())
     if isinstance(value, float) or attribute_type(value) != kind:
         return {"type": kind, "value": str(value) if isinstance(value, float) else value}
     return value
@@ -328,21 +352,32 @@ def attribute(value: Any, name: str = "") -> Payload:
 
 
 def attributes_to_json(
-    fields: Mapping[str, Payload], known: Mapping[str, str] | None = None, *, keep_removed: bool = False
+    fields: Mapping[str, Payload], types: Mapping[str, str], namespace: str, *, keep_removed: bool = False
 ) -> dict[str, Any]:
     """Search attributes as JSON.
 
+    Args:
+        fields: Their values.
+        types: The types of those that are registered.
+        namespace: The namespace where they are registered.
+        keep_removed: Whether to keep the names of those without a value; they are None.
+
     Raises:
-        UnfitError: there are too many, or a value cannot be carried; the message names it.
+        UnfitError: there are too many, one is not registered, or a value is not of its type; the message names it.
     """
     if len(fields) > MAX_ATTRIBUTES:
-        raise UnfitError(f"search attributes: there are {len(fields)}, and there may be {MAX_ATTRIBUTES}")
+        raise UnfitError(f"number of search attributes {len(fields)} exceeds limit {MAX_ATTRIBUTES}")
     found = {}
     for name, payload in fields.items():
+        if name in SYSTEM or name in _SET_BY_SERVERS:
+            raise UnfitError(f"{name} attribute can't be set in SearchAttributes")
+        kind = PREDEFINED.get(name) or types.get(name)
+        if kind is None:
+            raise UnfitError(f"Namespace {namespace} has no mapping defined for search attribute {name[:100]}")
         try:
-            found[name] = attribute_to_json(payload, (known or {}).get(name))
+            found[name] = attribute_to_json(payload, kind)
         except UnfitError as error:
-            raise UnfitError(f"search attribute {name!r}: {error}") from None
+            raise UnfitError(f"invalid value for search attribute {name} of type {kind}: {error}") from None
     kept = {name: value for name, value in found.items() if value is not None}
     for name, why in unfit(kept).items():
         raise UnfitError(f"search attribute {name!r}: {why}")

@@ -42,6 +42,8 @@ class Query:
 
     test: Test
     group_by: str = ""
+    names: frozenset[str] = frozenset()
+    """The fields that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class _Parser:
         self._convert = convert
         self._at = 0
         self._depth = 0
+        self._names: set[str] = set()
 
     def query(self) -> Query:
         test: Test = _every
@@ -111,7 +114,7 @@ class _Parser:
             raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
-        return Query(test, group)
+        return Query(test, group, frozenset(self._names))
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
@@ -166,6 +169,7 @@ class _Parser:
 
     def _comparison(self) -> Test:
         name = self._name()
+        self._names.add(name)
         if self._take("IS"):
             wanted = self._take("NOT")
             self._need("NULL")

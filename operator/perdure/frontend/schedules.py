@@ -86,7 +86,7 @@ def new_schedule(
 
     Args:
         asked: What it says.
-        types: The search attributes that are known, and the type of each.
+        types: The search attributes that are registered, and the type of each.
         namespace: Where.
         name: The name of the object.
         schedule_id: What the client calls it.
@@ -96,7 +96,7 @@ def new_schedule(
     Raises:
         ValueError: it cannot be done so; the message names the field.
     """
-    template, extras = _template(asked.action, types)
+    template, extras = _template(asked.action, types, namespace)
     spec = {
         **to_times(asked.spec),
         **_policies(asked.policies),
@@ -126,7 +126,7 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
     Args:
         obj: As it is.
         asked: What the client says.
-        types: The search attributes that are known, and the type of each.
+        types: The search attributes that are registered, and the type of each.
         told: What it says beside.
 
     Raises:
@@ -143,7 +143,7 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
         spec.pop("remainingActions", None)
         spec |= _state(asked.state)
     if asked.action != before.action:
-        template, extras = _template(asked.action, types)
+        template, extras = _template(asked.action, types, obj["metadata"]["namespace"])
         old = spec["workflowRunTemplate"]
         kept = {field: old["spec"][field] for field in _UNCHANGED if field in old["spec"]}
         spec["workflowRunTemplate"] = {**old, "spec": {**kept, **template}}
@@ -156,7 +156,7 @@ def paused_schedule(obj: KubeObject, paused: bool, notes: str) -> KubeObject:
     return {**obj, "spec": {**obj["spec"], "paused": paused, "notes": notes}}
 
 
-def _template(action: ScheduleAction, types: Mapping[str, str]) -> tuple[dict[str, Any], StartExtras]:
+def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], StartExtras]:
     start = action.start_workflow
     if not action.HasField("start_workflow"):
         raise ValueError("schedule.action.start_workflow: must be set")
@@ -175,7 +175,7 @@ def _template(action: ScheduleAction, types: Mapping[str, str]) -> tuple[dict[st
         if said:
             raise ValueError(f"schedule.action.start_workflow.{field}: is not offered in a schedule")
     try:
-        return run_asked_for(start, types)
+        return run_asked_for(start, types, namespace)
     except ValueError as error:
         raise ValueError(f"schedule.action.start_workflow: {error}") from error
 

@@ -33,12 +33,13 @@ TIMEOUTS = (
 """Fields of Temporal's messages, and those of a spec."""
 
 
-def run_asked_for(asked: Any, types: Mapping[str, str]) -> tuple[dict[str, Any], StartExtras]:
+def run_asked_for(asked: Any, types: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], StartExtras]:
     """The spec of a WorkflowRun, and what there is beside it.
 
     Args:
         asked: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
-        types: The search attributes that are known, and the type of each.
+        types: The search attributes that are registered, and the type of each.
+        namespace: Where.
 
     Raises:
         UnfitError: it cannot be started so.
@@ -59,7 +60,7 @@ def run_asked_for(asked: Any, types: Mapping[str, str]) -> tuple[dict[str, Any],
             spec[ours] = nearest_duration(length)
     if asked.HasField("retry_policy"):
         spec["retryPolicy"] = retry_policy_json(retry_policy(asked.retry_policy))
-    found_by = data.attributes_to_json(asked.search_attributes.indexed_fields, types)
+    found_by = data.attributes_to_json(asked.search_attributes.indexed_fields, types, namespace)
     if found_by:
         spec["searchAttributes"] = found_by
     extras = StartExtras(

@@ -25,27 +25,7 @@ from perdure.kube.client import older
 from perdure.runtime.chains import extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
-_SYSTEM = {
-    "WorkflowId": "Keyword",
-    "WorkflowType": "Keyword",
-    "RunId": "Keyword",
-    "ExecutionStatus": "Keyword",
-    "StartTime": "Datetime",
-    "CloseTime": "Datetime",
-    "ExecutionTime": "Datetime",
-    "ExecutionDuration": "Int",
-    "HistoryLength": "Int",
-    "HistorySizeBytes": "Int",
-    "StateTransitionCount": "Int",
-    "TaskQueue": "Keyword",
-    "ParentWorkflowId": "Keyword",
-    "ParentRunId": "Keyword",
-    "RootWorkflowId": "Keyword",
-    "RootRunId": "Keyword",
-    "FirstRunId": "Keyword",
-}
-"""The fields that every run has, and the type of each."""
-BUILT_IN = {**_SYSTEM, **data.PREDEFINED}
+BUILT_IN = {**data.SYSTEM, **data.PREDEFINED}
 """The types of what filters can name without registering it."""
 
 
@@ -225,6 +205,8 @@ class Visibility:
         """By namespace and run id. Finished runs are packed."""
         self._types: dict[str, dict[str, str]] = {}
         """By namespace, the search attributes that its runs have, and the type of each."""
+        self._coded: dict[str, set[str]] = {}
+        """By namespace, those of them that runs of Temporal SDK workers have."""
 
     def seen(self, obj: api.Object, *, deleted: bool) -> None:
         """A run is there, has changed, or is gone."""
@@ -240,6 +222,8 @@ class Visibility:
         for name, value in record.search_attributes.items():
             if len(types) < _MOST_NAMES:
                 types.setdefault(name, data.attribute_type(value, name))
+        if record.task_queue:
+            self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
     def _drop(self, namespace: str, uid: str) -> None:
@@ -248,6 +232,7 @@ class Visibility:
         if not records:
             self._records.pop(namespace, None)
             self._types.pop(namespace, None)
+            self._coded.pop(namespace, None)
 
     def get(self, namespace: str, run_id: str) -> Record | None:
         """One run."""
@@ -285,6 +270,11 @@ class Visibility:
     def attribute_types(self, namespace: str) -> dict[str, str]:
         """The search attributes that runs of a namespace have, and the type of each."""
         return dict(self._types.get(namespace, {}))
+
+    def coded_types(self, namespace: str) -> dict[str, str]:
+        """The search attributes that runs of Temporal SDK workers have in a namespace, and the type of each."""
+        names = self._coded.get(namespace, set()) - BUILT_IN.keys()
+        return {name: kind for name, kind in self._types.get(namespace, {}).items() if name in names}
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -89,7 +89,7 @@ def test_what_kubectl_gives_is_one_payload() -> None:
 )
 def test_search_attributes_keep_their_types(kind: str, value: Any) -> None:
     payload = Payload(metadata={"encoding": b"json/plain", "type": kind.encode()}, data=json.dumps(value).encode())
-    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": payload}))
+    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": payload}, {"A": kind}, "orders"))
     back = data.attribute(kept["A"])
     assert back.metadata["type"].decode() == kind
     assert json.loads(back.data) == value
@@ -104,5 +104,5 @@ def test_the_time_that_a_schedule_has_started_a_run_for_is_a_time() -> None:
 
 def test_an_attribute_of_nothing_is_removed() -> None:
     for gone in (Payload(metadata={"encoding": b"binary/null"}), Payload(data=b"[]"), Payload()):
-        assert data.attributes_to_json({"A": gone}, keep_removed=True) == {"A": None}
-        assert data.attributes_to_json({"A": gone}) == {}
+        assert data.attributes_to_json({"A": gone}, {"A": "Int"}, "orders", keep_removed=True) == {"A": None}
+        assert data.attributes_to_json({"A": gone}, {"A": "Int"}, "orders") == {}

@@ -55,7 +55,7 @@ def made_of(said: Schedule, schedule_id: str = "nightly", **told: Any) -> dict[s
     """The object as the API server would have stored it."""
     name = schedule_name(schedule_id, 220)
     obj = schedules.new_schedule(
-        said, {}, namespace="shop", name=name, schedule_id=schedule_id, told=Told(**told), identity="me"
+        said, {"Key": "Keyword"}, namespace="shop", name=name, schedule_id=schedule_id, told=Told(**told), identity="me"
     )
     obj["metadata"] |= {"uid": "u-1", "generation": 1, "creationTimestamp": "2026-11-21T13:00:00Z"}
     return obj

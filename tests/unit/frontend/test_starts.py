@@ -54,7 +54,7 @@ def filled(message: Any) -> Any:
 def test_a_client_starts_what_exists_and_describes_no_pod(kind: Any, queue: str) -> None:
     asked = filled(kind())
     asked.workflow_type.name, asked.task_queue.name = "report", queue
-    spec, _ = run_asked_for(asked, {})
+    spec, _ = run_asked_for(asked, {}, "orders")
     assert set(spec) <= FIELDS
     want = {"name": "report"} if queue == "workflows" else {"type": "report", "taskQueue": "orders"}
     assert spec["workflow"] == want

@@ -128,10 +128,11 @@ async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]
     Raises:
         RpcError: it was not, or the API server could not be asked for search attributes that are not kept in memory.
     """
-    types = core.attribute_types(namespace)
+    types = await core.attribute_types(namespace)
     try:
         query = parse(text, converter(types))
-        query.test(lambda name: _check(name, types))
+        for name in sorted(query.names):
+            _check(name, types)
         found, untold = await core.visibility.find(namespace, query)
         if untold:
             known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
 
 import msgspec
 import pydantic
@@ -76,11 +75,14 @@ class Scheduling:
         """Make a schedule; asked again, it finds the one that it has made."""
         del call
         _check_id(request.schedule_id)
-        types = self._core.attribute_types(request.namespace)
+        types = await self._core.registry.types(request.namespace)
         told = Told(
             request_id=request.request_id,
             memo=data.memo_to_json(request.memo),
-            search_attributes=data.attributes_to_json(request.search_attributes.indexed_fields, types) or None,
+            search_attributes=data.attributes_to_json(
+                request.search_attributes.indexed_fields, types, request.namespace
+            )
+            or None,
         )
         try:
             body = schedules.new_schedule(
@@ -132,14 +134,14 @@ class Scheduling:
     async def update_schedule(self, request: UpdateScheduleRequest, call: Call) -> UpdateScheduleResponse:
         """Change a schedule; what it has started goes on."""
         del call
-        types = self._core.attribute_types(request.namespace)
+        types = await self._core.registry.types(request.namespace)
 
         def change(obj: api.Object) -> api.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
                 raise precondition("mismatched conflict token: the schedule has changed since it was described")
             told = msgspec.structs.replace(schedules.told_of(obj), updated=now())
             if request.HasField("search_attributes"):
-                found = data.attributes_to_json(request.search_attributes.indexed_fields, types)
+                found = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
                 told = msgspec.structs.replace(told, search_attributes=found or None)
             if request.HasField("memo"):
                 changes = data.upserted(request.memo.fields)
@@ -221,7 +223,7 @@ class Scheduling:
 
     async def _find(self, namespace: str, text: str) -> list[api.Object]:
         found = await self._core.runs.manager.client.list_all(api.path(api.PERDURE, namespace, "schedules"))
-        types = self._core.attribute_types(namespace)
+        types = await self._core.attribute_types(namespace)
         for obj in found:
             attributes = schedules.told_of(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
@@ -229,7 +231,8 @@ class Scheduling:
             query = parse(text, converter(types | _FIELDS))
             if query.group_by:
                 raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
-            query.test(lambda name: _known(name, types))
+            for name in sorted(query.names):
+                _check_name(name, types)
             taken = [obj for obj in found if query.test(schedules.lookup(obj))]
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
@@ -374,7 +377,6 @@ def _overlap(policy: int) -> OverlapPolicy | None:
     return OverlapPolicy(name) if name in set(OverlapPolicy) else None
 
 
-def _known(name: str, types: Mapping[str, str]) -> Any:
+def _check_name(name: str, types: Mapping[str, str]) -> None:
     if name not in _FIELDS and not is_known(name, dict(types)):
         raise InvalidQueryError(f"{name} is not a valid search attribute")
-    return None

@@ -161,7 +161,7 @@ class Starting:
                 raise await self._taken(known, "Workflow execution is already running.")
         if known is None:
             await self._may_be_used_again(request, reuse, name)
-        body = self._body(request, name, reuse, conflict)
+        body = await self._body(request, name, reuse, conflict)
         if principal:
             body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
         carried = msgspec.json.encode(signal).decode() if signal is not None else ""
@@ -248,9 +248,10 @@ class Starting:
             raise await self._taken(other, "Workflow execution is already running.")
         raise invalid(str(failure.get("message") or "the workflow was not started"))
 
-    def _body(self, request: Any, name: str, reuse: str, conflict: str) -> api.Object:
+    async def _body(self, request: Any, name: str, reuse: str, conflict: str) -> api.Object:
         try:
-            spec, extras = run_asked_for(request, self._core.attribute_types(request.namespace))
+            types = await self._core.registry.types(request.namespace)
+            spec, extras = run_asked_for(request, types, request.namespace)
             delay = duration(request, "workflow_start_delay")
             extras = msgspec.structs.replace(
                 extras,

@@ -31,15 +31,13 @@ from perdure.api.searching import unfit
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
-from perdure.frontend.errors import invalid, namespace_not_found, unavailable
+from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.service.call import Call
 from perdure.frontend.visibility import BUILT_IN
 from perdure.kube import client as api
 
-REGISTRY = "perdure-search-attributes"
-"""Name of the ConfigMap of a namespace that keeps the search attributes that were registered."""
 SERVER_VERSION = "1.32.0"
 """Of Temporal's server whose behaviour this follows; some clients look at it."""
 _KEPT = timedelta(days=1)
@@ -155,50 +153,12 @@ class System:
 
     # Search attributes
 
-    async def _registered(self, namespace: str) -> dict[str, str]:
-        if namespace not in self._core.registered:
-            await self._read_registry(namespace)
-        return self._core.attribute_types(namespace)
-
-    async def _read_registry(self, namespace: str) -> dict[str, str]:
-        client = self._core.runs.manager.client
-        try:
-            found = await client.get(api.path(api.CORE, namespace, "configmaps", REGISTRY))
-            types: dict[str, str] = found.get("data") or {}
-        except (api.NotFoundError, ValueError):
-            types = {}
-        except (api.ApiError, *api.TRANSIENT) as error:
-            raise unavailable(str(error)) from error
-        self._core.registered[namespace] = types
-        return types
-
-    async def _write_registry(self, namespace: str, types: dict[str, str]) -> None:
-        client = self._core.runs.manager.client
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": REGISTRY, "namespace": namespace},
-            "data": types,
-        }
-        try:
-            try:
-                await client.create(api.path(api.CORE, namespace, "configmaps"), body)
-            except api.AlreadyExistsError:
-                await client.replace(api.path(api.CORE, namespace, "configmaps", REGISTRY), body)
-        except api.NotFoundError:
-            raise namespace_not_found(namespace) from None
-        except (api.InvalidError, api.TooLargeError) as error:
-            raise invalid(f"search_attributes: {error.message}") from error
-        except (api.ApiError, *api.TRANSIENT) as error:
-            raise unavailable(str(error)) from error
-        self._core.registered[namespace] = types
-
     async def list_search_attributes(
         self, request: ListSearchAttributesRequest, call: Call
     ) -> ListSearchAttributesResponse:
-        """What filters can name."""
+        """The search attributes that are registered."""
         del call
-        known = await self._registered(request.namespace or DEFAULT)
+        known = await self._core.registry.types(request.namespace or DEFAULT)
         custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
         response = ListSearchAttributesResponse()
         for target, types in (
@@ -222,24 +182,20 @@ class System:
     async def add_search_attributes(
         self, request: AddSearchAttributesRequest, call: Call
     ) -> AddSearchAttributesResponse:
-        """Give search attributes their types. What runs carry needs none of this: its type is told with it."""
+        """Register search attributes."""
         del call
         namespace = request.namespace or DEFAULT
         added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
         check_registered(added)
-        types = dict(await self._read_registry(namespace)) | added
-        await self._write_registry(namespace, types)
+        await self._core.registry.add(namespace, added)
         return AddSearchAttributesResponse()
 
     async def remove_search_attributes(
         self, request: RemoveSearchAttributesRequest, call: Call
     ) -> RemoveSearchAttributesResponse:
-        """Forget the types of search attributes."""
+        """Remove search attributes from the registry."""
         del call
-        namespace = request.namespace or DEFAULT
-        types = await self._read_registry(namespace)
-        kept = {name: kind for name, kind in types.items() if name not in set(request.search_attributes)}
-        await self._write_registry(namespace, kept)
+        await self._core.registry.remove(request.namespace or DEFAULT, request.search_attributes)
         return RemoveSearchAttributesResponse()
 
 

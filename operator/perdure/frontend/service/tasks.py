@@ -187,7 +187,7 @@ class WorkflowTasks:
             record = self._core.visibility.get(entry.namespace, entry.uid)
             reader = Reader(
                 token.started,
-                self._core.attribute_types(request.namespace),
+                await self._core.registry.types(request.namespace),
                 request.namespace,
                 self._updates(entry, token),
                 record.task_queue if record is not None else "",

@@ -1,0 +1,109 @@
+"""The search attributes that are registered in each namespace: names and types, in a ConfigMap."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from perdure.api import labels
+from perdure.frontend import payloads as data
+from perdure.frontend.errors import invalid, namespace_not_found, unavailable
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+CONFIG_MAP = "perdure-search-attributes"
+"""Name of the ConfigMap in each namespace."""
+_FRESH = timedelta(seconds=10)
+"""How long a ConfigMap that was read counts: one that `kubectl` or another operator changes takes effect within this time."""
+_TRIES = 20
+
+
+class Registry:
+    """Reads and writes the registered search attributes of namespaces."""
+
+    def __init__(self, client: Callable[[], api.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:
+        """Create a registry.
+
+        Args:
+            client: Returns the client of the API server.
+            in_use: Returns the search attributes that runs of Temporal SDK workers have in a namespace, with their types. An
+                earlier version did not require them to be registered.
+        """
+        self._client = client
+        self._in_use = in_use
+        self._read: dict[str, tuple[datetime, dict[str, str]]] = {}
+
+    async def types(self, namespace: str) -> dict[str, str]:
+        """Return the type of each registered search attribute of a namespace.
+
+        Raises:
+            RpcError: the API server did not answer, and no earlier answer is known.
+        """
+        read, types = self._read.get(namespace, (None, {}))
+        if read is not None and now() - read < _FRESH:
+            return types
+        try:
+            return await self._change(namespace, lambda known: known)
+        except (api.ApiError, *api.TRANSIENT) as error:
+            if read is not None:
+                return types
+            raise unavailable(str(error)) from error
+
+    async def add(self, namespace: str, added: Mapping[str, str]) -> None:
+        """Register search attributes. The type of one that is registered already does not change, as in Temporal.
+
+        Raises:
+            RpcError: the namespace does not exist, or the API server refuses the names or does not answer.
+        """
+        await self._write(namespace, lambda known: {**added, **known})
+
+    async def remove(self, namespace: str, removed: Collection[str]) -> None:
+        """Remove search attributes; runs keep the values that they have.
+
+        Raises:
+            RpcError: the namespace does not exist, or the API server does not answer.
+        """
+        await self._write(namespace, lambda known: {name: known[name] for name in known if name not in set(removed)})
+
+    async def _write(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        try:
+            await self._change(namespace, change)
+        except api.NotFoundError:
+            raise namespace_not_found(namespace) from None
+        except (api.InvalidError, api.TooLargeError) as error:
+            raise invalid(f"search_attributes: {error.message}") from error
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+
+    async def _change(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
+        for _ in range(_TRIES):
+            with suppress(api.AlreadyExistsError, api.ConflictError):
+                self._read[namespace] = now(), await self._changed(namespace, change)
+                return self._read[namespace][1]
+        raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
+
+    async def _changed(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
+        """Read the ConfigMap, and write it if anything changes."""
+        client, url = self._client(), api.path(api.CORE, namespace, "configmaps", CONFIG_MAP)
+        try:
+            found = await client.get(url)
+        except api.NotFoundError:
+            found = {}
+        stored = found.get("data") or {}
+        meta = found.get("metadata") or {"name": CONFIG_MAP, "namespace": namespace}
+        annotations = meta.get("annotations") or {}
+        adopted = labels.ADOPTED_ANNOTATION in annotations
+        types = change(stored if adopted else {**self._in_use(namespace), **stored})
+        usable = {name: kind for name, kind in types.items() if kind in data.ATTRIBUTE_TYPES}
+        if types == stored and (adopted or not found):
+            return usable
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**meta, "annotations": {**annotations, labels.ADOPTED_ANNOTATION: "true"}},
+            "data": types,
+        }
+        if found:
+            await client.replace(url, body)
+        else:
+            await client.create(api.path(api.CORE, namespace, "configmaps"), body)
+        return usable

@@ -32,6 +32,8 @@ _NATURES = (
 """What fields with such names hold: what only the server understands, or how it counts."""
 
 
+_CRON_WAIT = "first_workflow_task_backoff"
+"""With a cron schedule, how long it is depends on when the run before has ended."""
 _UNSTEADY = {
     "backlog_count_hint",
     "current_retry_interval",
@@ -78,6 +80,8 @@ class Normalizer:
             else:
                 plain = self._value(descriptor.name, value, descriptor.enum_type)
             made[descriptor.name] = plain
+        if made.get("cron_schedule") and _CRON_WAIT in made:
+            made[_CRON_WAIT] = "<duration>"
         return made
 
     def error(self, error: grpc.RpcError) -> Json:

@@ -47,9 +47,8 @@ def _makes_room(entry: Entry, other: Entry, reset: Reset | None) -> inputs.Termi
     request_id = f"{entry.uid}/conflict"
     if reset is None:
         reason = f"`{entry.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
-        details = (
-            f"terminated by new runID: {entry.uid}"  # as Temporal's server (service/history/api/workflow_id_dedup.go)
-        )
+        # Temporal's wording: service/history/api/workflow_id_dedup.go
+        details = f"terminated by new runID: {entry.uid}"
         return inputs.TerminateRequested(request_id=request_id, reason=reason, details=details)
     base = reset.base
     reason = f"reset to event {base.event_id} of `{base.name}`, as `{entry.name}`"

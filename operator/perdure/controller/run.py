@@ -27,6 +27,7 @@ from perdure.controller import status as run_status
 from perdure.controller.answers import answered
 from perdure.controller.attempts import Attempts, definition_key
 from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
+from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
@@ -39,10 +40,11 @@ from perdure.controller.definitions import (
     read_spec,
 )
 from perdure.controller.directory import Standing, entry_of
+from perdure.controller.effects import children
 from perdure.controller.effects.applying import Effects
+from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.inbox import Asked, Inbox
-from perdure.controller.outcomes import Outcomes, Told
 from perdure.controller.peers import Peers
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
@@ -140,11 +142,11 @@ class Run:
         self._decider: Decider | None = None
         self._peers = peers
         self._reset = reset_of(obj)
-        told = Told(wake)
+        pending = PendingInputs(wake)
         self._effects = Effects(
-            tools.client, self.ref, self._reset, peers, tools.policies, told, wake, self._teller.create_refused
+            tools.client, self.ref, self._reset, peers, tools.policies, pending, wake, self._teller.create_refused
         )
-        self._outcomes = Outcomes(self._effects, told)
+        self._outcomes = ChildOutcomes(self._effects, pending)
         self._client = tools.client
         self._segments = Segments(tools.client, self.ref)
         self._inbox = Inbox()
@@ -360,7 +362,7 @@ class Run:
         self._inbox.taken(asked)
         self._state = transition.state
         self._attempts.retire(transition)
-        self._outcomes.taken(len(told))
+        self._outcomes.committed(len(told))
         del self._forgotten[: len(forgotten)]
         self._decide_again = False
         self._answer(asked, transition)
@@ -616,7 +618,7 @@ class Run:
         told = await since_fork(self._client, fork, reset)
         if fork.definition is not None:
             self._decide_by(fork.definition, spec, fork.state.start_time)
-        await self._effects.take_over(reset.base, still_open(fork.state, told))
+        await children.take_over(self._effects.context, reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self.ref, fork.events)
         try:
             await self._segments.put(sealed)

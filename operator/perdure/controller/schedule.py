@@ -25,12 +25,12 @@ from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.names import label_value
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import ScheduleSpec, WorkflowRunTemplate
+from perdure.controller.child_outcomes import failure_in, has_successor
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definitions, NotReadyError, unfit_input
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.errors import NotYetError
 from perdure.controller.expiry import remove_finished
-from perdure.controller.outcomes import failure_in, has_successor
 from perdure.controller.peers import Peers
 from perdure.controller.policies import Policies
 from perdure.engine import inputs as run_inputs

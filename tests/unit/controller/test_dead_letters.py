@@ -15,8 +15,8 @@ from perdure.api.deadletter import DeadLetter
 from perdure.api.reasons import ConditionReason
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.effects.applying import Effects
+from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.errors import RefusedError
-from perdure.controller.outcomes import Told
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.effects import WriteDeadLetter
@@ -151,10 +151,10 @@ async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> 
     store.objects[first] = forged
     async with clients(store) as client:
         for _ in range(2):  # a crash after the first: it is found then
-            nothing, told = cast("Any", None), Told(lambda: None)
-            effects = Effects(client, ref, None, nothing, nothing, told, lambda: None, nothing)
+            nothing, pending = cast("Any", None), PendingInputs(lambda: None)
+            effects = Effects(client, ref, None, nothing, nothing, pending, lambda: None, nothing)
             await effects.apply(state, {**run, "status": status}, coded.now)
-            assert told.inputs() == [EffectDone(effect=WriteDeadLetter(9))]
+            assert pending.all() == [EffectDone(effect=WriteDeadLetter(9))]
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()
     assert name.startswith("deadletters/order-9-")

@@ -12,7 +12,7 @@ from aiohttp import web
 from engine.coded import Coded
 from perdure.controller.directory import Directory
 from perdure.controller.effects.applying import Effects
-from perdure.controller.outcomes import Told
+from perdure.controller.effects.pending import PendingInputs
 from perdure.engine import commands as cmd
 from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone
@@ -45,7 +45,7 @@ class Quota:
 
 
 @asynccontextmanager
-async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effects, Told]]:
+async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effects, PendingInputs]]:
     runner = web.ServerRunner(web.Server(quota.answer))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -53,8 +53,8 @@ async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effe
     address = "http://{}:{}".format(*runner.addresses[0][:2])
     peers = cast("Any", SimpleNamespace(directory=Directory()))
     async with Client.open(Access(server=address), user_agent="test") as client:
-        told = Told(lambda: None)
-        yield Effects(client, PARENT, None, peers, cast("Any", None), told, lambda: None, refused.append), told
+        pending = PendingInputs(lambda: None)
+        yield Effects(client, PARENT, None, peers, cast("Any", None), pending, lambda: None, refused.append), pending
     await runner.cleanup()
 
 
@@ -73,9 +73,9 @@ def closed_before_its_child_started() -> tuple[State, datetime, int]:
 async def test_an_abandoned_child_that_a_quota_refuses_is_started_after_its_parent_has_closed() -> None:
     quota, refused = Quota(), list[str]()
     state, now, number = closed_before_its_child_started()
-    async with applying(quota, refused) as (effects, told):
+    async with applying(quota, refused) as (effects, pending):
         await effects.apply(state, RUN, now)
-        assert told.inputs() == [], "the child is neither started nor forgotten"
+        assert pending.all() == [], "the child is neither started nor forgotten"
         assert "exceeded quota" in effects.refused(state)
         assert len(refused) == 1
         assert not effects.are_due(state, now), "it waits, and nothing spins"
@@ -89,7 +89,7 @@ async def test_an_abandoned_child_that_a_quota_refuses_is_started_after_its_pare
         assert effects.are_due(state, later)
         await effects.apply(state, RUN, later)
         assert quota.created == [f"order-{number}"]
-        assert told.inputs() == [EffectDone(effect=CloseChild(number))]
+        assert pending.all() == [EffectDone(effect=CloseChild(number))]
         assert effects.has_applied(StartChild(number))
         assert not effects.refused(state)
         assert not effects.are_due(state, later)

@@ -1,5 +1,5 @@
-"""What is done after a run's commit: one module for each sort of effect, `applying` does them in order.
+"""Applies the effects of a run after its commit: `applying` runs them in order, one module implements each kind.
 
-Names are locks, and requests carry an ID, so whatever is done again after a crash is found done. What comes of an effect returns
-as an input of the next pass.
+Object names are locks, and requests carry an ID, so an effect that is applied again after a crash changes nothing. The result of
+an effect is an input of the next pass.
 """

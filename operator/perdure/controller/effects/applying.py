@@ -1,27 +1,28 @@
-"""Applies the effects of one run: each once, as far as the API server takes it."""
+"""Applies each effect of a run once, and retries those that the API server refuses."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import assert_never
 
 from perdure.api.names import child_name
 from perdure.controller.effects import children, externals, letters, successors
-from perdure.controller.effects.context import Context, Tell
+from perdure.controller.effects.context import Context
+from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.peers import Peers
 from perdure.controller.policies import Policies
 from perdure.controller.refusals import Refusals, is_for_now
 from perdure.engine import effects as fx
 from perdure.engine import inputs
 from perdure.engine.effects import Effect, effects
-from perdure.engine.state import PendingChild, State
+from perdure.engine.state import State
 from perdure.kube import client as api
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Ancestor, Reset, depth_of
+from perdure.runtime.chains import Reset, depth_of
 from perdure.runtime.circuits import holder
 
 _SOON_SECONDS = 0.2
-"""After this a run that is to be asked is looked for again."""
+"""The delay before an effect is retried whose target run is changing."""
 
 
 class Effects:
@@ -34,7 +35,7 @@ class Effects:
         reset: Reset | None,
         peers: Peers,
         policies: Policies,
-        tell: Tell,
+        pending: PendingInputs,
         wake: Callable[[], None],
         refused: Callable[[str], None],
     ) -> None:
@@ -46,11 +47,13 @@ class Effects:
             reset: What the run begins with of another one.
             peers: The other runs.
             policies: The RetryPolicies, whose circuit breakers hear how attempts end.
-            tell: Has the engine told what has come of an effect.
-            wake: Asks for another pass of the run.
-            refused: Told, once for each, why the API server refuses an object that the run creates.
+            pending: Receives the results of effects.
+            wake: Requests another pass of the run.
+            refused: Called once for each object that the API server refuses, with the reason.
         """
-        self.context = Context(client=client, run=run, reset=reset, peers=peers, tell=tell, retry_soon=self._retry_soon)
+        self.context = Context(
+            client=client, run=run, reset=reset, peers=peers, pending=pending, retry_soon=self._retry_soon
+        )
         self._policies = policies
         self._wake = wake
         self._applied: set[Effect] = set()
@@ -71,11 +74,11 @@ class Effects:
         return self._refusals.next_try(self._left(state)) if self._refusals else None
 
     def has_applied(self, effect: Effect) -> bool:
-        """Whether an effect was applied by this process, and nothing has come of it yet."""
+        """Whether this process has applied an effect since it last read the run."""
         return effect in self._applied
 
     def look_again(self) -> None:
-        """Apply everything once more: what was known may be old."""
+        """Apply all effects again: the known state may be stale."""
         self._applied.clear()
 
     def _left(self, state: State) -> set[Effect]:
@@ -114,7 +117,7 @@ class Effects:
                 who = holder(self.context.run, effect.key)
                 await self._policies.report(self.context.run.namespace, who, state.reports[effect.key])
                 self._applied.add(effect)
-                self.context.tell(inputs.EffectDone(effect=effect))
+                self.context.pending.enqueue(inputs.EffectDone(effect=effect))
             case fx.StartChild(number):
                 child = state.children[str(number)]
                 priority = state.code.priority if state.code is not None else None
@@ -156,15 +159,3 @@ class Effects:
             self._wake()
 
         asyncio.get_running_loop().call_later(_SOON_SECONDS, again)
-
-    async def take_over(self, base: Ancestor, kept: Iterable[PendingChild]) -> None:
-        """Make the children of a run that is closed, and goes on as this one, children of this one.
-
-        Args:
-            base: The run that was reset.
-            kept: Those that count.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
-        """
-        await children.take_over(self.context, base, kept)

@@ -29,7 +29,7 @@ async def start(context: Context, child: PendingChild, depth: int, priority: Any
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
     """
     if context.reset and any(known_runs(context, child)):
-        return  # a child of the run that was reset goes on as this one's
+        return  # the reset run's child continues as a child of this run
     body = child_run(context.run, child, depth, priority)
     failure = too_deep(depth)
     try:
@@ -43,7 +43,7 @@ async def start(context: Context, child: PendingChild, depth: int, priority: Any
     except (api.InvalidError, api.TooLargeError) as error:
         failure = application_failure("InvalidChildWorkflow", error.message)
     if failure is not None:
-        context.tell(inputs.ChildStartFailed(initiated_event_id=child.initiated_event_id, failure=failure))
+        context.pending.enqueue(inputs.ChildStartFailed(initiated_event_id=child.initiated_event_id, failure=failure))
 
 
 def close(context: Context, child: PendingChild) -> bool:
@@ -58,7 +58,7 @@ def close(context: Context, child: PendingChild) -> bool:
         return False
     target = next((entry for entry in runs if entry.standing is not Standing.CLOSED), None)
     if target is None or child.parent_close_policy is ParentClosePolicy.ABANDON:
-        context.tell(inputs.EffectDone(effect=effect))
+        context.pending.enqueue(inputs.EffectDone(effect=effect))
         return True
     cancels = child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL
     kind = inputs.CancelRequested if cancels else inputs.TerminateRequested
@@ -71,14 +71,14 @@ def close(context: Context, child: PendingChild) -> bool:
         if answer.reason == inputs.CLOSED:  # it may have continued as new just before: the next run is asked
             context.retry_soon(effect)
         else:
-            context.tell(inputs.EffectDone(effect=effect))
+            context.pending.enqueue(inputs.EffectDone(effect=effect))
 
     context.peers.ask(target, request, answered)
     return True
 
 
 async def take_over(context: Context, base: Ancestor, children: Iterable[PendingChild]) -> None:
-    """Make the children of a run that is closed, and goes on as this one, children of this one.
+    """Transfer the children of a reset run to the run that continues it.
 
     Args:
         context: Of this run.
@@ -97,11 +97,10 @@ async def take_over(context: Context, base: Ancestor, children: Iterable[Pending
 
 
 def stored_children(context: Context, parent_uid: str) -> AsyncIterator[api.Object]:
-    """The runs whose parent that is, from the API server itself: a watch may not have shown them all."""
+    """List the children of a parent from the API server: a watch may not have delivered them all."""
     return context.client.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
 
 
 def known_runs(context: Context, child: PendingChild) -> Iterable[Entry]:
-    """The runs of a child's chain, as far as watches have shown them."""
-    children = context.peers.directory.children_of(context.run.namespace, context.run.uid)
-    return (entry for entry in children if entry.initiated_event_id == child.initiated_event_id)
+    """The known runs of a child's chain."""
+    return (entry for entry in context.children() if entry.initiated_event_id == child.initiated_event_id)

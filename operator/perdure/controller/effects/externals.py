@@ -46,7 +46,7 @@ def ask(context: Context, external: PendingExternal, state: State) -> bool:
             return
         failure = None if answer.ok or closed else application_failure(NOT_FOUND, answer.message)
         told = inputs.ExternalDone(initiated_event_id=number, failure=failure)
-        context.tell(told, lambda: context.peers.answered(target, request_id))
+        context.pending.enqueue(told, lambda: context.peers.answered(target, request_id))
 
     context.peers.ask(target, request, answered)
     return True
@@ -64,14 +64,14 @@ def _miss(context: Context, external: PendingExternal, state: State) -> bool:
     # To be cancelled, it only has to have ended.
     ended = external.signal_id is None and directory.runs_of(namespace, workflow_id)
     failure = None if state.closed or ended else application_failure(NOT_FOUND, message)
-    context.tell(inputs.ExternalDone(initiated_event_id=external.initiated_event_id, failure=failure))
+    context.pending.enqueue(inputs.ExternalDone(initiated_event_id=external.initiated_event_id, failure=failure))
     return True
 
 
 def _target(context: Context, external: PendingExternal) -> Entry | None:
     directory, namespace = context.peers.directory, context.run.namespace
     if external.child_workflow_only:
-        for entry in directory.children_of(namespace, context.run.uid):
+        for entry in context.children():
             if entry.workflow_id == external.workflow_id and entry.standing is not Standing.CLOSED:
                 return entry
         return None

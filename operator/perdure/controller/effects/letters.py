@@ -35,7 +35,7 @@ async def write(context: Context, marker: ev.MarkerRecorded, run: api.Object) ->
     else:
         where = {"namespace": context.run.namespace, "run": context.run.name, "event_id": marker.event_id}
         _log.error("The DeadLetter is lost: others have all its names", **where)
-    context.tell(inputs.EffectDone(effect=WriteDeadLetter(marker.event_id)))
+    context.pending.enqueue(inputs.EffectDone(effect=WriteDeadLetter(marker.event_id)))
 
 
 async def _create(context: Context, body: api.Object) -> bool:

@@ -24,7 +24,7 @@ async def start(context: Context, state: State, run: api.Object) -> None:
     body = successor_run(run, state, events[-1])
     name, refused = body["metadata"]["name"], ""
     try:
-        # Noted at once: until a watch tells of it, nobody would have the workflow id.
+        # Recorded immediately: until a watch event arrives, the workflow ID would look free.
         context.peers.noted(await context.client.create(context.url(), body))
     except api.AlreadyExistsError:
         found = await context.client.get(context.url(name))
@@ -33,4 +33,4 @@ async def start(context: Context, state: State, run: api.Object) -> None:
         context.peers.noted(found)
     except (api.InvalidError, api.TooLargeError) as error:
         refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"
-    context.tell(inputs.EffectDone(effect=StartSuccessor(), refused=refused))
+    context.pending.enqueue(inputs.EffectDone(effect=StartSuccessor(), refused=refused))

@@ -1,7 +1,5 @@
-"""What a run hears of its children and of what it has asked for, for its next pass."""
+"""Finds out how the children of a run ended, for its next pass."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,6 +10,7 @@ from perdure.controller.directory import Entry, Standing, entry_of
 from perdure.controller.effects.applying import Effects
 from perdure.controller.effects.children import stored_children
 from perdure.controller.effects.context import application_failure
+from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
@@ -33,96 +32,55 @@ _OUTCOMES = {
 SUCCESSOR_REFUSED = ConditionReason.SUCCESSOR_REFUSED.value
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Something for the engine, and what to do once it is recorded."""
+class ChildOutcomes:
+    """The outcomes of one run's children. The ``observe…`` methods are safe to call at any time."""
 
-    input: inputs.RunInput
-    recorded: Callable[[], None] | None = None
-
-
-class Told:
-    """What waits for the next pass, until that has recorded it."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake` asks for another pass."""
-        self._wake = wake
-        self._told: list[_Told] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._told)
-
-    def __call__(self, told: inputs.RunInput, recorded: Callable[[], None] | None = None) -> None:
-        """Have the engine told of something in another pass; `recorded` is called once that is committed."""
-        self._told.append(_Told(told, recorded))
-        self._wake()
-
-    def add(self, told: Iterable[inputs.RunInput]) -> None:
-        """Have the engine told of something in this pass."""
-        self._told += map(_Told, told)
-
-    def inputs(self) -> list[inputs.RunInput]:
-        """All of it, in order; the same again until it is `taken`."""
-        return [told.input for told in self._told]
-
-    def taken(self, count: int) -> None:
-        """The first `count` of it is recorded."""
-        for told in self._told[:count]:
-            if told.recorded is not None:
-                told.recorded()
-        del self._told[:count]
-
-
-class Outcomes:
-    """What becomes of the children of one run. The ``observe…`` methods may be called at any time."""
-
-    def __init__(self, effects: Effects, told: Told) -> None:
-        """Begin to look after the children of a run.
+    def __init__(self, effects: Effects, pending: PendingInputs) -> None:
+        """Begin without news.
 
         Args:
-            effects: What creates them.
-            told: Where it is told what becomes of them.
+            effects: The effects of the run, which start its children.
+            pending: Receives the outcomes.
         """
         self._context = effects.context
         self._effects = effects
-        self._told = told
+        self._pending = pending
         self._news: set[str] = set()
         self._gone = False
         """Whether a run that belongs to this one has disappeared since the children were looked at."""
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits to be told to the engine."""
-        return not self._news and not self._told
+        """Whether the engine has everything that is known."""
+        return not self._news and not self._pending
 
     def observe_child(self, uid: str) -> None:
         """A run that has this one as its parent has started, closed or gone."""
         self._news.add(uid)
 
     def look_again(self) -> None:
-        """Look at all children: what was known may be old."""
-        run = self._context.run
-        self._news |= {entry.uid for entry in self._context.peers.directory.children_of(run.namespace, run.uid)}
+        """Look at all children again: the known state may be stale."""
+        self._news |= {entry.uid for entry in self._context.children()}
 
     async def gather(self, state: State) -> list[inputs.RunInput]:
-        """What has become of children and requests; to be gathered again until it is `taken`."""
+        """What has become of children and requests; gathered again until it is `committed`."""
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._news):
             entry = self._context.peers.directory.get(uid)
             self._gone |= entry is None
             child = children.get(entry.initiated_event_id) if entry and not state.closed else None
             if entry is not None and child is not None:
-                self._told.add(await self._read(child, entry, exact=state.code is not None))
+                self._pending.add(await self._read(child, entry, exact=state.code is not None))
             self._news.discard(uid)
         if not state.closed:
-            self._told.add(await self._lost(state))
-            self._told.add(await self._lost_unstarted(state))
+            self._pending.add(await self._lost(state))
+            self._pending.add(await self._lost_unstarted(state))
         self._gone = False
-        return self._told.inputs()
+        return self._pending.all()
 
-    def taken(self, count: int) -> None:
-        """The first `count` of what was gathered is recorded."""
-        self._told.taken(count)
+    def committed(self, count: int) -> None:
+        """Remove the first `count` of what was gathered: it is committed."""
+        self._pending.committed(count)
 
     async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
         """What a run of a child's chain tells. `exact`: as the child has said it, also what is not plain JSON."""
@@ -181,8 +139,7 @@ class Outcomes:
 
     def _known_children(self) -> set[int]:
         """The events that have initiated the children whose runs are known."""
-        children = self._context.peers.directory.children_of(self._context.run.namespace, self._context.run.uid)
-        return {entry.initiated_event_id for entry in children}
+        return {entry.initiated_event_id for entry in self._context.children()}
 
     async def _lost_unstarted(self, state: State) -> list[inputs.RunInput]:
         """Children that were made and deleted before they had started. Looked for where a run of ours has gone."""

@@ -9,9 +9,10 @@ from aiohttp.test_utils import RawTestServer
 
 from engine.coded import Coded
 from engine.script import application, seconds
+from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.directory import Directory
 from perdure.controller.effects.applying import Effects
-from perdure.controller.outcomes import Outcomes, Told
+from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.status import RunFacts, compose
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
@@ -76,8 +77,9 @@ async def test_a_parent_hears_why_its_child_was_not_retried(
         Client.open(Access(server=str(server.make_url("")).rstrip("/")), user_agent="test") as client,
     ):
         peers = cast("Any", SimpleNamespace(directory=directory))
-        told, nothing = Told(lambda: None), cast("Any", None)
-        outcomes = Outcomes(Effects(client, PARENT, None, peers, nothing, told, lambda: None, nothing), told)
+        pending, nothing = PendingInputs(lambda: None), cast("Any", None)
+        effects = Effects(client, PARENT, None, peers, nothing, pending, lambda: None, nothing)
+        outcomes = ChildOutcomes(effects, pending)
         outcomes.observe_child("uid-2")
         (heard,) = await outcomes.gather(parent.state)
     assert isinstance(heard, inp.ChildClosed)

@@ -1,0 +1,44 @@
+"""Inputs of the engine that wait for the next pass of a run."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from perdure.engine.inputs import RunInput
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    input: RunInput
+    on_commit: Callable[[], None] | None = None
+
+
+class PendingInputs:
+    """The inputs that a run has not committed yet, in order."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` requests another pass."""
+        self._wake = wake
+        self._pending: list[_Pending] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def enqueue(self, item: RunInput, on_commit: Callable[[], None] | None = None) -> None:
+        """Add an input for another pass. `on_commit` is called once the input is committed."""
+        self._pending.append(_Pending(item, on_commit))
+        self._wake()
+
+    def add(self, items: Iterable[RunInput]) -> None:
+        """Add inputs for the current pass."""
+        self._pending += map(_Pending, items)
+
+    def all(self) -> list[RunInput]:
+        """Every pending input, in order."""
+        return [pending.input for pending in self._pending]
+
+    def committed(self, count: int) -> None:
+        """Remove the first `count` inputs: they are committed."""
+        for pending in self._pending[:count]:
+            if pending.on_commit is not None:
+                pending.on_commit()
+        del self._pending[:count]

@@ -19,6 +19,7 @@ from perdure.controller.manager import Manager
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
+from perdure.controller.served import ServedNamespaces
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
@@ -50,7 +51,7 @@ async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
             letters=DeadLetters(client, recorder),
             recorder=recorder,
         )
-        yield Manager(tools, namespaces=(cluster.namespace,))
+        yield Manager(tools, ServedNamespaces((cluster.namespace,)))
 
 
 def start(cluster: Cluster, name: str, duration: str) -> Json:
@@ -65,7 +66,7 @@ async def test_what_no_watch_tells_is_found_by_the_second_sweep_and_probed_after
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     async with at_work(namespace) as manager:
-        await manager.learned()
+        await manager.first_lists.wait()
         number = 0
         while manager.trouble() is None:
             assert number < 10, "no number of missed changes makes a dead watch"
@@ -87,7 +88,7 @@ async def test_a_watch_that_lags_brings_no_closed_run_back(namespace: Cluster, m
         made = start(namespace, "brief", "1s")
         uid = made["metadata"]["uid"]
         manager.on_run(made, deleted=False)
-        assert manager.running(uid) is not None
-        await asyncio.to_thread(namespace.wait, "the run to be done with", lambda: manager.running(uid) is None)
+        assert manager.runs.get(uid) is not None
+        await asyncio.to_thread(namespace.wait, "the run to be done with", lambda: manager.runs.get(uid) is None)
         manager.on_run(made, deleted=False)
-        assert manager.running(uid) is None
+        assert manager.runs.get(uid) is None

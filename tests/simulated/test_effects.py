@@ -12,8 +12,8 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
 from perdure.controller.commit import Record
-from perdure.controller.directory import Directory
 from perdure.controller.expiry import remove_expired
+from perdure.controller.index import Index
 from perdure.controller.kept import delete_expired
 from perdure.controller.recorded import Recorded
 from perdure.controller.retention import Retention
@@ -199,12 +199,11 @@ def test_a_surplus_run_stays_until_its_end_is_recorded_whatever_watches_have_sho
     async def play() -> None:
         run, other = waiting(place)
         finished(place, "younger", minutes=5)
-        directory = Directory()
+        index = Index()
         for each in ("younger", run["metadata"]["name"]):  # no watch has shown what waits
-            directory.put(place.server.get(Key("workflowruns", "default", each)))
+            index.directory.put(place.server.get(Key("workflowruns", "default", each)))
         recorder = Recorder(place.client, instance="test")
-        options: Any = {"runs": {}, "schedules": {}, "is_over": lambda _: True}
-        retention = Retention(place.client, recorder, directory, Limits(runs=1), **options)
+        retention = Retention(place.client, recorder, index, Limits(runs=1), is_over=lambda _: True)
         await retention.enforce("default")
         assert Key("workflowruns", "default", run["metadata"]["name"]) in place.server.objects
         place.server.update(other, ended)
@@ -304,7 +303,7 @@ def test_a_client_that_resets_a_run_waits_until_its_definition_is_compiled() -> 
         await asyncio.sleep(30)
         await world.operators.pop().kill()  # the next one has compiled nothing
         operator = world.start()
-        await operator.do(operator.manager.learned())
+        await operator.do(operator.manager.first_lists.wait())
         core = Core()
         core.runs = Runs(operator.manager)
         request = ResetWorkflowExecutionRequest(namespace="default", workflow_task_finish_event_id=2)

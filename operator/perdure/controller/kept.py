@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
+from perdure.controller.served import ServedNamespaces
 from perdure.kube import client as api
 from perdure.kube.clock import now
 
@@ -24,16 +25,16 @@ _SELECTOR: Final = f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}"
 _ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 
-async def delete_for_ever(client: api.Client, namespaces: tuple[str | None, ...]) -> None:
+async def delete_for_ever(client: api.Client, served: ServedNamespaces) -> None:
     """Delete kept pods when their time is over, until cancelled.
 
     Args:
         client: Speaks to the API server.
-        namespaces: Those that are served; None for all.
+        served: Where.
     """
     log = structlog.get_logger("perdure.kept")
     while True:
-        for namespace in namespaces:
+        for namespace in served:
             try:
                 await delete_expired(client, namespace, now())
             except (api.ApiError, *api.TRANSIENT) as error:

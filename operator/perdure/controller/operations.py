@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, assert_never
 
 import pydantic
 import structlog
@@ -26,29 +26,65 @@ from perdure.api.common import mistakes
 from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.answers import Answers, identity
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Entry
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.fairness import share
+from perdure.controller.isolation import take_in
+from perdure.controller.keys import ExpiryKey
+from perdure.controller.learning import FirstLists
 from perdure.controller.peers import OVER
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.resetting import reset
-from perdure.controller.targets import HoldError, Runs, Targets, escaped
+from perdure.controller.run import Tools
+from perdure.controller.schedules import Schedules
+from perdure.controller.served import ServedNamespaces
+from perdure.controller.targets import HoldError, Targets, escaped
+from perdure.controller.workflowruns import WorkflowRuns
 from perdure.engine.inputs import Answer
 from perdure.kube import client as api
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.chains import created_by
 from perdure.runtime.requests import arrival, request_of, too_much
 from perdure.runtime.times import read_time
 from perdure.schedule.requests import request_of as schedule_request
 
-Key = tuple[str, ...]
-"""``("target", namespace, kind, "name" or "workflowId", which)``: what is asked of one target. ``("answer", namespace, name,
-uid)`` and ``("expiry", namespace, name, uid)`` of one Operation. ``("forget", run id, uid)``: a run need not know it any more."""
+
+@dataclass(frozen=True, slots=True)
+class TargetKey:
+    """Take up what is asked of a target."""
+
+    namespace: str
+    kind: str
+    field: str
+    """Of `spec.target`: ``name`` or ``workflowId``."""
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKey:
+    """Record the answer to an Operation."""
+
+    namespace: str
+    uid: str
+
+    @classmethod
+    def of(cls, obj: api.Object) -> "AnswerKey":
+        """The key of an Operation."""
+        return cls(obj["metadata"]["namespace"], obj["metadata"]["uid"])
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetKey:
+    """Tell a run that it need not remember an Operation any more."""
+
+    namespace: str
+    run_id: str
+    uid: str
+
+
+Key = TargetKey | AnswerKey | ForgetKey | ExpiryKey
 
 SWEEP_SECONDS = 60.0
 _DEAD_AFTER_SWEEPS = 3
@@ -78,27 +114,43 @@ class Operations:
 
     def __init__(
         self,
-        client: api.Client,
-        runs: Runs,
-        definitions: Definitions,
-        letters: DeadLetters,
-        recorder: Recorder,
+        tools: Tools,
+        runs: WorkflowRuns,
+        schedules: Schedules,
+        first_lists: FirstLists,
+        served: ServedNamespaces,
         *,
-        namespaces: tuple[str, ...] = (),
         workers: int = 16,
     ) -> None:
-        self._client = client
+        """Begin to serve Operations.
+
+        Args:
+            tools: Speaks to the API server, re-drives DeadLetters and finds definitions.
+            runs: The runs that are asked.
+            schedules: The Schedules that are asked.
+            first_lists: Nobody is asked before they are complete.
+            served: Where.
+            workers: How many targets are served at a time.
+        """
+        self._client = tools.client
         self._runs = runs
-        self._definitions = definitions
-        self._letters = letters
-        self._targets = Targets(client, runs)
-        self._answers = Answers(client, recorder)
-        self._namespaces: tuple[str | None, ...] = namespaces or (None,)
+        self._schedules = schedules
+        self._first_lists = first_lists
+        self._definitions = tools.definitions
+        self._letters = tools.letters
+        self._targets = Targets(tools.client, runs)
+        self._answers = Answers(tools.client, tools.recorder)
+        self._served = served
         self._queue: KeyedQueue[Key] = KeyedQueue(
-            self._work, clock=now, workers=workers, tenant=lambda key: key[1], each=share(workers), name="operations"
+            self._work,
+            clock=now,
+            workers=workers,
+            tenant=lambda key: key.namespace,
+            each=share(workers),
+            name="operations",
         )
         self._asked: dict[str, _Asked] = {}
-        self._held: set[Key] = set()
+        self._held: set[TargetKey] = set()
         """Targets with something behind a request that is not answered yet."""
         self._forgotten: set[str] = set()
         self._told: set[str] = set()
@@ -115,33 +167,25 @@ class Operations:
         self._told.add(obj["metadata"]["uid"])
         self._take(obj, deleted=deleted)
 
-    def _take(self, obj: api.Object, *, deleted: bool) -> None:
+    def _take(self, obj: api.Object, *, deleted: bool = False) -> None:
         uid, status = obj["metadata"]["uid"], obj.get("status") or {}
         done = read_time(status.get("completionTime"))
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._give_up(uid)
             target = obj["spec"]["target"]
             if target["kind"] == TargetKind.SCHEDULE and "name" in target:
-                self._runs.withdraw_from_schedule(obj["metadata"]["namespace"], target["name"], uid)
+                self._schedules.withdraw(obj["metadata"]["namespace"], target["name"], uid)
         if deleted:
-            self._queue.forget(_key("expiry", obj))
+            self._queue.forget(ExpiryKey.of(obj))
             self._told.discard(uid)
             self._full.discard(uid)
             self._have_forgotten(obj, now())
             self._forgotten.discard(uid)
         elif done:
-            self._queue.wake_at(_key("expiry", obj), _expiry(obj))
+            self._queue.wake_at(ExpiryKey.of(obj), _expiry(obj))
             self._have_forgotten(obj, done)
         elif uid not in self._asked:  # what a run was handed, its answer takes further
             self._queue.wake(_target(obj))
-
-    def _take_in(self, obj: api.Object) -> None:
-        """Take one of many: whatever is wrong with it, it does not keep the others from being taken."""
-        try:
-            self._take(obj, deleted=False)
-        except Exception:  # noqa: BLE001 - one Operation's trouble must not end the operator
-            meta = obj["metadata"]
-            self._log.exception("Could not take in an Operation", namespace=meta["namespace"], name=meta["name"])
 
     def _give_up(self, uid: str) -> None:
         """It was deleted: what its run has not recorded is not done."""
@@ -156,7 +200,8 @@ class Operations:
         if run_id and uid not in self._forgotten:
             self._forgotten.add(uid)
             # Not at once after a start: the run is not known yet.
-            self._queue.wake_at(("forget", run_id, uid), max(since + _REMEMBERED, now() + timedelta(seconds=10)))
+            key = ForgetKey(obj["metadata"]["namespace"], run_id, uid)
+            self._queue.wake_at(key, max(since + _REMEMBERED, now() + timedelta(seconds=10)))
 
     # Work
 
@@ -167,22 +212,23 @@ class Operations:
             group.create_task(self._sweep_for_ever())
 
     async def _work(self, key: Key) -> None:
-        await self._runs.learned()
-        match key[0]:
-            case "answer":
-                await self._answered(key)
-            case "expiry":
-                _, namespace, name, uid = key
-                url = api.path(api.PERDURE, namespace, "operations", name)
-                self._queue.wake_at(key, await remove_expired(self._client, url, uid, _expiry))
-            case "forget":
-                entry = self._runs.directory.get(key[1])
-                if entry is not None:
-                    self._runs.answered(entry, key[2])
-            case _:
+        await self._first_lists.wait()
+        match key:
+            case TargetKey():
                 await self._serve(key)
+            case AnswerKey():
+                await self._answered(key)
+            case ExpiryKey():
+                url = api.path(api.PERDURE, key.namespace, "operations", key.name)
+                self._queue.wake_at(key, await remove_expired(self._client, url, key.uid, _expiry))
+            case ForgetKey():
+                entry = self._runs.directory.get(key.run_id)
+                if entry is not None:
+                    self._runs.answered(entry, key.uid)
+            case _:
+                assert_never(key)
 
-    async def _serve(self, key: Key) -> None:
+    async def _serve(self, key: TargetKey) -> None:
         """Take up what waits for a target, in order, as far as it goes now."""
         self._held.discard(key)
         before = ""
@@ -215,14 +261,13 @@ class Operations:
                 continue
             before = entry.uid if entry is not None else before
 
-    async def _waiting(self, key: Key) -> AsyncIterator[api.Object]:
+    async def _waiting(self, key: TargetKey) -> AsyncIterator[api.Object]:
         """What waits for a target, in the order in which it was made. The list is consistent: nothing older is missing.
 
         What does not fit into memory is read again when its turn comes.
         """
-        _, namespace, kind, by, which = key
-        url = api.path(api.PERDURE, namespace, "operations")
-        chosen = f"spec.target.kind={kind},spec.target.{by}={escaped(which)},{_WAITING}"
+        url = api.path(api.PERDURE, key.namespace, "operations")
+        chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{_WAITING}"
         held = 0
         waiting: list[tuple[int, str, str, api.Object | None]] = []
         async for page in self._client.pages(url, fieldSelector=chosen):
@@ -281,13 +326,13 @@ class Operations:
             raise
         return entry
 
-    def _hold(self, key: Key, held: "HoldError") -> None:
+    def _hold(self, key: TargetKey, held: HoldError) -> None:
         if held.until_answered:
             self._held.add(key)
         else:
             self._queue.wake_at(key, now() + _SOON)
 
-    def _go_on(self, key: Key) -> None:
+    def _go_on(self, key: TargetKey) -> None:
         """Something was answered: see to what waits behind it."""
         if key in self._held:
             self._queue.wake(key)
@@ -320,7 +365,7 @@ class Operations:
         """Ask a Schedule, and answer; it knows by the UID what it has heeded, so that asking again does no harm."""
         meta, name = obj["metadata"], spec.target.name
         assert name is not None
-        answer = await self._runs.ask_schedule(meta["namespace"], name, schedule_request(spec, meta["uid"]))
+        answer = await self._schedules.ask(meta["namespace"], name, schedule_request(spec, meta["uid"]))
         given = Answer(ok=answer.ok, reason=answer.reason, message=answer.message)
         await self._finish(obj, given, None, answer.result or None)
 
@@ -338,11 +383,11 @@ class Operations:
 
     def _take_answer(self, asked: _Asked, answer: Answer) -> None:
         asked.answer = answer
-        self._queue.wake(_key("answer", asked.obj))
+        self._queue.wake(AnswerKey.of(asked.obj))
 
-    async def _answered(self, key: Key) -> None:
+    async def _answered(self, key: AnswerKey) -> None:
         """A run has answered: write it down, or ask the next one."""
-        asked = self._asked.get(key[3])
+        asked = self._asked.get(key.uid)
         if asked is None or asked.answer is None or asked.again:
             return
         obj, answer, target = asked.obj, asked.answer, _target(asked.obj)
@@ -353,7 +398,7 @@ class Operations:
                 self._queue.wake(target)
                 return
         await self._finish(obj, answer, asked.entry)
-        self._asked.pop(key[3], None)
+        self._asked.pop(key.uid, None)
         self._go_on(target)
 
     async def _finish(
@@ -366,7 +411,7 @@ class Operations:
             self._full.add(obj["metadata"]["uid"])
             return
         if written is not None:
-            self._take(written, deleted=False)
+            self._take(written)
 
     # Sweeping
 
@@ -386,13 +431,13 @@ class Operations:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
         """
         missed = 0
-        for namespace in self._namespaces:
+        for namespace in self._served:
             url = api.path(api.PERDURE, namespace, "operations")
             async for obj in self._client.each(url, fieldSelector=_WAITING):
                 made = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
                 untold = obj["metadata"]["uid"] not in self._told
                 missed += untold and made < now() - timedelta(seconds=SWEEP_SECONDS)
-                self._take_in(obj)
+                take_in(obj, self._take)
         if missed:
             self._missed += 1
             metrics.WATCH_LAG.inc(missed)
@@ -423,15 +468,10 @@ def _spec(obj: api.Object) -> OperationSpec:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
 
 
-def _target(obj: api.Object) -> Key:
+def _target(obj: api.Object) -> TargetKey:
     target = obj["spec"]["target"]
-    by = "name" if "name" in target else "workflowId"
-    return "target", obj["metadata"]["namespace"], target["kind"], by, target[by]
-
-
-def _key(kind: str, obj: api.Object) -> Key:
-    meta = obj["metadata"]
-    return kind, meta["namespace"], meta["name"], meta["uid"]
+    field = "name" if "name" in target else "workflowId"
+    return TargetKey(obj["metadata"]["namespace"], target["kind"], field, target[field])
 
 
 def _expiry(obj: api.Object) -> datetime | None:

@@ -20,7 +20,10 @@ OVER = frozenset({inputs.CLOSED, ConditionReason.TARGET_NOT_FOUND.value})
 class Peers(Protocol):
     """The other runs of this operator."""
 
-    directory: Directory
+    @property
+    def directory(self) -> Directory:
+        """All runs that there are."""
+        ...
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Give a run a request; `then` is called with its answer, once that is recorded."""

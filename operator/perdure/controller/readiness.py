@@ -62,6 +62,19 @@ class Readiness:
         self._recorder = recorder
         self._naming: dict[str, dict[str, _Named]] = {}
         """By namespace and Workflow, the RetryPolicies that it names."""
+        self._generations: dict[str, int | None] = {}
+        """By UID of a Workflow, the generation that was seen last."""
+
+    def observe(self, obj: api.Object, *, deleted: bool) -> bool:
+        """A Workflow was seen, changed or deleted; whether that is news: a write of its own status is none."""
+        meta = obj["metadata"]
+        if deleted:
+            self._generations.pop(meta["uid"], None)
+            self.forget(meta["namespace"], meta["name"])
+            return True
+        changed: bool = self._generations.get(meta["uid"]) != meta.get("generation")
+        self._generations[meta["uid"]] = meta.get("generation")
+        return changed
 
     def stale(self, namespace: str) -> list[str]:
         """The Workflows of a namespace whose condition the RetryPolicies that exist have made wrong."""

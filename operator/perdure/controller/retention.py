@@ -1,6 +1,6 @@
 """The bound on what finished runs take of etcd: where a namespace exceeds it, its oldest ones are removed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -8,10 +8,9 @@ import structlog
 
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
-from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.index import Index
 from perdure.controller.recorded import Recorded
-from perdure.controller.run import Run
-from perdure.controller.schedule import Schedule
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
@@ -33,11 +32,9 @@ class Retention:
         self,
         client: api.Client,
         recorder: Recorder,
-        directory: Directory,
+        index: Index,
         limits: Limits,
         *,
-        runs: Mapping[str, Run],
-        schedules: Mapping[str, Schedule],
         is_over: Callable[[api.Object], bool],
     ) -> None:
         """Begin to watch over finished runs.
@@ -45,25 +42,21 @@ class Retention:
         Args:
             client: Reads and deletes.
             recorder: Records Events.
-            directory: Knows the finished runs.
+            index: Knows the finished runs, and who waits for them.
             limits: What each namespace may keep.
-            runs: The runs in this process, by UID.
-            schedules: The Schedules, by UID.
             is_over: Whether a run as it is now has nothing left to do.
         """
         self._client = client
         self._recorder = recorder
-        self._directory = directory
+        self._index = index
         self._limits = limits
-        self._runs = runs
-        self._schedules = schedules
         self._is_over = is_over
         self._waiting: set[str] = set()
         self._log = structlog.get_logger("perdure.retention")
 
     def observe(self, namespace: str) -> datetime | None:
         """A run of a namespace has finished or is gone: when `enforce` is to be called; None for never."""
-        tally = self._directory.finished(namespace)
+        tally = self._index.directory.finished(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
         if namespace in self._waiting or not self._limits.exceeded_by(tally):
             return None
@@ -76,13 +69,13 @@ class Retention:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
         """
-        why = self._limits.exceeded_by(self._directory.finished(namespace))
+        why = self._limits.exceeded_by(self._index.directory.finished(namespace))
         if not why:
             self._waiting.discard(namespace)
             return None
         latest = (now() - _GRACE).isoformat()
         found = surplus(
-            self._directory.finished_runs(namespace),
+            self._index.directory.finished_runs(namespace),
             self._limits,
             lambda run: run.closed < latest and not self._is_waited_for(run),
         )
@@ -95,15 +88,15 @@ class Retention:
 
     def _is_waited_for(self, run: Entry) -> bool:
         """Whether something still has to be done for, or to be read from, a finished run, as far as this process knows."""
-        if run.uid in self._runs or run.successor:
+        if run.uid in self._index.runs or run.successor:
             return True
-        if any(other.standing is Standing.WAITING for other in self._directory.sharing(run)):
+        if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):
             return True  # it may begin with the history of this one
-        schedule, parent = self._schedules.get(run.schedule_uid), self._runs.get(run.parent_uid)
+        schedule, parent = self._index.schedules.get(run.schedule_uid), self._index.runs.get(run.parent_uid)
         if schedule is not None and schedule.waits_for(run.first_uid):
             return True
         if parent is None:
-            known = self._directory.get(run.parent_uid)
+            known = self._index.directory.get(run.parent_uid)
             return known is not None and known.standing is not Standing.CLOSED
         children = parent.state.children.values() if parent.state is not None else None
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)

@@ -1,47 +1,15 @@
 """Which run an Operation asks: found by its name or its workflow id, or started for it."""
 
-from typing import Any, Protocol
-
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, entry_of
 from perdure.controller.errors import RefusedError
-from perdure.controller.peers import Peers
+from perdure.controller.workflowruns import WorkflowRuns
 from perdure.engine import inputs
 from perdure.kube import client as api
 from perdure.runtime.requests import run_to_start, start_signal_of
-from perdure.schedule.inputs import Answer as ScheduleAnswer
-from perdure.schedule.inputs import Request as ScheduleRequest
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
-
-
-class Runs(Peers, Protocol):
-    """All runs of this operator."""
-
-    async def learned(self) -> None:
-        """Wait until every run that there was at the beginning is known."""
-        ...
-
-    async def hand(self, entry: Entry, request: inputs.Request, then: Any) -> None:
-        """Give a run a request, and return when it has it."""
-        ...
-
-    def withdraw(self, run_id: str, request_id: str) -> None:
-        """Take a request back; what the run has recorded stays done."""
-        ...
-
-    async def ask_schedule(self, namespace: str, name: str, request: ScheduleRequest) -> ScheduleAnswer:
-        """Give a Schedule a request; its answer, once that is recorded."""
-        ...
-
-    def withdraw_from_schedule(self, namespace: str, name: str, request_id: str) -> None:
-        """Take a request to a Schedule back; what is recorded stays done."""
-        ...
-
-    def see(self, obj: api.Object) -> None:
-        """Take a run that was read as one that a watch tells of."""
-        ...
 
 
 class HoldError(Exception):
@@ -56,7 +24,7 @@ class HoldError(Exception):
 class Targets:
     """Finds the runs that Operations ask."""
 
-    def __init__(self, client: api.Client, runs: Runs) -> None:
+    def __init__(self, client: api.Client, runs: WorkflowRuns) -> None:
         self._client = client
         self._runs = runs
 
@@ -112,7 +80,7 @@ class Targets:
         except (api.InvalidError, api.TooLargeError) as error:
             raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
         if made is not None:
-            self._runs.see(made)
+            self._runs.take(made)
             return entry_of(made)
         try:
             made = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
@@ -139,12 +107,12 @@ class Targets:
         """Read the runs of a workflow id: watches may lag. The id of a run that gives none is its name."""
         url = api.path(api.PERDURE, namespace, "workflowruns")
         async for found in self._client.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
-            self._runs.see(found)
+            self._runs.take(found)
         try:
             found = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", workflow_id))
         except (api.NotFoundError, ValueError):
             return
-        self._runs.see(found)
+        self._runs.take(found)
 
     def goes_on(self, obj: api.Object, entry: Entry) -> bool:
         """Whether there is, or will be, another run of the workflow id."""

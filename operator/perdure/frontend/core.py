@@ -110,7 +110,7 @@ class Core:
 
     def _follow_again(self, run_id: str) -> None:
         """The worker has gone that a run's task was meant for: another one gets it."""
-        run = self.runs.manager.running(run_id)
+        run = self.runs.manager.runs.get(run_id)
         if run is not None:
             self.follow(run)
 
@@ -199,7 +199,7 @@ class Core:
 
     def dispatch_query(self, entry: Entry, query: Query) -> None:
         """Have a worker answer a query: with the workflow task that is due, or by itself."""
-        run = self.runs.manager.running(entry.uid)
+        run = self.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         code = state.code if state is not None else None
         if state is not None and code is not None and not state.closed:
@@ -242,7 +242,7 @@ class Core:
         """Have a worker asked soon: an update waits for it."""
         entry = self.runs.manager.directory.get(run.ref.uid)
         if entry is not None:
-            self.runs.manager.ask(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex), lambda _: None)
+            self.runs.manager.runs.ask(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex), lambda _: None)
 
 
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:

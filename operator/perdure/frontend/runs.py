@@ -143,7 +143,7 @@ class Runs:
         Raises:
             RpcError: it is gone, or the API server cannot be asked.
         """
-        run = self.manager.running(entry.uid)
+        run = self.manager.runs.get(entry.uid)
         if run is not None and run.state is not None:
             return View(entry, run.object, run.state)
         try:
@@ -184,7 +184,7 @@ class Runs:
             RpcError: it is gone, or the API server cannot be asked.
         """
         try:
-            run = await self.manager.find(entry)
+            run = await self.manager.runs.find(entry)
         except (api.ApiError, *api.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         if run is None:
@@ -202,18 +202,18 @@ class Runs:
             self.changed(entry.uid)
 
         with suppress(api.ApiError, *api.TRANSIENT):  # then it is asked again and again
-            await self.manager.find(entry)
+            await self.manager.runs.find(entry)
         if not self._damage(entry.uid):  # or it would be done when that is mended
-            self.manager.ask(entry, request, told)
+            self.manager.runs.ask(entry, request, told)
         await self.wait_until(entry.uid, lambda: bool(answers or self._damage(entry.uid)), None)
         if not answers:
-            self.manager.withdraw(entry.uid, request.request_id)
+            self.manager.runs.withdraw(entry.uid, request.request_id)
             return Answer(ok=False, reason=_DAMAGED, message=self._damage(entry.uid))
         return answers[0]
 
     def _damage(self, run_id: str) -> str:
         """Why a run does not go on whose status was found damaged; empty for one that goes on."""
-        run = self.manager.running(run_id)
+        run = self.manager.runs.get(run_id)
         if run is None or run.state is not None:
             return ""
         return message_of(run.object.get("status") or {}, ConditionReason.STATE_DAMAGED)
@@ -254,7 +254,7 @@ class Runs:
 
     def is_closed(self, run_id: str) -> bool:
         """Whether a run has closed, or is gone."""
-        run = self.manager.running(run_id)
+        run = self.manager.runs.get(run_id)
         if run is not None and run.state is not None:
             return run.state.closed or run.gone
         entry = self.manager.directory.get(run_id)

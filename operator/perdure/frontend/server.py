@@ -5,7 +5,7 @@ import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -16,6 +16,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure import __version__
 from perdure.controller.manager import Manager
+from perdure.controller.served import ServedNamespaces
 from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of
@@ -54,16 +55,6 @@ _SERVICES = {
 _STATUS_DETAILS = "grpc-status-details-bin"
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
-
-
-class Served(Protocol):
-    """What is served: a Manager."""
-
-    async def learned(self) -> None:
-        """Wait until it is known which runs there are."""
-
-    def serves(self, namespace: str) -> bool:
-        """Whether a namespace is served."""
 
 
 def settings(environment: Mapping[str, str]) -> Settings:
@@ -145,11 +136,13 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             )
     manager = frontend.runs.manager
     async with AsyncExitStack() as stack:
-        secured = await stack.enter_async_context(encryption(chosen, manager.client, manager.namespaces))
+        secured = await stack.enter_async_context(encryption(chosen, manager.client, manager.served.names or None))
         server = grpc.aio.server(options=options(chosen))
         port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
         door = await _door(stack, frontend, port)
-        server.add_generic_rpc_handlers(generic_handlers(frontend.handlers(), manager, door))
+        server.add_generic_rpc_handlers(
+            generic_handlers(frontend.handlers(), manager.served, manager.first_lists.wait, door)
+        )
         server.add_generic_rpc_handlers((_health(),))
         await server.start()
         try:
@@ -211,9 +204,15 @@ def _is_loopback(address: str) -> bool:
 
 
 def generic_handlers(
-    handlers: Mapping[str, Handler], manager: Served, door: Door
+    handlers: Mapping[str, Handler], served: ServedNamespaces, ready: Callable[[], Awaitable[None]], door: Door
 ) -> tuple[grpc.GenericRpcHandler, ...]:
     """What gRPC calls.
+
+    Args:
+        handlers: By RPC.
+        served: The namespaces that requests may be about.
+        ready: Waits until it is known which runs there are; before, "not found" would be a guess.
+        door: Whom a request has to pass.
 
     To gRPC the requests are streams of bytes: of those it reads nothing before it is asked to, which happens once the
     caller is known.
@@ -222,7 +221,7 @@ def generic_handlers(
     for service, module in _SERVICES.items():
         methods = {
             name: grpc.stream_unary_rpc_method_handler(
-                _served(_Rpc(name, handler, getattr(module, f"{name}Request").FromString, manager, door)),
+                _served(_Rpc(name, handler, getattr(module, f"{name}Request").FromString, served, ready, door)),
                 response_serializer=getattr(module, f"{name}Response").SerializeToString,
             )
             for name, handler in handlers.items()
@@ -239,7 +238,8 @@ class _Rpc:
     name: str
     handler: Handler
     decode: Callable[[bytes], Any]
-    manager: Served
+    served: ServedNamespaces
+    ready: Callable[[], Awaitable[None]]
     door: Door
 
     async def answer(self, context: Any) -> Any:
@@ -251,10 +251,10 @@ class _Rpc:
             async with self.door.place(self.name, user), self.door.message(context, user) as raw:
                 record.request = request = self.decode(raw)
                 given.name(getattr(request, "identity", ""), "Identity", required=False)
-                await self.manager.learned()  # before, "not found" would be a guess
+                await self.ready()
                 namespace = namespace_of(self.name, request)
                 await self.door.authorize(user, self.name, namespace)
-                _need_served(self.manager, namespace)
+                _need_served(self.served, namespace)
 
                 async def recheck() -> None:
                     await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
@@ -293,8 +293,8 @@ def _served(rpc: _Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
     return serve_one
 
 
-def _need_served(manager: Served, namespace: str | None) -> None:
-    if namespace and not manager.serves(namespace):
+def _need_served(served: ServedNamespaces, namespace: str | None) -> None:
+    if namespace and namespace not in served:
         raise namespace_not_found(namespace)
 
 

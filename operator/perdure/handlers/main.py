@@ -22,6 +22,7 @@ from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.run import Tools
+from perdure.controller.served import ServedNamespaces
 from perdure.controller.undecoded import Undecoded
 from perdure.controller.workers import Workers
 from perdure.handlers import login, watch
@@ -117,10 +118,9 @@ def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manage
         recorder=recorder,
         workers=workers,
     )
-    manager = Manager(tools, namespaces=options.namespaces, workers=options.workers, kept=options.finished)
-    operations = Operations(
-        client, manager, tools.definitions, tools.letters, tools.recorder, namespaces=options.namespaces
-    )
+    served = ServedNamespaces(options.namespaces)
+    manager = Manager(tools, served, workers=options.workers, kept=options.finished)
+    operations = Operations(tools, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations
 
 
@@ -154,7 +154,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             return manager.trouble() or operations.trouble()
 
         def not_ready() -> str | None:
-            if not (ready.is_set() and manager.has_learned):
+            if not (ready.is_set() and manager.first_lists.complete):
                 return "the watches have not begun"
             return feed.trouble()
 

@@ -24,6 +24,7 @@ from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.resetting import reset
 from perdure.controller.run import Tools
+from perdure.controller.served import ServedNamespaces
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
@@ -151,7 +152,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             letters=DeadLetters(client, recorder),
             recorder=recorder,
         )
-        manager = Manager(tools, namespaces=("shop",))
+        manager = Manager(tools, ServedNamespaces(("shop",)))
         takers = {
             "workflowruns": manager.on_run,
             "pods": manager.on_pod,
@@ -163,7 +164,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
                 takers[plural](obj, deleted=deleted)
 
         work = asyncio.create_task(manager.run())
-        await manager.learned()
+        await manager.first_lists.wait()
         for key, obj in list(store.objects.items()):
             watch(key.split("/")[0], copy.deepcopy(obj), False)
         store.watch = watch

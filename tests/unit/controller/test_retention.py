@@ -10,7 +10,7 @@ from aiohttp import web
 
 from perdure.api.fields import format_time
 from perdure.api.labels import PARENT_ANNOTATION
-from perdure.controller.directory import Directory
+from perdure.controller.index import Index
 from perdure.controller.retention import Retention
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
@@ -70,17 +70,15 @@ async def stored() -> AsyncIterator[Stored]:
 
 async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:
     """Let an operator, which works on some runs, look at the namespace once; the names of the runs that it has deleted."""
-    directory = Directory()
+    index = Index(runs=dict.fromkeys(works_on, cast("Any", None)))
     for obj in stored.runs.values():
-        directory.put(obj)
+        index.directory.put(obj)
     async with Client.open(Access(server=stored.address), user_agent="test") as client:
         retention = Retention(
             client,
             Recorder(client, instance="test"),
-            directory,
+            index,
             limits,
-            runs=dict.fromkeys(works_on, cast("Any", None)),
-            schedules={},
             is_over=lambda run: bool(run["status"].get("completionTime")),
         )
         retention.observe("shop")

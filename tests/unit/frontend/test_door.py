@@ -18,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
+from perdure.controller.served import ServedNamespaces
 from perdure.frontend import guard as of_guard
 from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.core import Settings
@@ -44,11 +45,8 @@ class Frontend:
     waiting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     leave: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def learned(self) -> None:
+    async def ready(self) -> None:
         pass
-
-    def serves(self, namespace: str) -> bool:
-        return namespace == "orders"
 
     async def count(self, *_: Any) -> CountWorkflowExecutionsResponse:
         self.handled += 1
@@ -69,7 +67,7 @@ async def serving(*, refusal_seconds: float = 0.0) -> AsyncIterator[Frontend]:
     door = Door(Guard(api, AUDIENCE), connections, refusal_seconds=refusal_seconds)  # type: ignore[arg-type]
     frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
     handlers = {"CountWorkflowExecutions": frontend.count, "PollWorkflowTaskQueue": frontend.poll}
-    server.add_generic_rpc_handlers(generic_handlers(handlers, frontend, door))
+    server.add_generic_rpc_handlers(generic_handlers(handlers, ServedNamespaces(("orders",)), frontend.ready, door))
     await server.start()
     try:
         yield frontend

@@ -89,7 +89,7 @@ class Activities:
                 attempt=offer.attempt,
                 fence=fence,
             )
-            self._core.runs.manager.ask(entry, returned, lambda _: None)
+            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
             raise
 
     # By token
@@ -118,7 +118,7 @@ class Activities:
                 details=details,
             ),
         )
-        run = self._core.runs.manager.running(entry.uid)
+        run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         activity = state.activity(token.scheduled) if state is not None else None
         if state is None or activity is None:
@@ -235,7 +235,7 @@ class Activities:
 
 def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
     """The attempt of an activity as a worker gets it; None if it was handed out to another one, or has ended."""
-    run = core.runs.manager.running(entry.uid)
+    run = core.runs.manager.runs.get(entry.uid)
     state = run.state if run is not None else None
     activity = state.activity(scheduled_event_id) if state is not None else None
     if run is None or state is None or activity is None or activity.fence != fence or activity.started_time is None:

@@ -75,7 +75,7 @@ class Histories:
         """Wait until there is an event, or the run has closed."""
 
         def there() -> bool:
-            run = self._core.runs.manager.running(entry.uid)
+            run = self._core.runs.manager.runs.get(entry.uid)
             state = run.state if run is not None else None
             return self._core.runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
 

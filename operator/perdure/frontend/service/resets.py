@@ -63,7 +63,7 @@ class Resets:
             raise unavailable("the definition of the workflow is being compiled; try again") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
-        manager.made(await manager.client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", made.name)))
+        manager.runs.made(await manager.client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", made.name)))
         await self._begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 
@@ -72,7 +72,7 @@ class Resets:
         runs = self._core.runs
 
         def begun() -> bool:
-            run = runs.manager.running(run_id)
+            run = runs.manager.runs.get(run_id)
             return (run is not None and run.state is not None) or runs.is_closed(run_id)
 
         if not await runs.wait_until(run_id, begun, _BEGIN_SECONDS):

@@ -112,7 +112,7 @@ class Scheduling:
             raise invalid(error.message) from error
         except api.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        self._core.runs.manager.see_schedule(made)
+        self._core.runs.manager.schedules.take(made)
         await self._ask(made, asked)
         return CreateScheduleResponse(conflict_token=_token(made))
 
@@ -277,7 +277,7 @@ class Scheduling:
                 raise invalid(TOO_LARGE) from error
             except ValueError as error:
                 raise _refused(error) from error
-            self._core.runs.manager.see_schedule(obj)
+            self._core.runs.manager.schedules.take(obj)
             return obj
         raise precondition("the schedule is changed by others all the time")
 
@@ -294,7 +294,7 @@ class Scheduling:
 
     async def _demand(self, obj: api.Object, request: inp.Request) -> None:
         meta = obj["metadata"]
-        answer = await self._core.runs.manager.ask_schedule(meta["namespace"], meta["name"], request)
+        answer = await self._core.runs.manager.schedules.ask(meta["namespace"], meta["name"], request)
         if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
             return
         if answer.reason == ConditionReason.TARGET_NOT_FOUND:

@@ -145,7 +145,7 @@ class Starting:
         """
         reuse, conflict = _policies(request, conflict)
         manager, directory = self._core.runs.manager, self._core.runs.manager.directory
-        await manager.learned()
+        await manager.first_lists.wait()
         name = run_name(request.workflow_id, request.request_id)
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
@@ -199,7 +199,7 @@ class Starting:
             raise invalid(TOO_LARGE) from error
         if isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution:
             self._core.reserved.add(made["metadata"]["uid"])
-        manager.made(made)
+        manager.runs.made(made)
         try:
             return await self._begun(made)
         except BaseException:
@@ -211,7 +211,7 @@ class Starting:
         manager, uid = self._core.runs.manager, made["metadata"]["uid"]
 
         def begun() -> bool:
-            run = manager.running(uid)
+            run = manager.runs.get(uid)
             entry = manager.directory.get(uid)
             return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
 
@@ -220,7 +220,7 @@ class Starting:
         entry = manager.directory.get(uid)
         if entry is None:
             raise unavailable("the workflow was deleted")
-        run = manager.running(uid)
+        run = manager.runs.get(uid)
         by_code = "type" in (made["spec"].get("workflow") or {})
         if run is not None and run.state is not None and (run.state.code is not None or not by_code):
             return Begun(entry, started=True)

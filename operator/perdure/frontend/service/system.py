@@ -103,7 +103,7 @@ class System:
         """A namespace of Kubernetes."""
         del call
         name = request.namespace or request.id
-        found = await self._find(name) if self._core.runs.manager.serves(name) else None
+        found = await self._find(name) if name in self._core.runs.manager.served else None
         if found is None:
             raise namespace_not_found(name)
         return self._namespace(found)
@@ -121,8 +121,8 @@ class System:
         """The namespaces that are served."""
         del request, call
         manager = self._core.runs.manager
-        if manager.served is not None:  # a Role in each of them lets the operator read these and list none
-            named = [await self._find(name) for name in manager.served]
+        if manager.served.names:  # a Role in each of them lets the operator read these and list none
+            named = [await self._find(name) for name in manager.served.names]
             return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
         try:
             found = await manager.client.list_all(api.path(api.CORE, None, "namespaces"))

@@ -109,11 +109,11 @@ class WorkflowTasks:
 
     def _give_back(self, entry: Entry) -> None:
         """The worker went away before it had its task: another one gets it at once."""
-        run = self._core.runs.manager.running(entry.uid)
+        run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is not None and code.task is not None and code.task.started_time is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=_token(entry, code.task).engine())
-            self._core.runs.manager.ask(entry, returned, lambda _: None)
+            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
 
     async def _task(
         self, entry: Entry, *, sticky: bool, prolonged: bool = False
@@ -239,7 +239,7 @@ class WorkflowTasks:
 
     def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker was given with its answer."""
-        run = self._core.runs.manager.running(entry.uid)
+        run = self._core.runs.manager.runs.get(entry.uid)
         if not completed.eager or run is None or run.state is None:
             return []
         events = {activity.activity_id: activity.scheduled_event_id for activity in run.state.activities.values()}
@@ -251,7 +251,7 @@ class WorkflowTasks:
         self, entry: Entry, taken: inputs.TaskTaken, *, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
         """The task that was taken with an answer, also for a worker that sends its answer again; None if none is due."""
-        run = self._core.runs.manager.running(entry.uid)
+        run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or code.task.request_id != taken.request_id:
             return None
@@ -272,7 +272,7 @@ class WorkflowTasks:
 
     def _updates(self, entry: Entry, token: WorkflowTaskToken) -> Known | None:
         """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""
-        run = self._core.runs.manager.running(entry.uid)
+        run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or _token(entry, code.task) != token:
             return None
@@ -303,7 +303,7 @@ class WorkflowTasks:
                 update.accept()
         if answered.completed:
             await self._end_updates(entry, answered.completed)
-        run = self._core.runs.manager.running(entry.uid)
+        run = self._core.runs.manager.runs.get(entry.uid)
         if run is not None and updates.to_be_asked(entry.uid):
             self._core.want_task(run)
 
@@ -356,14 +356,14 @@ class WorkflowTasks:
         del call
         if request.sticky_task_queue:
             self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
-            for run in self._core.runs.manager.all_running():
+            for run in self._core.runs.manager.runs.all():
                 code = run.state.code if run.state is not None and not run.state.closed else None
                 entry = self._core.runs.manager.directory.get(run.ref.uid)
                 if entry is None or entry.namespace != request.namespace:
                     continue
                 if code is not None and code.sticky_queue == request.sticky_task_queue:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
-                    self._core.runs.manager.ask(entry, reset, lambda _: None)
+                    self._core.runs.manager.runs.ask(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):
             self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()

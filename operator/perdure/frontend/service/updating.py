@@ -239,7 +239,7 @@ class Updating:
 
         One that has closed counts only if the update has come to its end there.
         """
-        await self._core.runs.manager.learned()
+        await self._core.runs.manager.first_lists.wait()
         entry = self._core.runs.manager.directory.newest(namespace, workflow_id)
         if entry is None or not update_id:
             return None

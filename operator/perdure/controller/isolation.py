@@ -1,0 +1,18 @@
+"""Objects are taken in one by one: whatever is wrong with one, the others are taken in."""
+
+from collections.abc import Callable
+
+import structlog
+
+from perdure.kube import client as api
+
+
+def take_in(obj: api.Object, take: Callable[[api.Object], None]) -> None:
+    """Call `take` with an object; an exception is logged with the object's name and goes no further."""
+    try:
+        take(obj)
+    except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
+        meta = obj["metadata"]
+        structlog.get_logger("perdure.controller").exception(
+            "Could not take in an object", kind=obj.get("kind"), namespace=meta.get("namespace"), name=meta.get("name")
+        )

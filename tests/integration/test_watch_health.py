@@ -18,8 +18,8 @@ from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
-from perdure.controller.run import Tools
 from perdure.controller.served import ServedNamespaces
+from perdure.controller.tools import Tools
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder

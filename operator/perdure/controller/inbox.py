@@ -80,13 +80,10 @@ class Inbox:
             self._refuse(asked[0], ConditionReason.INVALID_INPUT, f"the run cannot take this: {error}")
         return True
 
-    def refuse_last(self, asked: Sequence[Asked]) -> bool:
-        """Refuse the last request that carries something, as the run would have to end for its size; whether there was one."""
-        given = [each for each in asked if payload_of(each.request) is not None]
-        if given:
-            message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
-            self._refuse(given[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
-        return bool(given)
+    def refuse_last(self, asked: Sequence[Asked]) -> None:
+        """Refuse the last request that carries a payload: the status of the run has no room for it."""
+        message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
+        self._refuse(carriers(asked)[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
 
     def refuse_all(self, reason: ConditionReason, message: str) -> None:
         """Nobody gets what was asked for."""
@@ -100,3 +97,8 @@ class Inbox:
         if asked in self._asked:
             self._asked.remove(asked)
             asked.then(answer)
+
+
+def carriers(asked: Sequence[Asked]) -> list[Asked]:
+    """The requests that carry a payload."""
+    return [each for each in asked if payload_of(each.request) is not None]

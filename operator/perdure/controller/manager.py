@@ -33,11 +33,11 @@ from perdure.controller.learning import FirstLists
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
 from perdure.controller.retention import Retention
-from perdure.controller.run import Tools
 from perdure.controller.runpods import RunPods
 from perdure.controller.schedules import Schedules
 from perdure.controller.served import ServedNamespaces
 from perdure.controller.sweep import Sweep
+from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.kube import client as api
 from perdure.kube.clock import now

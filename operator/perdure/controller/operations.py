@@ -36,10 +36,10 @@ from perdure.controller.learning import FirstLists
 from perdure.controller.peers import OVER
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.resetting import reset
-from perdure.controller.run import Tools
 from perdure.controller.schedules import Schedules
 from perdure.controller.served import ServedNamespaces
 from perdure.controller.targets import HoldError, Targets, escaped
+from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.engine.inputs import Answer
 from perdure.kube import client as api

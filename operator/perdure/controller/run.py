@@ -14,106 +14,50 @@ lost looks like a conflict at the next one, and is found done.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Final
 
 import msgspec
 import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller import status as run_status
 from perdure.controller.answers import answered
 from perdure.controller.attempts import Attempts, definition_key
-from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
+from perdure.controller.beginning import Idle
 from perdure.controller.child_outcomes import ChildOutcomes
-from perdure.controller.claiming import claim
-from perdure.controller.commit import Record
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import (
-    Definition,
-    Definitions,
-    NotReadyError,
-    as_far_as_fit,
-    check_options,
-    read_spec,
-)
-from perdure.controller.directory import Standing, entry_of
-from perdure.controller.effects import children
+from perdure.controller.definitions import Definition, NotReadyError
 from perdure.controller.effects.applying import Effects
 from perdure.controller.effects.pending import PendingInputs
-from perdure.controller.errors import NotYetError, RefusedError
-from perdure.controller.inbox import Asked, Inbox
+from perdure.controller.errors import NotYetError
+from perdure.controller.inbox import Asked, Inbox, carriers
 from perdure.controller.peers import Peers
-from perdure.controller.pods import Pods
-from perdure.controller.policies import Policies
-from perdure.controller.resetting import fork_of, since_fork, still_open
-from perdure.controller.segments import ForeignSegmentError, Sealed, Segments
+from perdure.controller.runconditions import RunConditions, lacks_worker
+from perdure.controller.runrecord import NoRoomError, Origin, OutOfStepError, RunRecord
+from perdure.controller.starting import Deciding, Starter
 from perdure.controller.status import DamagedStateError
 from perdure.controller.telling import Teller
-from perdure.controller.workers import NoWorkers, Workers, look_again_at, unserved
+from perdure.controller.tools import Tools
+from perdure.controller.workers import look_again_at, unserved
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure
 from perdure.engine.inputs import Answer
-from perdure.engine.recording import POLICY_NOT_FOUND, resolved
-from perdure.engine.resetting import begin
-from perdure.engine.retry import PolicyReference, RetryPolicy
-from perdure.engine.state import PODS_QUEUE, State, apply
-from perdure.engine.step import Transition, next_wake, start, step, terminate
+from perdure.engine.recording import POLICY_NOT_FOUND
+from perdure.engine.state import PODS_QUEUE, State
+from perdure.engine.step import Transition, next_wake, step
 from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
 from perdure.language.awaiting import Awaited, awaited
-from perdure.language.interpreter import Interpreter, Refuser, load_memory, progress
-from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
+from perdure.language.interpreter import load_memory, progress
 from perdure.observe import metrics
-from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Reset, continuation_of, created_by, extras_of, first_run_id, parent_of, reset_of
-from perdure.runtime.commits import OF_RUNS, Witness
-from perdure.runtime.requests import start_signal_of
-from perdure.runtime.searching import search_marks
-from perdure.schedule.runs import scheduled_by
+from perdure.runtime.chains import first_run_id, reset_of
 
-INVALID_INPUT = ConditionReason.INVALID_INPUT.value
-"""Failure type of a run whose input does not fit the schema of its Workflow."""
-_ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
-_PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
-_FIRST_CONFLICT_PAUSE = timedelta(milliseconds=5)
-_COMPILING_QUIETLY = timedelta(seconds=2)
-"""A run whose definition takes no longer to be compiled does not say that it waits for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What every run works with."""
-
-    client: api.Client
-    pods: Pods
-    definitions: Definitions
-    policies: Policies
-    letters: DeadLetters
-    recorder: Recorder
-    workers: Workers = field(default_factory=NoWorkers)
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a run stands before its first commit, if it begins with another one's history."""
-
-    status: run_status.Status
-    state: State
-
-
-_NOTHING_ASKED = WorkflowRunSpec.model_construct()
-"""The spec of a run whose own spec cannot be read: it begins only to fail."""
-
-
-class _NoRoomError(Exception):
-    """The status of the run has no room for what a request carries."""
+_FIRST_CONFLICT_PAUSE: Final = timedelta(milliseconds=5)
 
 
 class Run:
@@ -128,32 +72,28 @@ class Run:
             uid=meta["uid"],
             workflow_id=obj["spec"].get("workflowId") or meta["name"],
         )
-        self._definitions = tools.definitions
-        self._workers = tools.workers
-        self._record = Record(tools.client, obj)
-        self._witness = Witness(OF_RUNS, self.ref.uid, starts_work=True)
+        self._tools = tools
+        self._peers = peers
+        self._stored = RunRecord(tools.client, obj, self.ref)
+        self._record = self._stored.record
         self._teller = Teller(tools.recorder, self.ref)
-        self._policies = tools.policies
+        self._conditions = RunConditions(self.ref, self._stored, peers, self._teller, self._facts)
         self._attempts = Attempts(
             tools.pods, tools.policies, self.ref, self._teller.pod_refused, self._teller.pod_waits, wake=wake
         )
+        pending = PendingInputs(wake)
+        self._effects = Effects(
+            tools.client, self.ref, reset_of(obj), peers, tools.policies, pending, wake, self._teller.create_refused
+        )
+        self._outcomes = ChildOutcomes(self._effects, pending)
+        self._inbox = Inbox()
+        self._starter = Starter(tools, self._effects.context, self._stored, self._inbox)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
-        self._peers = peers
-        self._reset = reset_of(obj)
-        pending = PendingInputs(wake)
-        self._effects = Effects(
-            tools.client, self.ref, self._reset, peers, tools.policies, pending, wake, self._teller.create_refused
-        )
-        self._outcomes = ChildOutcomes(self._effects, pending)
-        self._client = tools.client
-        self._segments = Segments(tools.client, self.ref)
-        self._inbox = Inbox()
         self._forgotten: list[inputs.RequestForgotten] = []
         self._decide_again = False
         self._conflicts = 0
-        self._compiling_since: datetime | None = None
         self._wound_up = False
         """Whether what the run held was released after it was deleted."""
         self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
@@ -246,12 +186,13 @@ class Run:
             self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
             self._attempts.let_all_go()
             await self._attempts.finish_leaving()
-            self._workers.follow(self)
+            self._tools.workers.follow(self)
             self._wound_up = True
             return None
         try:
             wake = await self._advance(wall_clock())
-            await self._say_recovered()
+            if self._state is not None:
+                await self._conditions.recovered(self._state, wall_clock())
         except api.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
@@ -274,13 +215,6 @@ class Run:
         self._conflicts = 0
         return wall_clock() if self.gone else wake
 
-    async def _say_recovered(self) -> None:
-        """The run continues: it no longer says that it cannot be processed."""
-        state, status = self._state, self._record.status
-        if state is not None and (self._witness.accepted or run_status.is_stuck(status)):
-            now = wall_clock()
-            await self._write(run_status.repaired(status, self._facts(now, state), state, now))
-
     async def _tell_of_error(self, error: Exception) -> None:
         """The operator cannot process the run, whatever is wrong with it: it says so, and what is asked of it gets an answer."""
         self._state = None
@@ -288,7 +222,7 @@ class Run:
         self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
         if not self._record.status.get("completionTime"):
             with suppress(api.ApiError, *api.TRANSIENT):
-                await self._wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
+                await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 
     async def _advance(self, now: datetime) -> datetime | None:
         # What was committed in an earlier pass may be old by now: this process may have stood still meanwhile.
@@ -304,7 +238,7 @@ class Run:
         state, more = await self._decide(state, now)
         if more:
             return now
-        self._workers.follow(self)
+        self._tools.workers.follow(self)
         pods = await self._done_by_pods(state)
         superfluous = self._attempts.superfluous(pods)
         if superfluous or self._attempts.to_stop(pods):
@@ -321,7 +255,8 @@ class Run:
         if self._effects.are_due(state, now):
             await self._record.confirm()
             await self._effects.apply(state, self._record.latest(), now)
-        looks = await self._tell_what_hinders(state, now)
+        looks = look_again_at(state, now)
+        await self._conditions.hindered(state, now, offers=looks is not None)
         wakes = (
             next_wake(state, now),
             self._attempts.next_wake(pods, now),
@@ -345,10 +280,10 @@ class Run:
             return state, False
         recorded = self._record.status
         try:
-            transition = step(state, observed, now, self._decider_now(), self._policies.of(self.ref.namespace))
+            transition = step(state, observed, now, self._decider_now(), self._tools.policies.of(self.ref.namespace))
             if transition.durable:
                 transition = await self._commit(transition, now, asked=asked)
-        except _NoRoomError:
+        except NoRoomError:
             return state, True
         except Exception as error:
             if self._record.status is not recorded:
@@ -369,33 +304,6 @@ class Run:
         after = transition.state.code
         resumes = deciding and not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or resumes or self._inbox.one_by_one
-
-    async def _tell_what_hinders(self, state: State, now: datetime) -> datetime | None:
-        """Say what the run waits for, although nothing else is to be recorded; when to look for workers again.
-
-        It waits for a worker that asks for what is to be done, or for an object that the API server refuses to create.
-        """
-        looks = look_again_at(state, now)
-        before = self._record.status
-        refused = self._effects.refused(state) != run_status.message_of(before, ConditionReason.CREATE_REFUSED)
-        if refused or (looks is not None and self._unserved(state, now) != _lacks_worker(before)):
-            status = run_status.compose(before, self._facts(now, state), state, (), now)
-            if _hindrance(status) != _hindrance(before) and run_status.too_large(status) is None:
-                with suppress(api.TooLargeError):  # nothing is lost if there is no room for that alone
-                    await self._write(status)
-                    self._peers.noted(self._record.latest())
-                    self._tell_of_workers(before)
-        return looks
-
-    def _unserved(self, state: State, now: datetime) -> str:
-        told = bool(_lacks_worker(self._record.status))
-        return unserved(state, now, self._workers, self.ref.namespace, told=told)
-
-    def _tell_of_workers(self, before: run_status.Status) -> None:
-        """Tell that nobody asks for what waits, once it is recorded."""
-        lacking = _lacks_worker(self._record.status)
-        if lacking and not _lacks_worker(before):
-            self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
 
     def _answer(self, asked: Sequence[Asked], transition: Transition) -> None:
         self._inbox.answer(
@@ -418,7 +326,7 @@ class Run:
     async def _load(self, now: datetime) -> bool:
         """Go on where the stored status stands, or begin; whether the run can go on."""
         try:
-            state = self._stored_state()
+            state = self._stored.state()
             if state is None:
                 return await self._begin(now)
             if state.activities or state.children or state.externals:
@@ -426,258 +334,47 @@ class Run:
                 await self._read_again()
                 if self._record.gone:
                     return False
-                state = self._stored_state()
+                state = self._stored.state()
                 if state is None:
                     return await self._begin(now)
             if not state.closed and state.code is None:
-                self._resume(state)
+                self._decide_by(self._starter.resume(state))
         except DamagedStateError as error:
-            await self._wait(ConditionReason.STATE_DAMAGED, str(error), now)
+            await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
             self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
-        state = reclaim(state, self._workers.epoch)
+        state = reclaim(state, self._tools.workers.epoch)
         if _of_pods(state).activities:
             await self._attempts.recover(await self._done_by_pods(state))
         self._look_at_others_again()
         self._state = state
         return True
 
-    def _stored_state(self) -> State | None:
-        """The state in the stored status, which has to be the one that was committed last; None for a run that has not begun.
-
-        Raises:
-            DamagedStateError: it is not.
-        """
-        state = run_status.stored_state(self._record.status)
-        damage = self._witness.damage(self._record.latest())
-        if damage:
-            raise DamagedStateError(damage)
-        return state
-
-    async def _write(self, status: run_status.Status) -> None:
-        """Commit a status.
-
-        Raises:
-            ConflictError, TooLargeError: as `Record.write`.
-        """
-        await self._record.write(self._witness.commit(status, self._record.status))
-        self._witness.recorded(self._record.status)
-
-    def _resume(self, state: State) -> None:
-        """Take up a run that has begun earlier.
+    async def _begin(self, now: datetime) -> bool:
+        """Start the run, if it may and can be started; whether it was.
 
         Raises:
             NotYetError: its definition is being compiled.
-            DamagedStateError: its definition is not what it was.
         """
-        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
-            spec = read_spec(given)
-            definition = self._definitions.pinned(
-                self.ref.namespace, self.ref.name, spec, given.get("inline"), snapshot
-            )
-        except InvalidWorkflowError as error:
-            if self._inbox.has(inputs.TerminateRequested):
-                self._decider = Idle()  # to end it, nothing has to be decided
-                return
-            message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
-            raise DamagedStateError(message) from error
-        unknown = {a.activity_type for a in _of_pods(state).activities.values()} - definition.program.activities.keys()
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
-            raise DamagedStateError(message)
-        self._decide_by(definition, spec, state.start_time)
-
-    async def _begin(self, now: datetime) -> bool:  # noqa: C901 (one case for each sort of run)
-        """Start the run, if it may and can be started; whether it was."""
-        workflow_type, given, policy, extras = self.ref.name, None, None, None
-        spec = _NOTHING_ASKED
-        try:
-            spec = read_spec(self._record.object["spec"])
-            if self._reset is not None:
-                await self._begin_from(self._reset, spec, now)
-                return True
-            check_options(spec)
-            self._decider = await self._claim(spec)
-            if self._decider is None and spec.workflow is not None and spec.workflow.type is not None:
-                workflow_type, given = spec.workflow.type, spec.input
-                extras = extras_of(self._record.object)
-                policy = await self._find_policies(spec, frozenset())
-            elif self._decider is None:
-                definition, given = await self._find_definition(spec)
-                workflow_type = definition.workflow_type
-                policy = await self._find_policies(spec, definition.program.retry_policies)
-                self._decide_by(definition, spec, now)
+            begun = await self._starter.begin(now)
         except NotReadyError as error:
-            if not self._inbox.has(*_ENDS):
-                await self._wait(error.reason, error.message, now)
-                return False
-            self._decider = Idle()
+            await self._conditions.wait(error.reason, error.message, now)
+            return False
         except NotYetError as error:
-            if not self._inbox.has(*_ENDS):
-                await self._wait_for_definition(error, now)
-            self._decider = Idle()
-        except InvalidWorkflowError as error:
-            self._decider, spec = Refuser(str(error), error.type), as_far_as_fit(spec)
-        except RefusedError as error:
-            self._decider = Refuser(error.message, error.reason.value)
-        continues = continuation_of(self._record.object)
-        parent = parent_of(self._record.object)
-        first = first_event(
-            self.ref,
-            spec,
-            workflow_type,
-            given,
-            now,
-            policy=policy,
-            parent=parent,
-            continues=continues,
-            extras=extras,
-            schedule=scheduled_by(self._record.object),
-            principal=created_by(self._record.object),
-        )
-        idle = isinstance(self._decider, Idle)
-        # A run that is refused has received nothing: the sender of the signal gets an error, or tries another run.
-        refused = isinstance(self._decider, Refuser | Pointer)
-        # A run that only starts to end waits for nothing: neither `startDelay` nor `startPaused` keeps it open.
-        ends = idle or refused
-        first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if ends else first
-        if spec.search_attributes:
-            await self._record.mark(*search_marks(spec.search_attributes))
-        signals = continues.signals if continues else ()
-        began_for = start_signal_of(self._record.object)
-        transition = start(
-            first,
-            self._decider_now(),
-            signals,
-            heeded=continues.heeded if continues else (),
-            requests=() if began_for is None or refused else (began_for.request,),
-            paused=spec.start_paused and continues is None and not ends,
-            policies=self._policies.of(self.ref.namespace),
-        )
-        asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
-        if asked:
-            ended = step(transition.state, [each.request for each in asked], now, Idle())
-            transition = replace(ended, events=(*transition.events, *ended.events))
-        transition = await self._commit(transition, now)
+            await self._conditions.wait_for_definition(error, now)
+        self._decide_by(begun)
+        transition = await self._commit(begun.transition, now, begun.origin)
         self._state = transition.state
-        self._answer(asked, transition)
+        self._answer(begun.asked, transition)
+        if begun.origin is not None:
+            self._look_at_others_again()
         return True
 
-    async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
-        """What the run is pinned to when it starts now, and its input with the defaults of that.
-
-        Raises:
-            NotYetError: it is being compiled.
-            NotReadyError: the Workflow is missing or invalid.
-            InvalidWorkflowError: the run asks for what cannot be.
-        """
-        inline = self._record.object["spec"].get("inline")
-        definition = await self._definitions.find(self.ref.namespace, self.ref.name, spec, inline)
-        given = with_defaults(definition.program, spec.input)
-        wrong = definition.program.check_input(given)
-        if wrong:
-            raise InvalidWorkflowError(wrong, INVALID_INPUT)
-        return definition, given
-
-    async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
-        """Make sure that every RetryPolicy that the run, or what it `used`, means by name is there; the one of the run itself.
-
-        Raises:
-            NotReadyError: one is missing, or cannot be used.
-        """
-        chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
-        own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
-        namespace = self.ref.namespace
-        missing = await self._policies.missing(namespace, used | own)
-        if missing:
-            names = ", ".join(f"`{name}`" for name in missing)
-            message = f"there is no RetryPolicy {names} in namespace `{namespace}` that can be used"
-            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts when there is one")
-        return None if chosen is None else resolved(chosen, self._policies.of(namespace))
-
-    async def _begin_from(self, reset: Reset, spec: WorkflowRunSpec, now: datetime) -> None:
-        """Begin with the history of another run, up to a point of it.
-
-        All that is made before the commit is found again by whoever begins anew after a crash: the other run is closed, its
-        children are this one's, and the segments have the same names and the same events.
-
-        Raises:
-            RefusedError: it cannot be gone on from there.
-            NotReadyError: the runs of the workflow id have to close first.
-        """
-        fork = await fork_of(
-            self._client, self._definitions, self._record.object, reset
-        )  # before anyone is stopped for it
-        await self._claim(spec)
-        if not fork.final:
-            fork = await fork_of(self._client, self._definitions, self._record.object, reset)
-        if not fork.final:
-            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
-        told = await since_fork(self._client, fork, reset)
-        if fork.definition is not None:
-            self._decide_by(fork.definition, spec, fork.state.start_time)
-        await children.take_over(self._effects.context, reset.base, still_open(fork.state, told))
-        sealed, past = segments.chain(self.ref, fork.events)
-        try:
-            await self._segments.put(sealed)
-        except ForeignSegmentError as error:
-            raise RefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
-        if spec.search_attributes:
-            await self._record.mark(*search_marks(spec.search_attributes))
-        event = fork.event(self.ref, reset, now)
-        policies = self._policies.of(self.ref.namespace)
-        transition = begin(fork.state, event, told, self._decider_now(), fork.requests, policies=policies)
-        before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
-        self._state = (await self._commit(transition, now, _Origin(before, fork.state))).state
-        self._look_at_others_again()
-
-    async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
-        """What decides if another run of the workflow id is open; None if none is.
-
-        Raises:
-            NotReadyError: it has to be waited for another one.
-            ConflictError: the run does not wait any more.
-        """
-        entry = self._peers.directory.get(self.ref.uid) or entry_of(self._record.object)
-        other = self._peers.directory.open_run(entry.namespace, entry.workflow_id)
-        if other is not None and other.standing is Standing.OPEN and other.uid != self.ref.uid:
-            await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
-        return claim(self._peers, entry, spec, self._reset)
-
-    async def _wait_for_definition(self, error: NotYetError, now: datetime) -> None:
-        """Wait until the definition is compiled; say so where that takes a while.
-
-        Raises:
-            NotYetError: always.
-        """
-        since = self._compiling_since = self._compiling_since or now
-        if now - since < _COMPILING_QUIETLY:
-            raise NotYetError(error.awaited, until=since + _COMPILING_QUIETLY) from error
-        message = "the definition waits to be compiled; a namespace compiles one at a time, and large ones take seconds"
-        await self._wait(ConditionReason.COMPILING, message, now)
-        raise error
-
-    async def _wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
-        """Say why the run does not start or go on; once, not at each try."""
-        before = self._record.status
-        status = run_status.waiting(before, self._facts(now), reason, message, now)
-        if status != before:
-            await self._record.write(status)
-            self._peers.noted(self._record.latest())
-        if status["conditions"] != before.get("conditions"):
-            self._teller.warn(EventReason(reason.value), message, "Start")
-            if reason is ConditionReason.STATE_DAMAGED:
-                metrics.DAMAGED.labels(self.ref.namespace, "WorkflowRun").inc()
-
-    def _decide_by(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> None:
-        self._definition = definition
-        self._attempts.activities = definition.program.activities
-        given = with_defaults(definition.program, spec.input)
-        self._decider = Interpreter(
-            definition.program, scope_of(self._record.object), input=given, start_time=start_time
-        )
+    def _decide_by(self, deciding: Deciding) -> None:
+        self._decider, self._definition = deciding.decider, deciding.definition
+        if deciding.definition is not None:
+            self._attempts.activities = deciding.definition.program.activities
 
     def _decider_now(self) -> Decider:
         return self._decider or Idle()  # of a closed run, nothing is decided any more
@@ -685,9 +382,9 @@ class Run:
     # The commit
 
     async def _commit(
-        self, transition: Transition, now: datetime, origin: _Origin | None = None, asked: Sequence[Asked] = ()
+        self, transition: Transition, now: datetime, origin: Origin | None = None, asked: Sequence[Asked] = ()
     ) -> Transition:
-        """Record the transition: one write, refused if anyone has written since.
+        """Record the transition.
 
         Args:
             transition: What the engine has come to.
@@ -699,29 +396,30 @@ class Run:
             What was recorded: the transition or, where that would not fit into an object, the end of the run.
 
         Raises:
-            _NoRoomError: one of the requests does not fit: it was refused, and nothing recorded.
+            ConflictError: somebody else has written.
+            NoRoomError: one of the requests does not fit: it was refused, and nothing recorded.
         """
         before = origin.status if origin else self._record.status
-        sealed = Sealed(before) if self._state is None or self._state.closed else await self._segments.seal(before, now)
-        status = self._composed(sealed.status, transition, now)
-        reason = run_status.too_large(status)
-        if reason is None:
-            try:
-                await self._write(status)
-            except api.TooLargeError as error:
-                reason = run_status.refused_as_too_large(error.message)
-        if reason is not None and self._inbox.refuse_last(asked):
-            raise _NoRoomError
-        if reason is not None:
-            ended = await self._terminate(sealed.status, transition, reason, now, origin)
-            transition = replace(
-                ended, answers={each.request.request_id: _over(each.request, reason) for each in asked}
+        facts = partial(self._facts, now)
+        try:
+            committed = await self._stored.commit(
+                self._state, transition, now, self._decider_now(), facts, origin, may_end=not carriers(asked)
             )
+        except NoRoomError:
+            self._inbox.refuse_last(asked)
+            raise
+        except OutOfStepError:
+            self._state = None
+            raise
+        transition = committed.transition
+        if committed.too_large:
+            answers = {each.request.request_id: _over(each.request, committed.too_large) for each in asked}
+            transition = replace(transition, answers=answers)
         self._peers.noted(self._record.latest())
         try:
-            if sealed.damage:
-                self._teller.warn(EventReason.HISTORY_TRUNCATED, sealed.damage.message, "Seal")
-            self._tell_of_workers(before)
+            if committed.truncated:
+                self._teller.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
+            self._conditions.tell_of_workers(before)
             self._teller.committed(self._state, transition, self._record.status["progress"], self._definition)
         except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told
             self._log.exception("A commit cannot be reported by Events")
@@ -742,7 +440,7 @@ class Run:
             if definition_key(activity) in known:
                 continue
             workflow = activity.task_queue.removeprefix(PODS_QUEUE)
-            found = await self._definitions.activity(self.ref.namespace, workflow, activity.activity_type)
+            found = await self._tools.definitions.activity(self.ref.namespace, workflow, activity.activity_type)
             if isinstance(found, Failure):
                 self._attempts.refuse(activity, found)
             else:
@@ -751,39 +449,8 @@ class Run:
         kept = {key: each for key, each in state.activities.items() if definition_key(each) in known}
         return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
 
-    async def _terminate(
-        self, before: run_status.Status, transition: Transition, reason: str, now: datetime, origin: _Origin | None
-    ) -> Transition:
-        """Record, instead of a transition that does not fit into the object, the end of the run: bare, if it has to be.
-
-        Raises:
-            TooLargeError: not even that fits.
-        """
-        state = self._state or (origin.state if origin else None)
-        first = () if state else transition.events[:1]
-        ended = terminate(state or apply(None, first[0]), reason, now, self._decider_now())
-        ended = replace(ended, events=(*first, *ended.events))
-        status = self._composed(before, ended, now)
-        try:
-            await self._write(status)
-        except api.TooLargeError:
-            await self._write(run_status.bare(status))
-        return ended
-
-    def _composed(self, before: run_status.Status, transition: Transition, now: datetime) -> run_status.Status:
-        """The status with a transition.
-
-        Raises:
-            ConflictError: the transition does not continue the history in the status.
-        """
-        following = run_status.next_event_id(before)
-        if transition.events and transition.events[0].event_id != following:
-            self._state = None
-            message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
-            raise api.ConflictError(409, "Conflict", message)
-        return run_status.compose(before, self._facts(now, transition.state), transition.state, transition.events, now)
-
-    def _facts(self, now: datetime, state: State | None = None) -> run_status.RunFacts:
+    def _facts(self, now: datetime, state: State | None) -> run_status.RunFacts:
+        """What the status tells beside a state."""
         done, waits = "", list[Awaited]()
         definition = self._definition
         if state is not None and definition is not None:
@@ -802,24 +469,16 @@ class Run:
             refused=self._effects.refused(state) if state is not None else "",
         )
 
+    def _unserved(self, state: State, now: datetime) -> str:
+        told = bool(lacks_worker(self._record.status))
+        return unserved(state, now, self._tools.workers, self.ref.namespace, told=told)
+
 
 def _over(request: inputs.Request, reason: str) -> Answer:
     """The answer to a request with which a run became too large, so that it was terminated."""
     if isinstance(request, inputs.TerminateRequested):
         return Answer(ok=True)
     return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)
-
-
-def _hindrance(status: run_status.Status) -> tuple[str, ...]:
-    """What a status says of workers that are missing, and of objects that are refused."""
-    return tuple(
-        run_status.message_of(status, each) for each in (ConditionReason.NO_WORKER, ConditionReason.CREATE_REFUSED)
-    )
-
-
-def _lacks_worker(status: run_status.Status) -> str:
-    """What is told of work that nobody asks for; empty where nothing is."""
-    return run_status.message_of(status, ConditionReason.NO_WORKER)
 
 
 def _of_pods(state: State) -> State:

@@ -5,7 +5,7 @@ from perdure.controller import pods
 from perdure.controller.index import Index
 from perdure.controller.keys import Key, OrphanKey, RunKey
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.run import Tools
+from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns, is_finished
 from perdure.kube import client as api
 from perdure.kube.decoding import Stored

@@ -7,8 +7,8 @@ from perdure.controller.index import Index
 from perdure.controller.keys import Key, ScheduleKey
 from perdure.controller.peers import Peers
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.run import Tools
 from perdure.controller.schedule import Schedule
+from perdure.controller.tools import Tools
 from perdure.kube import client as api
 from perdure.observe import metrics
 from perdure.schedule.inputs import Answer, Request

@@ -16,7 +16,8 @@ from perdure.controller.index import Index
 from perdure.controller.isolation import take_in
 from perdure.controller.keys import ExpiryKey, Key, LetterKey, RunKey, ScheduleKey
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.run import Run, Tools
+from perdure.controller.run import Run
+from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy

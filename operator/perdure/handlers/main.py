@@ -21,8 +21,8 @@ from perdure.controller.manager import Manager
 from perdure.controller.operations import Operations
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
-from perdure.controller.run import Tools
 from perdure.controller.served import ServedNamespaces
+from perdure.controller.tools import Tools
 from perdure.controller.undecoded import Undecoded
 from perdure.controller.workers import Workers
 from perdure.handlers import login, watch

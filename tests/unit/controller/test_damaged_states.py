@@ -23,8 +23,8 @@ from perdure.controller.manager import Manager
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.resetting import reset
-from perdure.controller.run import Tools
 from perdure.controller.served import ServedNamespaces
+from perdure.controller.tools import Tools
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.inbox import Inbox
+from perdure.controller.inbox import Inbox, carriers
 from perdure.engine import inputs
 from perdure.kube import client as api
 
@@ -59,9 +59,10 @@ def test_no_request_is_blamed_for_what_the_api_server_does(asking: Asking, error
 
 
 def test_the_last_request_that_carries_something_is_refused_for_its_size(asking: Asking) -> None:
-    assert asking.inbox.refuse_last(asking.inbox.next())
+    assert [each.request.request_id for each in carriers(asking.inbox.next())] == ["b"]
+    asking.inbox.refuse_last(asking.inbox.next())
     assert asking.told == [("b", "PayloadTooLarge")]
-    assert not asking.inbox.refuse_last(asking.inbox.next())
+    assert not carriers(asking.inbox.next())
 
 
 def test_kinds_of_requests_are_found(asking: Asking) -> None:

@@ -30,7 +30,7 @@ def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) ->
     if asked.restore:
         activity = with_options(activity, None)
     if not asked.keep_paused:
-        activity = replace(activity, paused=False)
+        activity = replace(activity, paused=False, pause=None)
     activity = replace(activity, uncounted=activity.attempt - 1, losses=0)
     if activity.started_time is not None:
         return replace(activity, reset=True, forgets_heartbeat=asked.heartbeat)

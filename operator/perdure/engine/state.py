@@ -40,6 +40,15 @@ class RunStatus(StrEnum):
     TIMED_OUT = "TimedOut"
 
 
+class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """That a run or an activity is paused, since when, and why."""
+
+    reason: str = ""
+    identity: str = ""
+    time: datetime | None = None
+    """None in states of earlier versions."""
+
+
 class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """An activity that has not closed."""
 
@@ -83,6 +92,8 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Something is in the way of the attempt, and has been for a while."""
     paused: bool = False
     """No further attempt is started."""
+    pause: Pause | None = None
+    """Who has paused it, when and why; None unless it is paused, and in states of earlier versions."""
     fence: str = ""
     """Which handing out of the attempt counts, where workers do it."""
     identity: str = ""
@@ -228,15 +239,6 @@ class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Name of the RetryPolicy whose breaker that is."""
     result: CircuitResult
     time: datetime
-
-
-class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """That a run is paused, since when, and why."""
-
-    reason: str = ""
-    identity: str = ""
-    time: datetime | None = None
-    """None in states of earlier versions."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -721,6 +723,7 @@ def _as_scheduled(activities: dict[str, PendingActivity]) -> dict[str, PendingAc
             waiting_reason=None,
             stuck=False,
             paused=False,
+            pause=None,
             fence="",
             identity="",
             start_recorded=False,

@@ -31,6 +31,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import (
     RECORD_START_AFTER,
+    Pause,
     State,
     TaskFailure,
     apply,
@@ -359,7 +360,8 @@ class _Pass(Attempts, Others):
         if activity is None:
             return no_activity(request.activity_id)
         if activity.paused is not pause:
-            self.state = self.state.with_activity(msgspec.structs.replace(activity, paused=pause))
+            asked_by = Pause(reason=request.reason, identity=request.identity, time=self.now) if pause else None
+            self.state = self.state.with_activity(msgspec.structs.replace(activity, paused=pause, pause=asked_by))
             self.durable = True
         return OK
 

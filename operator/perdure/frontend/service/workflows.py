@@ -336,6 +336,10 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
         extended.pause_info.reason, extended.pause_info.identity = state.paused.reason, state.paused.identity
         if state.paused.time is not None:
             extended.pause_info.paused_time.FromDatetime(state.paused.time)
+    pauses = _pauses(state)
+    if pauses:
+        attributes = response.workflow_execution_info.search_attributes.indexed_fields
+        attributes["TemporalPauseInfo"].CopyFrom(data.attribute({"type": "KeywordList", "value": pauses}))
     response.pending_activities.extend(map(_activity, (state.left_activities or state.activities).values()))
     if not state.closed:
         response.pending_children.extend(
@@ -359,6 +363,17 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
             pending.started_time.FromDatetime(task.started_time)
 
 
+def _pauses(state: State) -> list[str]:
+    """What is paused, as the search attribute ``TemporalPauseInfo`` tells it (Temporal: buildTemporalPauseInfoEntries)."""
+    told = []
+    if state.paused is not None:
+        told.append(f"Workflow:{state.workflow_id}")
+        if state.paused.reason:
+            told.append(f"Reason:{state.paused.reason}")
+    types = {activity.activity_type for activity in state.activities.values() if activity.paused}
+    return told + sorted(f"property:activityType={kind}" for kind in types)
+
+
 def _activity(activity: PendingActivity) -> PendingActivityInfo:
     state = "Started" if activity.started_time else "Scheduled"
     if activity.cancel_requested:
@@ -376,6 +391,9 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
         paused=activity.paused,
         last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
     )
+    if activity.pause is not None:
+        _set_time(made.pause_info, "pause_time", activity.pause.time)
+        made.pause_info.manual.identity, made.pause_info.manual.reason = activity.pause.identity, activity.pause.reason
     _set_time(made, "scheduled_time", activity.scheduled_time)
     _set_time(made, "last_started_time", activity.started_time)
     _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)

@@ -641,3 +641,18 @@ def test_29_an_attempt_that_was_not_asked_to_stop_cannot_be_cancelled() -> None:
     run.decide(activity())
     answer = run.ask(inp.ActivityReported, **taken(run), cancelled=True)
     assert answer.reason == "CancelNotRequested"
+
+
+@pytest.mark.parametrize(
+    ("command", "cause"),
+    [
+        (cmd.CancelTimer(timer_id="none"), "BadCancelTimerAttributes"),
+        (cmd.RequestCancelActivityTask(scheduled_event_id=99), "BadRequestCancelActivityAttributes"),
+    ],
+    ids=["timer", "activity"],
+)
+def test_code_cannot_cancel_what_is_not_there(command: cmd.Command, cause: str) -> None:
+    run = Coded.begin()
+    assert run.decide(command).reason == "BadCommand"
+    failed = next(event for event in run.events if isinstance(event, ev.WorkflowTaskFailed))
+    assert failed.cause == cause

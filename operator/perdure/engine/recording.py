@@ -97,6 +97,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
         case cmd.RequestCancelActivityTask():
             activity = state.activity(command.scheduled_event_id) or activity_named(state, command.activity_id)
             if activity is None or activity.cancel_requested:
+                _refuse_code(state, f"activity {command.scheduled_event_id}", "RequestCancelActivity")
                 return None
             return ev.ActivityTaskCancelRequested(
                 scheduled_event_id=activity.scheduled_event_id, activity_id=activity.activity_id, **here
@@ -106,7 +107,10 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             return ev.TimerStarted(**said, **here)
         case cmd.CancelTimer():
             timer = state.timers.get(command.timer_id)
-            return ev.TimerCanceled(started_event_id=timer.started_event_id, **said, **here) if timer else None
+            if timer is None:
+                _refuse_code(state, f"timer {command.timer_id!r}", "CancelTimer")
+                return None
+            return ev.TimerCanceled(started_event_id=timer.started_event_id, **said, **here)
         case cmd.StartChildWorkflowExecution():
             _admit("child", command.child_id, [child.child_id for child in state.children.values()])
             chosen = said.pop("retry_policy")
@@ -161,6 +165,16 @@ def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
             return ev.WorkflowExecutionContinuedAsNew(**said, new_workflow_run=state.successor, **here)
         case _:
             assert_never(command)
+
+
+def _refuse_code(state: State, what: str, command: str) -> None:
+    """Leave alone what is no longer there, or is being canceled already. Code knows what is there, so that it has a defect.
+
+    Raises:
+        UndecidableError: code asks for it.
+    """
+    if state.code is not None:
+        raise UndecidableError(f"there is no {what} to be canceled", cause=f"Bad{command}Attributes")
 
 
 def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: State) -> dict[str, Any]:

@@ -62,7 +62,7 @@ UNHEARD: tuple[type[ev.Event], ...] = (
 """The events that no decider is asked about."""
 
 
-def event_of(  # noqa: C901, PLR0911, PLR0912 (one case for each command)
+def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each command)
     command: cmd.Command,
     state: State,
     now: datetime,

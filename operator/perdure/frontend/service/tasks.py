@@ -403,22 +403,30 @@ def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
 
 
 def virtual_events(state: State) -> list[ev.AnyEvent]:
-    """The events of a task that a worker has, and that are not written yet: they will be, with what becomes of it."""
+    """The events of a task that are not written yet: they will be, with what becomes of it.
+
+    That is so of a task that a worker has, and of a further attempt that waits for one.
+    """
     code = state.code
     task = code.task if code is not None else None
-    if code is None or task is None or task.started_time is None:
+    if code is None or task is None:
+        return []
+    waits_again = not task.scheduled_event_id and not task.speculative and task.attempt > 1
+    if task.started_time is None and not waits_again:
         return []
     events: list[ev.AnyEvent] = []
     if not task.scheduled_event_id:
         events.append(
             ev.WorkflowTaskScheduled(
-                event_id=task.number,
+                event_id=task.number if task.started_time is not None else state.next_event_id,
                 event_time=task.scheduled_time,
                 task_queue=code.task_queue,
                 start_to_close_timeout=task.start_to_close_timeout,
                 attempt=task.attempt,
             )
         )
+    if task.started_time is None:
+        return events
     events.append(
         ev.WorkflowTaskStarted(
             event_id=task.started_event_id,

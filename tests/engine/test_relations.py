@@ -12,7 +12,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy
+from perdure.engine.starts import CarriedSignal, ExternalReference, ParentClosePolicy
 from perdure.engine.state import DEAD_LETTER, RunStatus
 
 SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
@@ -185,15 +185,16 @@ def test_a_dead_letter_that_was_written_is_forgotten_with_the_next_commit() -> N
 
 def test_continuing_as_new_carries_the_signals_nobody_has_consumed() -> None:
     kept = CarriedSignal(signal_name="kept", input=1, identity="x")
+    sender = ExternalReference(workflow_id="other", run_id="u-9", initiated_event_id=7)
     on = cmd.ContinueAsNewWorkflowExecution(input={"n": 2}, signals=(kept,))
     drive = Drive.by(Reacting((), WorkflowExecutionSignaled=[(on,)]), successor="next", paused=True)
     drive.signal(1, "first")
     drive.ask(2, inp.CancelRequested(request_id="c"))
-    drive.signal(3, "second", input=3, identity="me")
+    drive.signal(3, "second", input=3, identity="me", external=sender)
     drive.ask(4, inp.UnpauseRequested(request_id="u"))
     event = drive.history[-1]
     assert isinstance(event, ev.WorkflowExecutionContinuedAsNew)
-    assert event.signals == (kept, CarriedSignal(signal_name="second", input=3, identity="me"))
+    assert event.signals == (kept, CarriedSignal(signal_name="second", input=3, identity="me", external=sender))
     assert (event.new_workflow_run, event.input) == ("next", {"n": 2})
     assert drive.state.start_successor
     assert drive.state.undecided == ()

@@ -49,7 +49,9 @@ def _makes_room(entry: Entry, other: Entry, reset: Reset | None) -> inputs.Termi
         reason = f"`{entry.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
         # Temporal's wording: service/history/api/workflow_id_dedup.go
         details = f"terminated by new runID: {entry.uid}"
-        return inputs.TerminateRequested(request_id=request_id, reason=reason, details=details)
+        return inputs.TerminateRequested(
+            request_id=request_id, reason=reason, details=details, identity=inputs.OPERATOR
+        )
     base = reset.base
     reason = f"reset to event {base.event_id} of `{base.name}`, as `{entry.name}`"
     return inputs.TerminateRequested(

@@ -7,7 +7,7 @@ this is the fence that keeps a superseded pod from reporting.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from perdure.api.reasons import ConditionReason
 from perdure.engine.commands import Command
@@ -127,6 +127,10 @@ class CancelRequested:
     principal: str = ""
     external: ExternalReference | None = None
     """The run that asks; None where no run does."""
+
+
+OPERATOR: Final = "perdure.dev/operator"
+"""Identity of the operator, where it stops a run without being asked to stop that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,7 +139,7 @@ def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Tra
         decider: not asked.
     """
     last = _Pass(state, now, decider)
-    last.close(ev.WorkflowExecutionTerminated(reason=reason, **last.here))
+    last.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.here))
     return last.transition()
 
 
@@ -496,4 +496,4 @@ class _Pass(Attempts, Others):
                 f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run may have: let the workflow use "
                 "`continueAsNew` in time"
             )
-            self.close(ev.WorkflowExecutionTerminated(reason=reason, **self.here))
+            self.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **self.here))

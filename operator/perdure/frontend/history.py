@@ -23,6 +23,7 @@ from temporalio.api.update.v1 import Request
 
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.tasks.model import task_timeout
 from perdure.frontend import failures
@@ -229,6 +230,8 @@ def _signaled(attributes: Any, event: ev.WorkflowExecutionSignaled) -> None:
 
 
 def _cancel_requested(attributes: Any, event: ev.WorkflowExecutionCancelRequested) -> None:
+    if event.identity == OPERATOR:
+        attributes.identity = _SERVICE
     if event.external is not None:
         attributes.external_workflow_execution.CopyFrom(_execution(event.external))
         attributes.external_initiated_event_id = event.external.initiated_event_id
@@ -238,7 +241,7 @@ def _cancel_requested(attributes: Any, event: ev.WorkflowExecutionCancelRequeste
 def _terminated(attributes: Any, event: ev.WorkflowExecutionTerminated) -> None:
     if event.reset_run:
         attributes.identity = _RESETTER
-    elif not event.identity:
+    elif event.identity == OPERATOR:
         attributes.identity = _SERVICE
 
 

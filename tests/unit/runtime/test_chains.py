@@ -3,23 +3,27 @@
 import json
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from engine.coded import Coded
 from engine.script import Drive, Reacting
 from perdure.api.durations import LONGEST
 from perdure.api.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.engine import commands as cmd
+from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import SHORTEST_RUN, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import SHORTEST_RUN, ParentClosePolicy, StartExtras, WorkflowStart
 from perdure.engine.state import PendingChild
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import (
     child_run,
     continuation_of,
     depth_of,
+    extras_of,
     parent_of,
     retry_policy_json,
     successor_run,
@@ -127,3 +131,58 @@ def test_a_child_of_an_older_operator_counts_as_the_first() -> None:
     run = {"metadata": {"annotations": {"perdure.dev/parent": json.dumps(old)}}}
     assert parent_of(run) is not None
     assert depth_of(run) == 1
+
+
+CODE = {
+    "metadata": {"name": "order", "namespace": "orders", "uid": "u-1", "annotations": {}},
+    "spec": {
+        "workflow": {"type": "Order", "taskQueue": "orders"},
+        "searchAttributes": {"Customer": "ada"},
+        "retryPolicy": {"exponential": {"initialInterval": "1s"}},
+        "runTimeout": "1h",
+    },
+}
+
+
+def test_code_that_continues_as_new_hands_on_only_what_it_names() -> None:
+    extras = StartExtras(
+        memo={"note": "first"}, identity="me", user_metadata={"summary": "s"}, priority={"priorityKey": 1}
+    )
+    run = json.loads(json.dumps(CODE))
+    run["metadata"]["annotations"]["perdure.dev/start"] = msgspec.json.encode(extras).decode()
+    before = Coded.begin(
+        memo={"note": "first"},
+        search_attributes={"Customer": "ada"},
+        workflow_run_timeout=timedelta(hours=1),
+        workflow_task_timeout=timedelta(seconds=20),
+        retry_policy=RetryPolicy(),
+    )
+    before.decide(cmd.ContinueAsNewWorkflowExecution(workflow_run_timeout=timedelta(minutes=5)))
+    closing = before.events[-1]
+    assert isinstance(closing, ev.WorkflowExecutionContinuedAsNew)
+    assert (closing.workflow_type, closing.task_queue) == ("Order", "orders")
+    assert closing.workflow_run_timeout == timedelta(minutes=5)
+    assert closing.workflow_task_timeout == timedelta(seconds=20)
+    after = successor_run(run, before.state, closing)
+    assert after["spec"]["workflow"] == {"type": "Order", "taskQueue": "orders"}
+    assert after["spec"]["runTimeout"] == "5m"
+    assert "searchAttributes" not in after["spec"]
+    assert "retryPolicy" not in after["spec"]
+    assert extras_of(after) == StartExtras(initiator="Workflow", priority={"priorityKey": 1})
+
+
+def test_a_child_inherits_the_fields_of_a_priority_that_it_does_not_set() -> None:
+    own = StartExtras(priority={"fairnessKey": "other"})
+    start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid", extras=own)
+    pending = PendingChild(
+        initiated_event_id=5,
+        child_id="1",
+        workflow_id="kid",
+        workflow_type="Kid",
+        parent_close_policy=ParentClosePolicy.ABANDON,
+        start=start,
+    )
+    parent = RunRef(namespace="orders", name="flow", uid="u-1", workflow_id="flow")
+    child = child_run(parent, pending, 1, {"priorityKey": 2, "fairnessKey": "tenant"})
+    assert extras_of(child).priority == {"priorityKey": 2, "fairnessKey": "other"}
+    assert extras_of(child_run(parent, pending)).priority == {"fairnessKey": "other"}

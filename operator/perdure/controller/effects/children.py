@@ -65,6 +65,7 @@ def close(context: Context, child: PendingChild) -> bool:
     request = kind(
         request_id=f"{context.run.uid}/{child.initiated_event_id}/close",
         reason=f"its parent `{context.run.name}` has closed",
+        identity=inputs.OPERATOR,
     )
 
     def answered(answer: Answer) -> None:

@@ -4,6 +4,7 @@ Events and attributes bear Temporal's names, so most of it goes by the fields of
 filled with it, each type of field in its own way. What stands elsewhere on Temporal's side is told in `_SPECIAL`.
 """
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -95,6 +96,11 @@ class Historian:
         special = _SPECIAL.get(type(event))
         if special is not None:
             special(attributes, event)
+
+
+def request_of(origin: str) -> str:
+    """The ID of a request that no client has made, always the same for what it comes from."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, origin))
 
 
 def _execution(event: Any) -> WorkflowExecution:
@@ -225,7 +231,7 @@ def _task_failed(attributes: Any, event: ev.WorkflowTaskFailed) -> None:
 def _signaled(attributes: Any, event: ev.WorkflowExecutionSignaled) -> None:
     if event.external is not None:
         attributes.external_workflow_execution.CopyFrom(_execution(event.external))
-        attributes.request_id = f"{event.external.run_id}/{event.external.initiated_event_id}"
+        attributes.request_id = request_of(f"{event.external.run_id}/{event.external.initiated_event_id}")
         attributes.identity = _SERVICE
 
 

@@ -232,7 +232,7 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
             failure=ev.failure_of(closing),
             backoff=closing.new_run_backoff,
         )
-        extras = msgspec.structs.replace(extras, initiator="Retry")
+        extras = msgspec.structs.replace(extras, initiator="Retry", request_id="")
         if isinstance(closing, ev.WorkflowExecutionFailed):  # as Temporal's server; after a timeout it keeps the result
             extras = msgspec.structs.replace(extras, last_completion_result=None)
     given = msgspec.structs.replace(extras, identity="") if state.code is not None else None

@@ -58,7 +58,7 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.history import Historian, retry_policy
+from perdure.frontend.history import Historian, request_of, retry_policy
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
@@ -253,8 +253,7 @@ class Workflows:
         request_id = extras_of(view.object).request_id
         if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
             request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
-        # A run that follows another one was asked for by no client: its own ID names the request.
-        info = response.workflow_extended_info.request_id_infos[request_id or entry.uid]
+        info = response.workflow_extended_info.request_id_infos[request_id or request_of(entry.uid)]
         info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
         if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
             reset = self._core.runs.run_id_of(entry.namespace)(history[-1].reset_run)

@@ -11,9 +11,10 @@ import msgspec
 
 from perdure.api.schedule import ScheduleSpec
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import Answer, Outcome
+from perdure.schedule.inputs import Outcome
 from perdure.schedule.state import Running, State, load_state
 from perdure.schedule.step import Rules, Transition, next_wake, step
 from perdure.schedule.times import Times

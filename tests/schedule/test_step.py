@@ -11,7 +11,7 @@ from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
 from perdure.schedule.status import compose
-from perdure.schedule.step import next_wake, not_taken
+from perdure.schedule.step import next_wake
 from schedule.drive import T0, Drive, M, S, rules
 
 NAME = "nightly-20260101t00{:02}00z"
@@ -373,14 +373,6 @@ def test_a_backfill_from_the_beginning_of_time_is_refused() -> None:
     assert (answer.ok, answer.reason) == (False, "InvalidSpec")
     assert "1970" in answer.message
     assert drive.state.backfills == ()
-
-
-def test_a_request_that_cannot_be_taken_is_found_among_others() -> None:
-    drive = Drive(rules())
-    drive.advance()
-    unfit = inp.BackfillRequested(request_id="b", start=datetime(2026, 1, 1), end=T0)  # noqa: DTZ001 (it knows no zone)
-    fit = inp.Triggered(request_id="t")
-    assert list(not_taken(drive.rules, drive.state, [fit, unfit], drive.now)) == ["b"]
 
 
 def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:

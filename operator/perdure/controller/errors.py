@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from perdure.api.reasons import ConditionReason
+from perdure.kube import client as api
 
 _Result = TypeVar("_Result")
 
@@ -59,3 +60,8 @@ async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) 
                 raise
             if not awaited.cancelled():
                 awaited.exception()  # the next try raises its own
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether an error comes from the API server, or the way to it, or a wait, and may be gone at the next try."""
+    return isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) and not isinstance(error, api.InvalidError)

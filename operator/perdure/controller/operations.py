@@ -27,7 +27,7 @@ from perdure.api.operation import Operation, OperationPhase, OperationSpec, Rese
 from perdure.api.reasons import ConditionReason
 from perdure.controller.answers import Answers, identity
 from perdure.controller.directory import Entry
-from perdure.controller.errors import NotYetError, RefusedError
+from perdure.controller.errors import RefusedError, may_pass
 from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.fairness import share
 from perdure.controller.isolation import take_in
@@ -452,8 +452,7 @@ class Operations:
 
 def _may_pass(error: Exception) -> bool:
     """Whether an error is one of the API server, or of the way to it, that may be gone at the next try."""
-    for_good = api.InvalidError, api.TooLargeError, api.UnreadableError
-    return isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) and not isinstance(error, for_good)
+    return may_pass(error) and not isinstance(error, (api.TooLargeError, api.UnreadableError))
 
 
 def _spec(obj: api.Object) -> OperationSpec:

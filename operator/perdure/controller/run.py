@@ -15,9 +15,8 @@ lost looks like a conflict at the next one, and is found done.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import Final
 
 import msgspec
 import structlog
@@ -34,6 +33,7 @@ from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.errors import NotYetError
 from perdure.controller.inbox import Asked, Inbox, carriers
 from perdure.controller.peers import Peers
+from perdure.controller.reconciler import Reconciler
 from perdure.controller.runconditions import RunConditions, lacks_worker
 from perdure.controller.runrecord import NoRoomError, Origin, OutOfStepError, RunRecord
 from perdure.controller.starting import Deciding, Starter
@@ -53,11 +53,8 @@ from perdure.kube import client as api
 from perdure.kube.clock import now as wall_clock
 from perdure.language.awaiting import Awaited, awaited
 from perdure.language.interpreter import load_memory, progress
-from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import first_run_id, reset_of
-
-_FIRST_CONFLICT_PAUSE: Final = timedelta(milliseconds=5)
 
 
 class Run:
@@ -86,16 +83,17 @@ class Run:
             tools.client, self.ref, reset_of(obj), peers, tools.policies, pending, wake, self._teller.create_refused
         )
         self._outcomes = ChildOutcomes(self._effects, pending)
-        self._inbox = Inbox()
+        self._inbox: Inbox[inputs.Request] = Inbox("the run")
         self._starter = Starter(tools, self._effects.context, self._stored, self._inbox)
         self._state: State | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
         self._forgotten: list[inputs.RequestForgotten] = []
         self._decide_again = False
-        self._conflicts = 0
         self._wound_up = False
         """Whether what the run held was released after it was deleted."""
+        self.advance = Reconciler(self, self._record).advance
+        """Takes the run further; see there."""
         self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
     @property
@@ -175,48 +173,33 @@ class Run:
 
     # The pass
 
-    async def advance(self) -> datetime | None:
-        """Take the run as far as it goes now; when it wants to be called again, None if only something outside can wake it.
+    async def wind_up(self) -> None:
+        """The run was deleted: release its pods."""
+        self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
+        self._attempts.let_all_go()
+        await self._attempts.finish_leaving()
+        self._tools.workers.follow(self)
+        self._wound_up = True
 
-        Raises:
-            NotYetError: its definition is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
-        """
-        if self._record.gone:
-            self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
-            self._attempts.let_all_go()
-            await self._attempts.finish_leaving()
-            self._tools.workers.follow(self)
-            self._wound_up = True
-            return None
-        try:
-            wake = await self._advance(wall_clock())
-            if self._state is not None:
-                await self._conditions.recovered(self._state, wall_clock())
-        except api.ConflictError:
-            metrics.COMMIT_CONFLICTS.inc()
-            self._conflicts += 1
-            await self._read_again()
-            # At once the first time; were somebody to write all the time, ever later.
-            return wall_clock() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
-        except api.TooLargeError as error:
-            # The spec alone fills the object, so that nothing can be written beside it. No other try would do better.
-            message = run_status.refused_as_too_large(error.message)
-            self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
-            self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
-            return None
-        except Exception as error:
-            self._attempts.look_again()
-            if not isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) or isinstance(
-                error, api.InvalidError
-            ):
-                await self._tell_of_error(error)
-            raise
-        self._conflicts = 0
-        return wall_clock() if self.gone else wake
+    async def take_further(self, time: datetime) -> datetime | None:
+        """One pass."""
+        wake = await self._pass(time)
+        if self._state is not None:
+            await self._conditions.recovered(self._state, wall_clock())
+        return wake
 
-    async def _tell_of_error(self, error: Exception) -> None:
-        """The operator cannot process the run, whatever is wrong with it: it says so, and what is asked of it gets an answer."""
+    def look_again(self) -> None:
+        """A pass has failed: what was begun for attempts is looked at anew."""
+        self._attempts.look_again()
+
+    def full(self, error: api.TooLargeError) -> None:
+        """Say that the spec leaves no room for the status."""
+        message = run_status.refused_as_too_large(error.message)
+        self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+        self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+
+    async def broken(self, error: Exception) -> None:
+        """Say that the operator cannot process the run, and begin again from what is recorded."""
         self._state = None
         message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
         self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
@@ -224,13 +207,7 @@ class Run:
             with suppress(api.ApiError, *api.TRANSIENT):
                 await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 
-    async def _advance(self, now: datetime) -> datetime | None:
-        # What was committed in an earlier pass may be old by now: this process may have stood still meanwhile.
-        self._record.doubt()
-        if self._record.outdated:
-            await self._read_again()
-            if self._record.gone:
-                return now
+    async def _pass(self, now: datetime) -> datetime | None:
         if self._state is None and not await self._load(now):
             return None
         state = self._state
@@ -305,12 +282,12 @@ class Run:
         resumes = deciding and not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or resumes or self._inbox.one_by_one
 
-    def _answer(self, asked: Sequence[Asked], transition: Transition) -> None:
+    def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: Transition) -> None:
         self._inbox.answer(
-            asked, transition, lambda request, answer: answered(request, answer, self.ref, self._definition)
+            asked, transition.answers, lambda request, answer: answered(request, answer, self.ref, self._definition)
         )
 
-    async def _read_again(self) -> None:
+    async def read_again(self) -> None:
         """Someone else has written, or may have: look at everything anew."""
         if await self._record.read_again():
             self._state = None
@@ -331,7 +308,7 @@ class Run:
                 return await self._begin(now)
             if state.activities or state.children or state.externals:
                 # What a watch shows may be old; pods are made only for what is so now.
-                await self._read_again()
+                await self.read_again()
                 if self._record.gone:
                     return False
                 state = self._stored.state()
@@ -382,7 +359,11 @@ class Run:
     # The commit
 
     async def _commit(
-        self, transition: Transition, now: datetime, origin: Origin | None = None, asked: Sequence[Asked] = ()
+        self,
+        transition: Transition,
+        now: datetime,
+        origin: Origin | None = None,
+        asked: Sequence[Asked[inputs.Request]] = (),
     ) -> Transition:
         """Record the transition.
 
@@ -400,13 +381,14 @@ class Run:
             NoRoomError: one of the requests does not fit: it was refused, and nothing recorded.
         """
         before = origin.status if origin else self._record.status
-        facts = partial(self._facts, now)
+        facts, heavy = partial(self._facts, now), carriers(asked)
         try:
             committed = await self._stored.commit(
-                self._state, transition, now, self._decider_now(), facts, origin, may_end=not carriers(asked)
+                self._state, transition, now, self._decider_now(), facts, origin, may_end=not heavy
             )
         except NoRoomError:
-            self._inbox.refuse_last(asked)
+            message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
+            self._inbox.refuse(heavy[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
             raise
         except OutOfStepError:
             self._state = None

@@ -9,9 +9,10 @@ from perdure.controller.peers import Peers
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.schedule import Schedule
 from perdure.controller.tools import Tools
+from perdure.engine.inputs import Answer
 from perdure.kube import client as api
 from perdure.observe import metrics
-from perdure.schedule.inputs import Answer, Request
+from perdure.schedule.inputs import Request
 
 
 class Schedules:

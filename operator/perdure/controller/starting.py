@@ -64,7 +64,7 @@ class Begun(Deciding):
     transition: Transition
     origin: Origin | None = None
     """What it begins with of another run."""
-    asked: Sequence[Asked] = ()
+    asked: Sequence[Asked[inputs.Request]] = ()
     """The requests in the transition."""
 
 
@@ -84,7 +84,7 @@ class _Draft:
 class Starter:
     """Takes up one run."""
 
-    def __init__(self, tools: Tools, context: Context, record: RunRecord, inbox: Inbox) -> None:
+    def __init__(self, tools: Tools, context: Context, record: RunRecord, inbox: Inbox[inputs.Request]) -> None:
         """Nothing is read yet.
 
         Args:

@@ -4,7 +4,7 @@ An input about an attempt names the attempt. One that names another than the cur
 this is the fence that keeps a superseded pod from reporting.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -383,6 +383,8 @@ class Answer:
     what is doubtful about it."""
     message: str = ""
     """Why not, as a sentence."""
+    result: dict[str, Any] = field(default_factory=dict)
+    """What came of it, such as the run that a Schedule has started."""
 
 
 CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED

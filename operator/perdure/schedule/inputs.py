@@ -1,6 +1,6 @@
 """What can happen to a schedule, and what it answers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -96,15 +96,3 @@ class UnpauseRequested:
 
 Request = Triggered | BackfillRequested | PauseRequested | UnpauseRequested
 ScheduleInput = RunClosed | RunRefused | NameTaken | RunMade | Request
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request has come to. It is given only once that is recorded."""
-
-    ok: bool
-    reason: str = ""
-    """Why not, as one CamelCase word."""
-    message: str = ""
-    result: dict[str, Any] = field(default_factory=dict)
-    """What came of it, such as the run that was started."""

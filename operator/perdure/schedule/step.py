@@ -28,11 +28,12 @@ from msgspec.structs import replace
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import MAX_BUFFER, OverlapPolicy, PausedBy, ScheduleSpec
 from perdure.engine.failures import Failure, FailureKind, RetryState
+from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy, decide_run_retry
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.handled import is_handled, joined
-from perdure.schedule.inputs import Answer, Outcome
+from perdure.schedule.inputs import Outcome
 from perdure.schedule.state import (
     Answered,
     Backfilling,
@@ -144,21 +145,6 @@ def step(rules: Rules, state: State | None, happened: Sequence[inp.ScheduleInput
     work.release()
     work.notice_blocked()
     return work.transition(state)
-
-
-def not_taken(
-    rules: Rules, state: State | None, requests: Sequence[inp.Request], now: datetime
-) -> dict[str, Exception]:
-    """Find the requests that a pass cannot take, each tried alone: by their ids, what is wrong."""
-    found: dict[str, Exception] = {}
-    for request in requests:
-        try:
-            step(rules, state, [request], now)
-        except InvalidTimesError:
-            continue  # that is the spec's fault
-        except Exception as error:  # noqa: BLE001 (whatever it is: the request must not stop the schedule)
-            found[request.request_id] = error
-    return found
 
 
 def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:

@@ -1,0 +1,29 @@
+"""What the committed state of a schedule asks for outside of it, as data. The state alone decides it."""
+
+from dataclasses import dataclass
+
+from perdure.schedule.state import Running, State
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """The run exists, or it is recorded why it does not."""
+
+    run: Running
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """Every open link of the run's chain is asked to stop: another run needs its place."""
+
+    run: Running
+
+
+Effect = StartRun | StopRun
+
+
+def effects(state: State) -> list[Effect]:
+    """The effects of a state, in order. Each can be applied any number of times."""
+    starts: list[Effect] = [StartRun(run) for run in state.running if not run.run_id]
+    stops: list[Effect] = [StopRun(run) for run in state.running if run.cancel or run.terminate]
+    return [*starts, *stops]

@@ -1,0 +1,132 @@
+"""What becomes of a pass that fails, and when the next one comes."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from perdure.controller.commit import Record
+from perdure.controller.reconciler import Reconciler
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+CONFLICT = api.ConflictError(409, "Conflict", "someone has written")
+FULL = api.TooLargeError(413, "RequestEntityTooLarge", "3 MiB")
+LATER = now() + timedelta(hours=1)
+
+
+class Thing:
+    """A kind whose passes end as the test says, and what was called."""
+
+    def __init__(self, ends: Callable[[], Any]) -> None:
+        meta = {"namespace": "shop", "name": "thing", "uid": "1", "resourceVersion": "7"}
+        self.record = Record(cast("Any", None), {"metadata": meta})
+        self.reconciler = Reconciler(self, self.record)
+        self.ends = ends
+        self.called: list[str] = []
+
+    async def take_further(self, time: datetime) -> datetime | None:
+        assert abs(time - now()) < timedelta(minutes=1)
+        self.called.append("pass")
+        found: datetime | None = self.ends()
+        return found
+
+    async def wind_up(self) -> None:
+        self.called.append("wind up")
+
+    async def read_again(self) -> None:
+        self.called.append("read again")
+
+    def look_again(self) -> None:
+        self.called.append("look again")
+
+    def full(self, error: api.TooLargeError) -> None:
+        self.called.append(f"full: {error.message}")
+
+    async def broken(self, error: Exception) -> None:
+        self.called.append(f"broken: {error}")
+
+
+def failing(error: Exception) -> Callable[[], Any]:
+    def ends() -> Any:
+        raise error
+
+    return ends
+
+
+async def test_a_pass_says_when_the_next_one_comes() -> None:
+    thing = Thing(lambda: LATER)
+    assert await thing.reconciler.advance() == LATER
+    assert thing.called == ["pass"]
+
+
+async def test_what_a_watch_has_shown_is_read_before_the_pass() -> None:
+    thing = Thing(lambda: None)
+    assert thing.record.observe({"metadata": {"resourceVersion": "9"}})
+    await thing.reconciler.advance()
+    assert thing.called == ["read again", "pass"]
+
+
+async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pass_succeeds() -> None:
+    thing = Thing(failing(CONFLICT))
+    pauses = []
+    for _ in range(12):
+        before = now()
+        wake = await thing.reconciler.advance()
+        assert wake is not None
+        pauses.append(wake - before)
+    assert thing.called == ["pass", "read again"] * 12
+    assert pauses[0] < timedelta(seconds=1)
+    assert timedelta(seconds=5) < pauses[10] < timedelta(seconds=6), "the pause is bounded"
+    thing.ends = lambda: LATER
+    assert await thing.reconciler.advance() == LATER
+    thing.ends = failing(CONFLICT)
+    before, wake = now(), await thing.reconciler.advance()
+    assert wake is not None
+    assert wake - before < timedelta(seconds=1)
+
+
+async def test_an_object_without_room_for_its_status_is_not_tried_again() -> None:
+    thing = Thing(failing(FULL))
+    assert await thing.reconciler.advance() is None
+    assert thing.called == ["pass", "full: 3 MiB"]
+
+
+@pytest.mark.parametrize("error", [api.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
+async def test_trouble_with_the_api_server_says_nothing_about_the_object(error: Exception) -> None:
+    thing = Thing(failing(error))
+    with pytest.raises(type(error)):
+        await thing.reconciler.advance()
+    assert thing.called == ["pass", "look again"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no such day"), api.InvalidError(422, "Invalid", "no such day")])
+async def test_an_object_that_cannot_be_processed_says_so(error: Exception) -> None:
+    thing = Thing(failing(error))
+    with pytest.raises(type(error)):
+        await thing.reconciler.advance()
+    assert thing.called[:2] == ["pass", "look again"]
+    assert "no such day" in thing.called[2]
+
+
+async def test_what_is_gone_winds_up_and_has_no_pass() -> None:
+    thing = Thing(lambda: LATER)
+    thing.record.gone = True
+    assert await thing.reconciler.advance() is None
+    assert thing.called == ["wind up"]
+
+
+async def test_what_a_pass_finds_gone_winds_up_at_once() -> None:
+    thing = Thing(lambda: LATER)
+
+    def ends() -> datetime:
+        thing.record.gone = True
+        return LATER
+
+    thing.ends = ends
+    wake = await thing.reconciler.advance()
+    assert wake is not None
+    assert wake < LATER
+    await thing.reconciler.advance()
+    assert thing.called == ["pass", "wind up"]

@@ -8,6 +8,7 @@ from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import CommandType, EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.operatorservice import v1 as operatorservice
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice import v1 as workflowservice
 from temporalio.api.workflowservice.v1 import (
@@ -39,7 +40,8 @@ class Served:
 
     async def call(self, rpc: str, metadata: tuple[tuple[str, str], ...] = (), **fields: Any) -> Any:
         """Call an RPC."""
-        request = getattr(workflowservice, f"{rpc}Request")
+        service = workflowservice if hasattr(workflowservice, f"{rpc}Request") else operatorservice
+        request = getattr(service, f"{rpc}Request")
         known = request.DESCRIPTOR.fields_by_name
         queue = fields.pop("queue", TaskQueue(name=QUEUE))
         said = {"namespace": "default", "identity": "worker", "task_queue": queue, **fields}
@@ -73,10 +75,10 @@ class Served:
         """Take the next workflow task and answer it."""
         return await self.complete(await self.task(), *commands, **fields)
 
-    async def history(self, workflow_id: str = "w", run_id: str = "") -> list[HistoryEvent]:
+    async def history(self, workflow_id: str = "w", run_id: str = "", **fields: Any) -> list[HistoryEvent]:
         """The history of a workflow."""
         execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-        return list((await self.call("GetWorkflowExecutionHistory", execution=execution)).history.events)
+        return list((await self.call("GetWorkflowExecutionHistory", execution=execution, **fields)).history.events)
 
 
 def served(test: Callable[[Served], Awaitable[None]]) -> Callable[[], None]:

@@ -184,6 +184,8 @@ def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Pa
         "last_completion_result": extras.last_completion_result,
         "priority": extras.priority,
         "user_metadata": extras.user_metadata,
+        "completion_callbacks": extras.completion_callbacks,
+        "links": extras.links,
         "root_workflow_id": root[0],
         "root_run_id": root[1],
     }

@@ -95,9 +95,12 @@ async def remove_finished(client: api.Client, url: str, uid: str) -> None:
 
 
 def has_chores(run: api.Object) -> bool:
-    """Whether a closed run has something left to do: children to close, a successor to create, a signal to deliver."""
+    """Whether a closed run has something left to do: children to close, a successor, a signal, an operation to complete."""
     state = (run.get("status") or {}).get("state") or {}
-    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports"))
+    callbacks = state.get("callbacks") or {}
+    return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports")) or any(
+        not callback.get("state") for callback in callbacks.values()
+    )
 
 
 class Expiries:

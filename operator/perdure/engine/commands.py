@@ -100,6 +100,32 @@ class RequestCancelExternalWorkflowExecution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleNexusOperation:
+    """Have an operation done by the workers that an endpoint names."""
+
+    endpoint: str
+    endpoint_id: str
+    handler_namespace: str
+    service: str
+    operation: str
+    request_id: str
+    input: Any = None
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    start_to_close_timeout: timedelta | None = None
+    nexus_header: dict[str, str] = field(default_factory=dict)
+    user_metadata: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCancelNexusOperation:
+    """Ask for the cancellation of an operation."""
+
+    scheduled_event_id: int
+    user_metadata: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMarker:
     """Note something in the history."""
 
@@ -204,6 +230,8 @@ Command: TypeAlias = (
     | StartChildWorkflowExecution
     | SignalExternalWorkflowExecution
     | RequestCancelExternalWorkflowExecution
+    | ScheduleNexusOperation
+    | RequestCancelNexusOperation
     | RecordMarker
     | UpsertWorkflowSearchAttributes
     | ModifyWorkflowProperties

@@ -45,6 +45,14 @@ class StartSuccessor:
 
 
 @dataclass(frozen=True, slots=True)
+class CompleteOperation:
+    """Complete the Nexus operation of another run with how this one has ended."""
+
+    key: str
+    """In `State.callbacks`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportAttempt:
     """Tell a circuit breaker how an attempt has ended."""
 
@@ -63,7 +71,9 @@ class ReportAttempt:
         return cls(int(scheduled_event_id), int(attempt))
 
 
-Effect: TypeAlias = StartChild | CloseChild | AskExternal | WriteDeadLetter | StartSuccessor | ReportAttempt
+Effect: TypeAlias = (
+    StartChild | CloseChild | AskExternal | WriteDeadLetter | StartSuccessor | CompleteOperation | ReportAttempt
+)
 
 
 def effects(state: State) -> tuple[Effect, ...]:
@@ -76,6 +86,8 @@ def effects(state: State) -> tuple[Effect, ...]:
             found.append(CloseChild(child.initiated_event_id))
     found += [AskExternal(external.initiated_event_id) for external in state.externals.values()]
     found += [WriteDeadLetter(marker.event_id) for marker in state.markers.values()]
+    if state.closed and not state.start_successor:
+        found += [CompleteOperation(key) for key, callback in state.callbacks.items() if not callback.state]
     if state.start_successor:
         found.append(StartSuccessor())
     return tuple(found)

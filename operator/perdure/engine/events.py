@@ -16,7 +16,14 @@ import msgspec
 
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ExternalReference, ParentClosePolicy, ParentReference, WorkflowStart
+from perdure.engine.starts import (
+    Callback,
+    CarriedSignal,
+    ExternalReference,
+    ParentClosePolicy,
+    ParentReference,
+    WorkflowStart,
+)
 
 
 class Event(
@@ -289,6 +296,88 @@ class RequestCancelExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=T
     failure: Failure
 
 
+# Nexus operations
+
+
+class NexusOperationScheduled(CommandEvent, frozen=True, kw_only=True):
+    """A decider asked for an operation, which workers of another namespace may handle."""
+
+    endpoint: str
+    endpoint_id: str
+    handler_namespace: str
+    """That the endpoint named then: only from there can the operation be completed."""
+    service: str
+    operation: str
+    input: Any = None
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    start_to_close_timeout: timedelta | None = None
+    nexus_header: dict[str, str] = {}
+    request_id: str
+    """The same for every attempt: a handler that is asked again finds what it has started. A secret of both namespaces."""
+
+
+class NexusOperationStarted(Event, frozen=True, kw_only=True):
+    """The handler has started the operation, and completes it later."""
+
+    scheduled_event_id: int
+    operation_token: str
+    request_id: str
+    handler_namespace: str
+    links: Any = None
+
+
+class NexusOperationCancelRequested(CommandEvent, frozen=True, kw_only=True):
+    """A decider asked for the cancellation of an operation."""
+
+    scheduled_event_id: int
+
+
+class NexusOperationCancelRequestCompleted(Event, frozen=True, kw_only=True):
+    """The handler has accepted the request to cancel; the operation ends later, or not at all by it."""
+
+    scheduled_event_id: int
+    requested_event_id: int
+
+
+class NexusOperationCancelRequestFailed(Event, frozen=True, kw_only=True):
+    """The handler has refused the request to cancel."""
+
+    scheduled_event_id: int
+    requested_event_id: int
+    failure: Failure
+
+
+class _OperationClosed(Event, frozen=True, kw_only=True):
+    scheduled_event_id: int
+    request_id: str
+
+
+class NexusOperationCompleted(_OperationClosed, frozen=True, kw_only=True):
+    """The operation succeeded."""
+
+    result: Any = None
+    links: Any = None
+
+
+class NexusOperationFailed(_OperationClosed, frozen=True, kw_only=True):
+    """The operation failed."""
+
+    failure: Failure
+
+
+class NexusOperationCanceled(_OperationClosed, frozen=True, kw_only=True):
+    """The operation was cancelled."""
+
+    failure: Failure
+
+
+class NexusOperationTimedOut(_OperationClosed, frozen=True, kw_only=True):
+    """The operation ran into one of its timeouts."""
+
+    failure: Failure
+
+
 # The run itself
 
 
@@ -331,6 +420,8 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     priority: Any = None
     root_workflow_id: str = ""
     root_run_id: str = ""
+    completion_callbacks: tuple[Callback, ...] = ()
+    links: Any = None
 
 
 class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
@@ -366,6 +457,15 @@ class WorkflowExecutionUnpaused(Event, frozen=True, kw_only=True):
 
     reason: str = ""
     identity: str = ""
+
+
+class WorkflowExecutionOptionsUpdated(Event, frozen=True, kw_only=True):
+    """Another start of the workflow, which was open, has attached what the end of the run completes."""
+
+    attached_request_id: str
+    attached_completion_callbacks: tuple[Callback, ...] = ()
+    identity: str = ""
+    links: Any = None
 
 
 class MarkerRecorded(CommandEvent, frozen=True, kw_only=True):
@@ -586,6 +686,15 @@ AnyEvent: TypeAlias = (
     | ExternalWorkflowExecutionCancelRequested
     | ExternalWorkflowExecutionSignaled
     | MarkerRecorded
+    | NexusOperationCancelRequestCompleted
+    | NexusOperationCancelRequestFailed
+    | NexusOperationCancelRequested
+    | NexusOperationCanceled
+    | NexusOperationCompleted
+    | NexusOperationFailed
+    | NexusOperationScheduled
+    | NexusOperationStarted
+    | NexusOperationTimedOut
     | RequestCancelExternalWorkflowExecutionFailed
     | RequestCancelExternalWorkflowExecutionInitiated
     | SignalExternalWorkflowExecutionFailed
@@ -601,6 +710,7 @@ AnyEvent: TypeAlias = (
     | WorkflowExecutionCompleted
     | WorkflowExecutionContinuedAsNew
     | WorkflowExecutionFailed
+    | WorkflowExecutionOptionsUpdated
     | WorkflowExecutionPaused
     | WorkflowExecutionSignaled
     | WorkflowExecutionStarted

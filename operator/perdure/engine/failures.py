@@ -43,6 +43,10 @@ class FailureKind(StrEnum):
     """It was stopped from outside, unasked."""
     SERVER = "Server"
     """The platform failed: a pod was lost, a definition could not be evaluated."""
+    NEXUS_OPERATION = "NexusOperation"
+    """A Nexus operation did not complete; the cause says why."""
+    NEXUS_HANDLER = "NexusHandler"
+    """The handler of a Nexus operation refused or failed a call; `type` is the type of the error."""
 
 
 class TimeoutType(StrEnum):
@@ -65,7 +69,7 @@ class RetryState(StrEnum):
     CANCEL_REQUESTED = "CancelRequested"
 
 
-_WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
+_WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW, FailureKind.NEXUS_OPERATION})
 """Kinds that only say which part of a run has failed; the cause says why."""
 _THEN = "then failed as well: "
 
@@ -101,11 +105,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     category: str | None = None
     """Application: ``Benign`` where it is no cause for alarm."""
     scheduled_event_id: int | None = None
-    """Activity, ChildWorkflow: the event that asked for it."""
+    """Activity, ChildWorkflow, NexusOperation: the event that asked for it."""
     started_event_id: int | None = None
     identity: str | None = None
     """Activity: the worker that did it."""
     namespace: str | None = None
+    endpoint: str | None = None
+    service: str | None = None
+    operation: str | None = None
+    operation_token: str | None = None
+    retry_behavior: str | None = None
+    """NexusHandler: whether the call is retried, where the type of the error does not decide it."""
     encoded_attributes: Any = None
     """Message and stack trace as a codec of the user's has left them, opaque."""
     cause: "Failure | None" = None
@@ -152,7 +162,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
         match self.kind:
             case FailureKind.TIMEOUT:
                 return frozenset({"Timeout", f"TemporalTimeout:{self.timeout_type}"})
-            case FailureKind.APPLICATION if self.type:
+            case FailureKind.APPLICATION | FailureKind.NEXUS_HANDLER if self.type:
                 return frozenset({self.type})
             case _:
                 return frozenset({self.kind.value})

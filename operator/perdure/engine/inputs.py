@@ -14,7 +14,7 @@ from perdure.engine.commands import Command
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
 from perdure.engine.options import Options
-from perdure.engine.starts import ExternalReference
+from perdure.engine.starts import Callback, ExternalReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +207,17 @@ class OptionsChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallbacksAttached:
+    """Somebody who has wanted to start the workflow is content with the run that is open, and waits for its end."""
+
+    request_id: str
+    callbacks: tuple[Callback, ...]
+    identity: str = ""
+    principal: str = ""
+    links: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForgotten:
     """Whoever asked has had the answer, and will not ask again."""
 
@@ -357,9 +368,69 @@ class StickinessReset:
     request_id: str
 
 
+# Nexus operations: what handlers answer, and what completes an operation that a handler has started.
+
+
+class OperationOutcome(StrEnum):
+    """What has become of an operation, or of one attempt to start it."""
+
+    STARTED = "Started"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+    REFUSED = "Refused"
+    """The attempt failed, and no other would do better."""
+    ATTEMPT_FAILED = "AttemptFailed"
+    """The attempt failed, and the next may do better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationReported:
+    """A handler answers an attempt to start an operation."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    outcome: OperationOutcome
+    handler_namespace: str = ""
+    operation_token: str = ""
+    result: Any = None
+    failure: Failure | None = None
+    links: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCancelReported:
+    """A handler answers an attempt to cancel an operation."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    failure: Failure | None = None
+    """None: the handler has accepted the request."""
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationEnded:
+    """What a handler has started has ended: a run of its namespace, which completes the operation."""
+
+    request_id: str
+    scheduled_event_id: int
+    operation_request_id: str
+    """Of the operation; whoever does not know it completes nothing."""
+    handler_namespace: str
+    outcome: OperationOutcome
+    operation_token: str = ""
+    result: Any = None
+    failure: Failure | None = None
+    links: Any = None
+
+
+OperationInput: TypeAlias = OperationReported | OperationCancelReported | OperationEnded
 TaskInput: TypeAlias = TaskWanted | TaskTaken | TaskReturned | TaskCompleted | TaskFailed | StickinessReset
 ActivityInput: TypeAlias = ActivityTaken | ActivityReturned | ActivityReported | ActivityBeat
-WorkerInput: TypeAlias = ActivityInput | TaskInput
+WorkerInput: TypeAlias = ActivityInput | TaskInput | OperationInput
 Request: TypeAlias = (
     SignalRequested
     | CancelRequested
@@ -369,6 +440,7 @@ Request: TypeAlias = (
     | ActivityAnswered
     | ActivityReset
     | OptionsChanged
+    | CallbacksAttached
     | WorkerInput
 )
 
@@ -389,6 +461,8 @@ class Answer:
 
 CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 """Reason of the answers of a run that has closed before it was asked."""
+OPERATION_NOT_FOUND = "OperationNotFound"
+"""Reason of the answer of a run that waits for no such Nexus operation, or not any more."""
 CLOSING = ConditionReason.WORKFLOW_CLOSING
 """Reason of the answers of a run that is about to close, or has to decide once more: it is to be asked again."""
 
@@ -462,7 +536,8 @@ class EffectDone:
 
     effect: Effect
     refused: str = ""
-    """Of `StartSuccessor`: why the next run of the chain cannot be created; empty where it was."""
+    """Of `StartSuccessor`: why the next run of the chain cannot be created; empty where it was. Of `CompleteOperation`: why the
+    operation was not completed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from typing import Any, assert_never
 
+import msgspec
+
 from perdure.api.reasons import ConditionReason
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
@@ -123,14 +125,27 @@ class Others(Ledger):
                 self.change(children=_without(before.children, number))
             case fx.AskExternal(number) if before.closed:
                 self.change(externals=_without(before.externals, number))
+            case fx.CompleteOperation(key) if before.closed:
+                self._callback_done(key, refused)
             case fx.StartSuccessor() if before.closed:
-                self.change(start_successor=False, successor_refused=refused)
+                kept = before.callbacks if refused else {}  # the run that follows has them
+                self.change(start_successor=False, successor_refused=refused, callbacks=kept)
             case fx.ReportAttempt():
                 self.change(reports=_without(before.reports, effect.key))
                 self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later
             case _:  # of an open run: what comes of it is an event
                 pass
         self.durable |= before.closed and self.state != before
+
+    def _callback_done(self, key: str, refused: str) -> None:
+        callback = self.state.callbacks.get(key)
+        if callback is None or callback.state:
+            return
+        failure = Failure(kind=FailureKind.APPLICATION, message=refused, non_retryable=True) if refused else None
+        done = msgspec.structs.replace(
+            callback, state="Failed" if refused else "Succeeded", failure=failure, complete_time=self.now
+        )
+        self.change(callbacks={**self.state.callbacks, key: done})
 
 
 def _which(child: PendingChild) -> dict[str, Any]:

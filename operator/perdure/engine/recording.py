@@ -27,6 +27,9 @@ POLICY_NOT_FOUND = ConditionReason.RETRY_POLICY_NOT_FOUND
 MAX_PENDING = 2_000
 """How many activities, timers, children, and requests to other runs a run may have open, of each."""
 
+MAX_OPERATIONS = 30
+"""How many Nexus operations a run may have open, as on Temporal's server."""
+
 MAX_CARRIED = 96 * 1024
 """Bytes of JSON that a run hands on to the next one, at most, as signals or as its result: they ride in an annotation."""
 
@@ -34,6 +37,8 @@ FROM_COMMANDS: tuple[type[ev.Event], ...] = (
     ev.ActivityTaskCancelRequested,
     ev.ActivityTaskScheduled,
     ev.MarkerRecorded,
+    ev.NexusOperationCancelRequested,
+    ev.NexusOperationScheduled,
     ev.RequestCancelExternalWorkflowExecutionInitiated,
     ev.SignalExternalWorkflowExecutionInitiated,
     ev.StartChildWorkflowExecutionInitiated,
@@ -125,6 +130,11 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             return ev.SignalExternalWorkflowExecutionInitiated(**said, **here)
         case cmd.RequestCancelExternalWorkflowExecution():
             return _cancel_external(command, state, here)
+        case cmd.ScheduleNexusOperation():
+            _admit("Nexus operation", "", state.operations, MAX_OPERATIONS)
+            return ev.NexusOperationScheduled(**{**said, **_operation_timeouts(command, state)}, **here)
+        case cmd.RequestCancelNexusOperation():
+            return ev.NexusOperationCancelRequested(**_cancellable(command, state), **here)
         case cmd.RecordMarker():
             return ev.MarkerRecorded(**said, **here)
         case cmd.UpsertWorkflowSearchAttributes():
@@ -289,15 +299,17 @@ _TOO_MANY = {
     "activity": "PendingActivitiesLimitExceeded",
     "child": "PendingChildWorkflowsLimitExceeded",
     "request to another run": "PendingSignalsLimitExceeded",
+    "Nexus operation": "PendingNexusOperationsLimitExceeded",
 }
 
 
-def _admit(what: str, name: str, there: Collection[str]) -> None:
+def _admit(what: str, name: str, there: Collection[str], most: int = 0) -> None:
     """Refuse one too many, and a name that is in use."""
     if name in there:
         raise UndecidableError(f"{what} id {name!r} is in use", cause=_IN_USE.get(what, "Unspecified"))
-    if len(there) >= MAX_PENDING:
-        message = f"a run may have {MAX_PENDING:,} of each kind open, no further {what}"
+    most = most or MAX_PENDING
+    if len(there) >= most:
+        message = f"a run may have {most:,} of each kind open, no further {what}"
         raise UndecidableError(message, cause=_TOO_MANY.get(what, "Unspecified"))
 
 
@@ -321,6 +333,35 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: dateti
         "start_to_close_timeout": min(close, left),
         "heartbeat_timeout": min(beat, close, left) if beat else None,
     }
+
+
+def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: State) -> dict[str, timedelta | None]:
+    """The timeouts of a Nexus operation, none longer than the run may take (nexusoperations/workflow/commands.go)."""
+    whole = min(filter(None, (command.schedule_to_close_timeout, state.run_timeout)), default=None)
+    others = (command.schedule_to_start_timeout, command.start_to_close_timeout)
+    start, close = (min(filter(None, (length, whole))) if length else None for length in others)
+    return {
+        "schedule_to_close_timeout": whole,
+        "schedule_to_start_timeout": start,
+        "start_to_close_timeout": close,
+    }
+
+
+def _cancellable(command: cmd.RequestCancelNexusOperation, state: State) -> dict[str, Any]:
+    """The operation to cancel: one that is open and was not cancelled before."""
+    number = command.scheduled_event_id
+    operation = state.operations.get(str(number))
+    wrong = ""
+    if operation is None:
+        wrong = (
+            "requested cancelation for a non-existing or already completed operation with scheduled event ID of "
+            f"{number}"
+        )
+    elif operation.cancellation is not None:
+        wrong = f"cancelation was already requested for an operation with scheduled event ID {number}"
+    if wrong:
+        raise UndecidableError(wrong, cause="BadRequestCancelNexusOperationAttributes")
+    return {"scheduled_event_id": number, "user_metadata": command.user_metadata}
 
 
 def _cancel_external(

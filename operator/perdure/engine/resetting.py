@@ -103,7 +103,7 @@ def since(
 ) -> Iterator[inp.RunInput]:
     """What happened to a run after the point, without its own doing.
 
-    Signals and updates, and what became of children and requests.
+    Signals and updates, callbacks, and what became of children, requests and Nexus operations.
 
     Args:
         forked: The state at the point.
@@ -112,6 +112,11 @@ def since(
         signals: Whether signals are wanted.
         updates: Whether updates that were accepted are wanted.
     """
+    started = {
+        each.scheduled_event_id: each.handler_namespace
+        for each in forked.operations.values()
+        if each.started_time is not None
+    }
     for event in later:
         match event:
             case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
@@ -146,8 +151,83 @@ def since(
                 yield inp.ExternalDone(
                     initiated_event_id=event.initiated_event_id, failure=getattr(event, "failure", None)
                 )
+            case ev.WorkflowExecutionOptionsUpdated():
+                yield callbacks_again(event)
             case _:
-                pass
+                yield from _operation_again(event, forked, started)
+
+
+_OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
+    ev.NexusOperationCompleted: inp.OperationOutcome.COMPLETED,
+    ev.NexusOperationFailed: inp.OperationOutcome.FAILED,
+    ev.NexusOperationCanceled: inp.OperationOutcome.CANCELED,
+}
+
+
+def _operation_again(event: ev.AnyEvent, forked: State, started: dict[int, str]) -> Iterator[inp.RunInput]:
+    """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started theirs."""
+    if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
+        return
+    match event:
+        case ev.NexusOperationStarted():
+            started[event.scheduled_event_id] = event.handler_namespace
+            yield _operation_reported(event, inp.OperationOutcome.STARTED, event.handler_namespace)
+        case ev.NexusOperationCompleted() | ev.NexusOperationFailed() | ev.NexusOperationCanceled():
+            yield _operation_ended(event, started.get(event.scheduled_event_id))
+        case _:
+            pass
+
+
+def _operation_ended(
+    event: ev.NexusOperationCompleted | ev.NexusOperationFailed | ev.NexusOperationCanceled, handler: str | None
+) -> inp.OperationReported | inp.OperationEnded:
+    """How a Nexus operation has ended; `handler` is the namespace that had started it, None: it ended with the first answer."""
+    outcome = _OPERATION_CLOSED[type(event)]
+    if handler is None:
+        return _operation_reported(event, outcome, "")
+    return inp.OperationEnded(
+        request_id=f"{event.request_id}/again",
+        scheduled_event_id=event.scheduled_event_id,
+        operation_request_id=event.request_id,
+        handler_namespace=handler,
+        outcome=outcome,
+        result=getattr(event, "result", None),
+        failure=_cause(event),
+    )
+
+
+def _operation_reported(
+    event: ev.NexusOperationStarted | ev.NexusOperationCompleted | ev.NexusOperationFailed | ev.NexusOperationCanceled,
+    outcome: inp.OperationOutcome,
+    handler: str,
+) -> inp.OperationReported:
+    return inp.OperationReported(
+        request_id=f"{event.request_id}/again",
+        scheduled_event_id=event.scheduled_event_id,
+        attempt=1,  # the calls of the new run are counted from its beginning
+        outcome=outcome,
+        handler_namespace=handler,
+        operation_token=getattr(event, "operation_token", ""),
+        result=getattr(event, "result", None),
+        failure=_cause(event),
+        links=getattr(event, "links", None),
+    )
+
+
+def _cause(event: ev.AnyEvent) -> Failure | None:
+    failure: Failure | None = getattr(event, "failure", None)
+    return failure.cause if failure is not None else None
+
+
+def callbacks_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached:
+    """Callbacks that were attached to a run, to be attached once more."""
+    return inp.CallbacksAttached(
+        request_id=event.attached_request_id,
+        callbacks=event.attached_completion_callbacks,
+        identity=event.identity,
+        principal=event.principal,
+        links=event.links,
+    )
 
 
 def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.SignalRequested:

@@ -26,6 +26,15 @@ class ParentClosePolicy(StrEnum):
     ABANDON = "Abandon"
 
 
+class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Whom the end of a workflow completes a Nexus operation for."""
+
+    url: str
+    header: dict[str, str] = {}
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
+
+
 class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a Temporal client says of a run that it starts, beside what the spec of a WorkflowRun holds. Opaque to the engine."""
 
@@ -40,6 +49,8 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     root_workflow_id: str = ""
     root_run_id: str = ""
     request_id: str = ""
+    completion_callbacks: tuple[Callback, ...] = ()
+    links: Any = None
 
 
 class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

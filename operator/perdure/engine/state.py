@@ -7,7 +7,7 @@ started, its last failure and heartbeat, and the workflow task that could not be
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
 from perdure.engine.tasks.model import DEFAULT_TIMEOUT, Code, Task, UpdateRecord, task_timeout
 
 PODS_QUEUE = "pods/"
@@ -213,6 +213,121 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     control: str = ""
 
 
+REQUEST_TIMEOUT = timedelta(seconds=10)
+"""How long one call of the handler of a Nexus operation may take (component.nexusoperations.request.timeout)."""
+SHORTEST_REQUEST = timedelta(seconds=1.5)
+"""Where less is left of an operation's timeout, its handler is not called again (limit.request.timeout.min)."""
+_ANSWER_BUFFER = timedelta(seconds=1)
+"""So much earlier than the caller gives up, the handler's time is over (limit.dispatch.task.timeout.min)."""
+_FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(seconds=1), timedelta(hours=1)
+
+
+class HandlerCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The calls of the handler of a Nexus operation, each of which may fail and be repeated."""
+
+    due: datetime
+    """When the next one begins, or has begun."""
+    attempts: int = 0
+    """How many were answered."""
+    last_attempt_complete_time: datetime | None = None
+    last_failure: Failure | None = None
+
+    @property
+    def attempt(self) -> int:
+        """Number of the call that is due, from 1."""
+        return self.attempts + 1
+
+    def answered(self, now: datetime) -> "HandlerCalls":
+        """These calls after the last one."""
+        return msgspec.structs.replace(self, attempts=self.attempt, last_attempt_complete_time=now, last_failure=None)
+
+    def failed(self, failure: Failure, now: datetime) -> "HandlerCalls":
+        """These calls after one that failed; the next follows later each time."""
+        wait = min(_FIRST_BACKOFF * (1 << min(self.attempts, 16)), _LONGEST_BACKOFF)
+        return msgspec.structs.replace(self.answered(now), last_failure=failure, due=now + wait)
+
+
+class OperationCancellation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """That a Nexus operation is to be cancelled."""
+
+    requested_event_id: int
+    calls: HandlerCalls | None = None
+    """None until the operation has started."""
+    requested_time: datetime | None = None
+    """When the handler could first be asked."""
+    state: str = ""
+    """How it was answered: Succeeded or Failed; empty: not yet."""
+
+
+class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A Nexus operation that has not closed."""
+
+    scheduled_event_id: int
+    endpoint: str
+    endpoint_id: str
+    handler_namespace: str
+    service: str
+    operation: str
+    input: Any = None
+    """None once it has started."""
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    start_to_close_timeout: timedelta | None = None
+    header: dict[str, str] = {}
+    request_id: str
+    scheduled_time: datetime
+    started_time: datetime | None = None
+    operation_token: str = ""
+    cancellation: OperationCancellation | None = None
+    calls: HandlerCalls
+
+    @property
+    def open_call(self) -> HandlerCalls | None:
+        """The calls of which the next is due some time: to start it or, once it has started, to cancel it."""
+        if self.started_time is None:
+            return self.calls
+        cancellation = self.cancellation
+        return cancellation.calls if cancellation is not None and not cancellation.state else None
+
+    def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
+        """Every deadline that is armed; of equal ones, the first counts."""
+        expiration = _after(self.scheduled_time, self.schedule_to_close_timeout)
+        start = _after(self.scheduled_time, self.schedule_to_start_timeout) if self.started_time is None else None
+        close = _after(self.started_time, self.start_to_close_timeout)
+        for deadline, kind in (
+            (expiration, TimeoutType.SCHEDULE_TO_CLOSE),
+            (start, TimeoutType.SCHEDULE_TO_START),
+            (close, TimeoutType.START_TO_CLOSE),
+        ):
+            if deadline is not None:
+                yield deadline, kind
+
+    def call_deadline(self, calls: HandlerCalls) -> datetime:
+        """Until when the handler has to answer a call."""
+        ends = (deadline for deadline, _ in self.deadlines())
+        return min((calls.due + REQUEST_TIMEOUT, *ends)) - _ANSWER_BUFFER
+
+    def too_late_for(self, calls: HandlerCalls) -> TimeoutType | None:
+        """The timeout that leaves no time for a call when it is due; None if there is time."""
+        ends = sorted((deadline, kind) for deadline, kind in self.deadlines())
+        return ends[0][1] if ends and ends[0][0] - calls.due < SHORTEST_REQUEST else None
+
+
+class PendingCallback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What the end of the run completes."""
+
+    callback: Callback
+    registration_time: datetime
+    request_id: str = ""
+    """Of the start that has attached it to the open run; empty where it is from the start of the run."""
+    event_id: int = 0
+    """The event that tells of that; 0 where it is from the start of the run."""
+    state: str = ""
+    """Of a run that has closed: Succeeded or Failed; empty: it is still to be done, or waits for the end."""
+    failure: Failure | None = None
+    complete_time: datetime | None = None
+
+
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The decider could not decide the first of the undecided events; it is asked again at `next_attempt_time`."""
 
@@ -286,6 +401,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """By initiated event id."""
     externals: dict[str, PendingExternal] = {}
     """By initiated event id."""
+    operations: dict[str, PendingOperation] = {}
+    """Nexus operations, by scheduled event id."""
+    callbacks: dict[str, PendingCallback] = {}
+    """Nexus operations of others that the end of the run completes, numbered."""
     markers: dict[str, ev.MarkerRecorded] = {}
     """Markers somebody still has to act on, by event id: dead letters that are to be written."""
     start_successor: bool = False
@@ -323,7 +442,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     def has_chores(self) -> bool:
         """Whether something is left to be done after the run has closed."""
         left = self.children or self.externals or self.markers or self.start_successor or self.reports
-        return self.closed and bool(left)
+        return self.closed and (bool(left) or any(not callback.state for callback in self.callbacks.values()))
 
     def activity(self, scheduled_event_id: int) -> PendingActivity | None:
         """The open activity of that event, or None."""
@@ -353,6 +472,16 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         for activity in self.activities.values():
             if activity.by_worker and activity.started_time is None and self.may_start(activity, now):
                 yield activity
+
+    def offered_calls(self, now: datetime) -> Iterator[tuple[PendingOperation, HandlerCalls]]:
+        """The Nexus operations whose handlers are to be called, to start or to cancel them."""
+        known = self.code.operations_buffered() if self.code is not None else frozenset()
+        for operation in () if self.closed else self.operations.values():
+            calls = operation.open_call
+            if calls is None or calls.due > now or operation.scheduled_event_id in known:
+                continue
+            if operation.too_late_for(calls) is None and now < operation.call_deadline(calls):
+                yield operation, calls
 
     def suggests_continuing(self, event: ev.AnyEvent) -> bool:
         """Whether the history was so long when `event` was recorded that the run should continue as new."""
@@ -409,6 +538,10 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
             run_id=event.original_execution_run_id,
             successor=event.successor,
             code=_code(event) if event.task_queue else None,
+            callbacks={
+                str(number): PendingCallback(callback=callback, registration_time=event.event_time)
+                for number, callback in enumerate(event.completion_callbacks, 1)
+            },
         )
     if state is None:
         raise ValueError("a history begins with WorkflowExecutionStarted")
@@ -497,10 +630,39 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
             | ev.RequestCancelExternalWorkflowExecutionFailed()
         ):
             return change(state, externals=_without(state.externals, event.initiated_event_id))
+        case (
+            ev.NexusOperationScheduled()
+            | ev.NexusOperationStarted()
+            | ev.NexusOperationCancelRequested()
+            | ev.NexusOperationCancelRequestCompleted()
+            | ev.NexusOperationCancelRequestFailed()
+        ):
+            operation = operation_after(state.operations.get(str(event_operation(event))), event)
+            if operation is None:
+                return state  # it has ended meanwhile
+            return change(state, operations={**state.operations, str(operation.scheduled_event_id): operation})
+        case (
+            ev.NexusOperationCompleted()
+            | ev.NexusOperationFailed()
+            | ev.NexusOperationCanceled()
+            | ev.NexusOperationTimedOut()
+        ):
+            return change(state, operations=_without(state.operations, event.scheduled_event_id))
         case ev.MarkerRecorded():
             if event.marker_name != DEAD_LETTER or state.code is not None:
                 return state
             return change(state, markers={**state.markers, str(event.event_id): event})
+        case ev.WorkflowExecutionOptionsUpdated():
+            attached = {
+                str(number): PendingCallback(
+                    callback=callback,
+                    registration_time=event.event_time,
+                    request_id=event.attached_request_id,
+                    event_id=event.event_id,
+                )
+                for number, callback in enumerate(event.attached_completion_callbacks, len(state.callbacks) + 1)
+            }
+            return change(state, callbacks={**state.callbacks, **attached})
         case ev.WorkflowExecutionSignaled():
             return change(state, signals=state.signals + 1)
         case ev.WorkflowExecutionCancelRequested():
@@ -582,6 +744,74 @@ def _apply_to_code(code: Code, event: ev.AnyEvent) -> Code:
             return code
 
 
+OperationEvent: TypeAlias = (
+    ev.NexusOperationScheduled
+    | ev.NexusOperationStarted
+    | ev.NexusOperationCancelRequested
+    | ev.NexusOperationCancelRequestCompleted
+    | ev.NexusOperationCancelRequestFailed
+)
+
+
+def event_operation(event: OperationEvent) -> int:
+    """The event that has scheduled the operation which an event is about."""
+    return event.event_id if isinstance(event, ev.NexusOperationScheduled) else event.scheduled_event_id
+
+
+def operation_after(before: PendingOperation | None, event: OperationEvent) -> PendingOperation | None:
+    """An operation after an event; None if there is no such operation any more."""
+    change = msgspec.structs.replace
+    if isinstance(event, ev.NexusOperationScheduled):
+        return PendingOperation(
+            scheduled_event_id=event.event_id,
+            endpoint=event.endpoint,
+            endpoint_id=event.endpoint_id,
+            handler_namespace=event.handler_namespace,
+            service=event.service,
+            operation=event.operation,
+            input=event.input,
+            schedule_to_close_timeout=event.schedule_to_close_timeout,
+            schedule_to_start_timeout=event.schedule_to_start_timeout,
+            start_to_close_timeout=event.start_to_close_timeout,
+            header=event.nexus_header,
+            request_id=event.request_id,
+            scheduled_time=event.event_time,
+            calls=HandlerCalls(due=event.event_time),
+        )
+    if before is None:
+        return None
+    cancellation = before.cancellation
+    match event:
+        case ev.NexusOperationStarted():
+            if cancellation is not None:
+                cancellation = _may_cancel(cancellation, event.event_time)
+            return change(
+                before,
+                input=None,
+                handler_namespace=event.handler_namespace,
+                started_time=event.event_time,
+                operation_token=event.operation_token,
+                cancellation=cancellation,
+                calls=before.calls.answered(event.event_time),
+            )
+        case ev.NexusOperationCancelRequested():
+            cancellation = OperationCancellation(requested_event_id=event.event_id)
+            if before.started_time is not None:
+                cancellation = _may_cancel(cancellation, event.event_time)
+        case _:
+            assert cancellation is not None
+            done = isinstance(event, ev.NexusOperationCancelRequestCompleted)
+            calls = cancellation.calls and cancellation.calls.answered(event.event_time)
+            if calls is not None and isinstance(event, ev.NexusOperationCancelRequestFailed):
+                calls = change(calls, last_failure=event.failure)
+            cancellation = change(cancellation, state="Succeeded" if done else "Failed", calls=calls)
+    return change(before, cancellation=cancellation)
+
+
+def _may_cancel(cancellation: OperationCancellation, time: datetime) -> OperationCancellation:
+    return msgspec.structs.replace(cancellation, calls=HandlerCalls(due=time), requested_time=time)
+
+
 def _upserted(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
@@ -598,9 +828,17 @@ def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
         run_id=event.new_run_id,
         successor=event.successor,
         activities={key: msgspec.structs.replace(each, **anew) for key, each in state.activities.items()},
+        operations={key: _called_again(each, event.event_time) for key, each in state.operations.items()},
         markers={},
         code=msgspec.structs.replace(state.code, task=None, wanted=True) if state.code is not None else None,
     )
+
+
+def _called_again(operation: PendingOperation, time: datetime) -> PendingOperation:
+    """An operation of a run that was reset. Its request ID stays the same, so the handler finds what it has started."""
+    if operation.started_time is not None:
+        return operation
+    return msgspec.structs.replace(operation, calls=HandlerCalls(due=time))
 
 
 def _closed(state: State, event: ev.ClosingEvent) -> State:
@@ -613,6 +851,8 @@ def _closed(state: State, event: ev.ClosingEvent) -> State:
         activities={},
         left_activities=_without_payloads(state.activities) if state.code is not None else {},
         timers={},
+        operations={},
+        callbacks={} if kept else state.callbacks,
         children={
             key: child
             for key, child in state.children.items()
@@ -697,11 +937,20 @@ def beside_history_removed(state: State) -> State:
         ),
         reports={},
         successor_refused="",
-        **({"children": {}, "externals": {}, "start_successor": False} if state.closed else {}),
+        **({"children": {}, "externals": {}, "callbacks": {}, "start_successor": False} if state.closed else {}),
         markers={},
+        operations={key: _as_recorded(each) for key, each in state.operations.items()},
         activities=_as_scheduled(state.activities),
         left_activities=_as_scheduled(state.left_activities),
     )
+
+
+def _as_recorded(operation: PendingOperation) -> PendingOperation:
+    """An operation without the calls that have failed: only the history of the others tells."""
+    calls, cancellation = HandlerCalls(due=operation.scheduled_time), operation.cancellation
+    if cancellation is not None:
+        cancellation = msgspec.structs.replace(cancellation, calls=None)
+    return msgspec.structs.replace(operation, calls=calls, cancellation=cancellation)
 
 
 def _as_scheduled(activities: dict[str, PendingActivity]) -> dict[str, PendingActivity]:

@@ -25,6 +25,8 @@ from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutTy
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, Retired
 from perdure.engine.opaque import plain
+from perdure.engine.operations import Operations
+from perdure.engine.operations import moments as moments_of_operations
 from perdure.engine.others import Others
 from perdure.engine.recording import activity_named, event_of, next_run
 from perdure.engine.retry import RetryPolicy
@@ -171,6 +173,7 @@ def _moments(state: State) -> Iterator[datetime]:
     for timer in state.timers.values():
         yield timer.fire_time
     yield from _moments_of_activities(state)
+    yield from moments_of_operations(state)
 
 
 def _moments_of_activities(state: State) -> Iterator[datetime]:
@@ -183,7 +186,7 @@ def _moments_of_activities(state: State) -> Iterator[datetime]:
             yield deadline
 
 
-class _Pass(Attempts, Others):
+class _Pass(Attempts, Others, Operations):
     """The work of one `step`; lives no longer than it."""
 
     def __init__(
@@ -227,7 +230,7 @@ class _Pass(Attempts, Others):
 
     # Inputs
 
-    def take(self, item: inp.RunInput) -> None:
+    def take(self, item: inp.RunInput) -> None:  # noqa: C901 (one case for each input)
         match item:
             case inp.RequestForgotten():
                 self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
@@ -250,10 +253,13 @@ class _Pass(Attempts, Others):
                 | inp.ActivityAnswered()
                 | inp.ActivityReset()
                 | inp.OptionsChanged()
+                | inp.CallbacksAttached()
             ):
                 self.take_request(item)
             case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
                 self.answers[item.request_id] = self.take_report(item)
+            case inp.OperationReported() | inp.OperationCancelReported() | inp.OperationEnded():
+                self.answers[item.request_id] = self.take_operation(item)
             case (
                 inp.TaskWanted()
                 | inp.TaskTaken()
@@ -290,7 +296,7 @@ class _Pass(Attempts, Others):
             answer = Answer(ok=wanted, reason=inp.CLOSED, message=message)
         self.answers[request.request_id] = answer
 
-    def heed(self, request: inp.Request) -> Answer:
+    def heed(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911 (one case for each request)
         if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         match request:
@@ -337,6 +343,8 @@ class _Pass(Attempts, Others):
                 )
             case inp.PauseRequested() | inp.UnpauseRequested():
                 return self.pause(request)
+            case inp.CallbacksAttached():
+                return self.attach_callbacks(request)
             case inp.ActivityAnswered():
                 return self.activity_answered(request)
             case inp.ActivityReset() | inp.OptionsChanged():
@@ -389,6 +397,7 @@ class _Pass(Attempts, Others):
                 if deadline <= self.now and not unread:
                     key = f"{activity.scheduled_event_id}/{place}"
                     yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)
+        yield from self.operations_due()
 
     def takes_others(self) -> bool:
         """Whether what leaves events, and need not be acknowledged, is taken now: not while a worker decides."""

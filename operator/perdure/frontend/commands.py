@@ -1,5 +1,6 @@
 """Commands: what a worker asks for, as the engine's commands."""
 
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,10 +21,27 @@ from perdure.engine.starts import ParentClosePolicy, StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
+from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import UnfitError, duration, duration_or_none, few, name, retry_policy
 from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
+_SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
+_MAX_HEADER = 8_192
+_SERVERS_HEADERS = frozenset(
+    {
+        "request-timeout",
+        "xdc-redirection",
+        "xdc-redirection-api",
+        "xdc-redirection-source-cell",
+        "caller-name",
+        "caller-type",
+        "call-initiation",
+        "temporal-principal-type",
+        "temporal-principal-name",
+    }
+)
+"""Headers of a Nexus operation that only the server sets (nexusoperations/config.go)."""
 _BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
 
@@ -78,6 +96,8 @@ class Reader:
         namespace: str = "",
         updates: Known | None = None,
         task_queue: str = "",
+        *,
+        endpoints: Endpoints | None = None,
     ) -> None:
         """Begin.
 
@@ -87,7 +107,9 @@ class Reader:
             namespace: Of the workflow.
             updates: What can be accepted and rejected; None: anything.
             task_queue: Of the workflow; that of a child which names none.
+            endpoints: Of Nexus operations.
         """
+        self._endpoints = endpoints or {}
         self._task = task
         self._task_queue = task_queue
         self._namespace = namespace
@@ -325,6 +347,36 @@ class Reader:
             control=said.control,
         )
 
+    def _schedule_operation(self, said: Any, metadata: Any) -> cmd.Command:
+        endpoint = self._endpoints.get(said.endpoint)
+        if endpoint is None:
+            raise UnfitError(f'endpoint "{said.endpoint[:200]}" not found')
+        if not endpoint.admits(self._namespace):
+            raise UnfitError(f'caller namespace "{self._namespace}" unauthorized for "{said.endpoint}"')
+        header = {key.lower(): value for key, value in said.nexus_header.items()}
+        for key in said.nexus_header:
+            if key.lower() in _SERVERS_HEADERS:
+                raise UnfitError(f'{_SCHEDULE_OPERATION}.NexusHeader contains a disallowed header key: "{key}"')
+        if sum(len(key) + len(value) for key, value in header.items()) > _MAX_HEADER:
+            raise UnfitError(f"{_SCHEDULE_OPERATION}.NexusHeader exceeds size limit")
+        return cmd.ScheduleNexusOperation(
+            endpoint=said.endpoint,
+            endpoint_id=endpoint.id,
+            handler_namespace=endpoint.namespace,
+            service=name(said.service, f"{_SCHEDULE_OPERATION}.Service", required=False),
+            operation=name(said.operation, f"{_SCHEDULE_OPERATION}.Operation", required=False),
+            request_id=str(uuid.uuid4()),
+            input=data.to_json([said.input], limited=False) if said.HasField("input") else None,
+            schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
+            schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
+            start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
+            nexus_header=header,
+            user_metadata=metadata,
+        )
+
+    def _cancel_operation(self, said: Any, metadata: Any) -> cmd.Command:
+        return cmd.RequestCancelNexusOperation(scheduled_event_id=said.scheduled_event_id, user_metadata=metadata)
+
     def _upsert(self, said: Any, _: Any) -> cmd.Command:
         for missing, what in (
             (not said.HasField("search_attributes"), "SearchAttributes"),
@@ -368,6 +420,8 @@ class Reader:
         "ContinueAsNewWorkflowExecution": (_continue, "BadContinueAsNewAttributes"),
         "StartChildWorkflowExecution": (_start_child, "BadStartChildExecutionAttributes"),
         "SignalExternalWorkflowExecution": (_signal_external, "BadSignalWorkflowExecutionAttributes"),
+        "ScheduleNexusOperation": (_schedule_operation, "BadScheduleNexusOperationAttributes"),
+        "RequestCancelNexusOperation": (_cancel_operation, "BadRequestCancelNexusOperationAttributes"),
         "UpsertWorkflowSearchAttributes": (_upsert, "BadSearchAttributes"),
         "ModifyWorkflowProperties": (_modify, "BadModifyWorkflowPropertiesAttributes"),
     }

@@ -15,7 +15,10 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
 from perdure.engine.state import State
 from perdure.frontend import failures, priorities
+from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.history import Historian, update_request
+from perdure.frontend.namespaces import DEFAULT
+from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.payloads import payloads
 from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
@@ -90,6 +93,8 @@ class Core:
         self.queries = Queries()
         self.visibility = Visibility()
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
+        self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
+        self.calls = HandlerCallsOpen(self)
         self.reserved: set[str] = set()
         """Runs whose first task is for the client that has started them: run ids."""
 
@@ -102,6 +107,7 @@ class Core:
             self.queues.settle(run_id, {})
         else:
             self.queues.settle(run_id, self._offers(run, state, now()))
+        self.calls.follow(run, None if run.gone else state)
         if state is not None and state.closed:
             self._end_updates(run, state)
         if run.gone:

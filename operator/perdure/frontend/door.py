@@ -22,6 +22,7 @@ WAITING = frozenset(
         "ExecuteMultiOperation",
         "GetWorkflowExecutionHistory",
         "PollActivityTaskQueue",
+        "PollNexusTaskQueue",
         "PollWorkflowExecutionUpdate",
         "PollWorkflowTaskQueue",
         "QueryWorkflow",

@@ -73,6 +73,11 @@ def already_started(message: str, run_id: str, first_run_id: str, request_id: st
     return RpcError(grpc.StatusCode.ALREADY_EXISTS, message, detail)
 
 
+def exists(message: str) -> RpcError:
+    """The name is taken."""
+    return RpcError(grpc.StatusCode.ALREADY_EXISTS, message)
+
+
 def query_failed(failure: Failure) -> RpcError:
     """A workflow has answered a query with a failure."""
     return invalid(failure.message, QueryFailedFailure(failure=failure))

@@ -6,6 +6,7 @@ from typing import Any
 from temporalio.api.common.v1 import ActivityType, Payload, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import (
     ApplicationErrorCategory,
+    NexusHandlerErrorRetryBehavior,
 )
 from temporalio.api.enums.v1 import (
     RetryState as ProtoRetryState,
@@ -88,6 +89,24 @@ def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
                 "started_event_id": child.started_event_id or None,
                 "retry_state": _retry_state(child.retry_state),
             }
+        case "nexus_operation_execution_failure_info":
+            operation = failure.nexus_operation_execution_failure_info
+            return {
+                "kind": FailureKind.NEXUS_OPERATION,
+                "endpoint": operation.endpoint or None,
+                "service": operation.service or None,
+                "operation": operation.operation or None,
+                "operation_token": operation.operation_token or operation.operation_id or None,
+                "scheduled_event_id": operation.scheduled_event_id or None,
+            }
+        case "nexus_handler_failure_info":
+            handler = failure.nexus_handler_failure_info
+            behavior = from_enum(NexusHandlerErrorRetryBehavior, handler.retry_behavior)
+            return {
+                "kind": FailureKind.NEXUS_HANDLER,
+                "type": handler.type or None,
+                "retry_behavior": behavior if handler.retry_behavior else None,
+            }
         case _:
             return _application(failure)
 
@@ -128,7 +147,7 @@ def to_proto(failure: Failure) -> ProtoFailure:
     return made
 
 
-def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912 (one case for each kind)
+def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912, PLR0915 (one case for each kind)
     match failure.kind:
         case FailureKind.APPLICATION:
             application = made.application_failure_info
@@ -176,3 +195,14 @@ def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR
             child.started_event_id = failure.started_event_id or 0
             if failure.retry_state is not None:
                 child.retry_state = to_enum(ProtoRetryState, failure.retry_state.value)
+        case FailureKind.NEXUS_OPERATION:
+            operation = made.nexus_operation_execution_failure_info
+            operation.endpoint, operation.service = failure.endpoint or "", failure.service or ""
+            operation.operation = failure.operation or ""
+            operation.operation_id = operation.operation_token = failure.operation_token or ""
+            operation.scheduled_event_id = failure.scheduled_event_id or 0
+        case FailureKind.NEXUS_HANDLER:
+            handler = made.nexus_handler_failure_info
+            handler.type = failure.type or ""
+            if failure.retry_behavior is not None:
+                handler.retry_behavior = to_enum(NexusHandlerErrorRetryBehavior, failure.retry_behavior)

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from temporalio.api import enums
+from temporalio.api.common.v1 import Callback as ProtoCallback
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 from temporalio.api.enums.v1 import EventType, TaskQueueKind, UpdateAdmittedEventOrigin
@@ -26,8 +27,9 @@ from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import Callback
 from perdure.engine.tasks.model import task_timeout
-from perdure.frontend import failures
+from perdure.frontend import failures, links
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.paging import that_fit
@@ -36,8 +38,14 @@ RunIds = Callable[[str], str]
 """Gives the run id of a WorkflowRun by its name; empty where it is not known."""
 _SERVICE, _RESETTER = "history-service", "history-resetter"
 """What Temporal's server calls itself where no client has asked (service/history/consts)."""
-_PAUSES = (ev.WorkflowExecutionPaused, ev.WorkflowExecutionUnpaused)
-"""Workers do not know what to do with these (sdk-core refuses the whole history), and need not."""
+_MAY_IGNORE = (
+    ev.WorkflowExecutionPaused,
+    ev.WorkflowExecutionUnpaused,
+    ev.WorkflowExecutionOptionsUpdated,
+    ev.NexusOperationCancelRequestCompleted,
+    ev.NexusOperationCancelRequestFailed,
+)
+"""Older workers do not know what to do with these (sdk-core refuses the whole history), and need not."""
 
 
 _NAMESPACES = ("namespace", "namespace_id")
@@ -68,12 +76,13 @@ class Historian:
             event_id=event.event_id, event_type=to_enum(EventType, name), task_id=event.event_id, version=0
         )
         made.event_time.FromDatetime(event.event_time)
-        made.worker_may_ignore = isinstance(event, _PAUSES)
+        made.worker_may_ignore = isinstance(event, _MAY_IGNORE)
         if event.principal:
             made.principal.type, made.principal.name = _PRINCIPAL, event.principal
         metadata = data.user_metadata(event.user_metadata)
         if metadata is not None:
             made.user_metadata.CopyFrom(metadata)
+        made.links.extend(links.from_json(getattr(event, "links", None)))
         attributes = getattr(made, _attributes_of(name))
         attributes.SetInParent()
         self._fill(attributes, event)
@@ -147,6 +156,8 @@ def put(target: Any, field: FieldDescriptor, value: Any) -> None:
 
 def _message(kind: str, value: Any) -> Message | None:
     match kind:
+        case "Payload":
+            return data.one_payload(value)
         case "Payloads":
             return Payloads(payloads=data.from_json(value))
         case "Failure" if isinstance(value, Failure):
@@ -194,8 +205,21 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
     failure = event.continued_failure
     if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
         attributes.continued_failure.source = "Server"
+    attributes.completion_callbacks.extend(map(callback, event.completion_callbacks))
     attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+
+
+def callback(found: Callback) -> ProtoCallback:
+    """A completion callback."""
+    made = ProtoCallback(links=links.from_json(found.links))
+    made.nexus.url = found.url
+    made.nexus.header.update(found.header)
+    return made
+
+
+def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
+    attributes.attached_completion_callbacks.extend(map(callback, event.attached_completion_callbacks))
 
 
 def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
@@ -265,6 +289,16 @@ def _activity_scheduled(attributes: Any, event: ev.ActivityTaskScheduled) -> Non
 
 def _activity_timed_out(attributes: Any, event: ev.ActivityTaskTimedOut) -> None:  # noqa: ARG001 (like the others)
     attributes.failure.source = "Server"
+
+
+def _operation_scheduled(attributes: Any, event: ev.NexusOperationScheduled) -> None:
+    attributes.nexus_header.update(event.nexus_header)
+    for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
+        getattr(attributes, name).SetInParent()
+
+
+def _operation_started(attributes: Any, event: ev.NexusOperationStarted) -> None:
+    attributes.operation_id = event.operation_token
 
 
 def _marker(attributes: Any, event: ev.MarkerRecorded) -> None:
@@ -343,6 +377,9 @@ _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.TimerStarted: _timer_started,
     ev.ActivityTaskScheduled: _activity_scheduled,
     ev.ActivityTaskTimedOut: _activity_timed_out,
+    ev.WorkflowExecutionOptionsUpdated: _options_updated,
+    ev.NexusOperationScheduled: _operation_scheduled,
+    ev.NexusOperationStarted: _operation_started,
     ev.MarkerRecorded: _marker,
     ev.WorkflowExecutionUpdateAdmitted: _update_admitted,
     ev.WorkflowExecutionUpdateAccepted: _update_accepted,

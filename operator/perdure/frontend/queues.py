@@ -30,6 +30,7 @@ class Kind(StrEnum):
 
     WORKFLOW = "workflow"
     ACTIVITY = "activity"
+    NEXUS = "nexus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,13 @@ class QueueName:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Something to be done: a workflow task, an attempt of an activity, or a query to be answered."""
+    """Something to be done: a workflow task, an attempt of an activity, a query or a Nexus call to be answered."""
 
     run_id: str
     scheduled_event_id: int = 0
     attempt: int = 0
     query: str = ""
+    """ID of the query or of the call."""
     rank: Rank = ORDINARY
 
 

@@ -37,6 +37,8 @@ _DELETE = Right("delete", "workflowruns")
 _SEE_SCHEDULES, _LIST_SCHEDULES = Right("get", "schedules"), Right("list", "schedules")
 _MAKE_SCHEDULE, _CHANGE_SCHEDULE = Right("create", "schedules"), Right("update", "schedules")
 _REGISTER = Right("update", "configmaps", group="")
+_ENDPOINTS = "nexusendpoints"
+"""A resource that exists only in roles, as of the whole cluster: an endpoint says which namespaces may call another one."""
 
 FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"})
 """What anybody may ask who is known; nothing of it tells of a namespace."""
@@ -87,6 +89,11 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "ListSearchAttributes": (_READ,),
     "AddSearchAttributes": (_REGISTER,),
     "RemoveSearchAttributes": (_REGISTER,),
+    "CreateNexusEndpoint": (Right("create", _ENDPOINTS),),
+    "UpdateNexusEndpoint": (Right("update", _ENDPOINTS),),
+    "DeleteNexusEndpoint": (Right("delete", _ENDPOINTS),),
+    "GetNexusEndpoint": (Right("get", _ENDPOINTS),),
+    "ListNexusEndpoints": (Right("list", _ENDPOINTS),),
 }
 
 

@@ -33,6 +33,7 @@ from perdure.frontend.service.call import Call
 from perdure.frontend.service.changing import Changing
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
+from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.starting import Starting
@@ -109,6 +110,8 @@ class Frontend(Core):
             Changing(self),
             Batches(self),
             TaskWorkers(self),
+            NexusTasks(self),
+            NexusEndpoints(self),
             System(self),
         ):
             for name in dir(service):

@@ -46,6 +46,12 @@ class QueryToken(Token, frozen=True, kw_only=True, tag="q"):
     query: str
 
 
+class NexusToken(Token, frozen=True, kw_only=True, tag="n"):
+    """A call of a Nexus handler. The namespace is the handler's; `run_id` is empty: the call says whose it is."""
+
+    call: str
+
+
 class PageToken(Token, frozen=True, kw_only=True, tag="h"):
     """Where the next page of a history begins."""
 
@@ -53,7 +59,7 @@ class PageToken(Token, frozen=True, kw_only=True, tag="h"):
     close_only: bool = False
 
 
-AnyToken = WorkflowTaskToken | ActivityToken | QueryToken | PageToken
+AnyToken = WorkflowTaskToken | ActivityToken | QueryToken | NexusToken | PageToken
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyToken)
 

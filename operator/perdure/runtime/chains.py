@@ -235,7 +235,7 @@ def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeOb
         extras = msgspec.structs.replace(extras, initiator="Retry", request_id="")
         if isinstance(closing, ev.WorkflowExecutionFailed):  # as Temporal's server; after a timeout it keeps the result
             extras = msgspec.structs.replace(extras, last_completion_result=None)
-    given = msgspec.structs.replace(extras, identity="") if state.code is not None else None
+    given = msgspec.structs.replace(extras, identity="", links=None) if state.code is not None else None
     successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
     return _as_owned(successor, run)
 

@@ -112,6 +112,10 @@ def payload_of(request: inputs.Request) -> Any:
             return request.details
         case inputs.ActivityAnswered():
             return request.failure.details if request.failure else request.result
+        case inputs.OperationReported() | inputs.OperationEnded():
+            return request.result
+        case inputs.CallbacksAttached():
+            return msgspec.to_builtins(request.callbacks)
         case _:
             return None
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
+from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.runtime import payloads
 
 pytestmark = pytest.mark.cluster
@@ -159,7 +160,7 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     assert set(edit) == PERDURE_KINDS - {"historysegments"} | {"workflowruns/tasks"}
     assert edit["deadletters"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
-    of_temporal = ["perdure-temporal", "perdure-temporal-client", "perdure-temporal-worker"]
+    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
     assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
 
 
@@ -349,6 +350,17 @@ def test_a_temporal_client_writes_through_the_frontend_only(render: Render) -> N
         "operations/temporal": {"create"},
         "schedules/temporal": {"create", "update", "delete"},
     }
+
+
+def test_nexus_endpoints_are_written_by_the_operator_and_managed_by_administrators(render: Render) -> None:
+    manifests = render()
+    operator = named(manifests, "Role", "perdure-temporal-nexus")
+    (rule,) = operator["rules"]
+    assert (rule["resourceNames"], set(rule["verbs"])) == ([CONFIG_MAP], {"get", "update"})
+    assert named(manifests, "ConfigMap", CONFIG_MAP)["metadata"]["namespace"] == operator["metadata"]["namespace"]
+    admin = granted(named(manifests, "ClusterRole", "perdure-temporal-nexus-admin"), "perdure.dev")
+    assert admin == {"nexusendpoints": {"get", "list", "create", "update", "delete"}}
+    assert not [each for each in render("temporal.enabled=false") if "nexus" in each["metadata"]["name"]]
 
 
 def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -> None:

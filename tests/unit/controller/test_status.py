@@ -347,7 +347,8 @@ def test_every_node_of_a_failure_has_a_type() -> None:
         told = told.get("cause")
     assert told is None
     assert types == [
-        *("Declined", "Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "ChildWorkflow", "Activity"),
+        *("Declined", "NexusHandler", "NexusOperation"),
+        *("Server", "Terminated", "Cancelled", "TemporalTimeout:Heartbeat", "ChildWorkflow", "Activity"),
         "Application",
         "Server",
     ]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import assert_never
 
 from perdure.api.names import child_name
-from perdure.controller.effects import children, externals, letters, successors
+from perdure.controller.effects import callbacks, children, externals, letters, successors
 from perdure.controller.effects.context import Context
 from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.peers import Peers
@@ -131,6 +131,9 @@ class Effects:
             case fx.WriteDeadLetter(number):
                 writing = letters.write(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, writing)
+            case fx.CompleteOperation(key):
+                completing = callbacks.complete(self.context, key, state.callbacks[key], run)
+                await self._unless_refused(effect, "the Nexus operation of another run", now, completing)
             case fx.StartSuccessor():
                 starting = successors.start(self.context, state, run)
                 await self._unless_refused(effect, "the run that continues this one", now, starting)
@@ -153,9 +156,9 @@ class Effects:
         if applied:
             self._applied.add(effect)
 
-    def _retry_soon(self, effect: Effect) -> None:
+    def _retry_soon(self, effect: Effect, seconds: float = 0.0) -> None:
         def again() -> None:
             self._applied.discard(effect)
             self._wake()
 
-        asyncio.get_running_loop().call_later(_SOON_SECONDS, again)
+        asyncio.get_running_loop().call_later(max(seconds, _SOON_SECONDS), again)

@@ -1,7 +1,8 @@
 """What applying an effect needs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from perdure.controller.directory import Entry
 from perdure.controller.effects.pending import PendingInputs
@@ -11,6 +12,14 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as api
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Reset
+
+
+class Retry(Protocol):
+    """Applies an effect once more."""
+
+    def __call__(self, effect: Effect, seconds: float = 0.0) -> None:
+        """Apply it again after a moment, or after so many seconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +33,7 @@ class Context:
     peers: Peers
     pending: PendingInputs
     """Receives the results of effects."""
-    retry_soon: Callable[[Effect], None]
+    retry_soon: Retry
     """Retries an effect shortly: its target run is about to close, or to be created."""
 
     def url(self, name: str | None = None) -> str:

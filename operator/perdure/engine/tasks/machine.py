@@ -3,7 +3,8 @@
 The rules are those of Temporal's server (service/history/workflow/workflow_task_state_machine.go, historybuilder/event_store.go):
 
 * One task at a time. It is scheduled when something has happened; what happens before a worker takes it is recorded at once.
-* While a worker decides, what happens is buffered and recorded behind the events of its commands, the ends of activities last.
+* While a worker decides, what happens is buffered and recorded behind the events of its commands, the ends of activities and
+  Nexus operations last.
   What nobody waits to be acknowledged (timers, children) is not even looked at until then.
 * A task that failed, or was not answered in time, leaves events the first time. Further attempts leave none until one succeeds.
 * A task that only an update has asked for leaves nothing if the update is rejected (speculative).
@@ -25,7 +26,7 @@ from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import FROM_COMMANDS
-from perdure.engine.tasks.model import ACTIVITY_CLOSED, Code, Task
+from perdure.engine.tasks.model import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, Task
 
 if TYPE_CHECKING:
     from perdure.engine.ledger import Retired
@@ -199,15 +200,16 @@ class Tasks:
         return self.code.closing and self.code.deciding
 
     def _flush(self) -> None:
-        """Record what was buffered; the ends of activities last."""
+        """Record what was buffered; the ends of activities and Nexus operations last."""
         buffered = self.code.buffered
         if not buffered:
             return
         self._change(buffered=())
         self._flushing = True
         started: dict[int, int] = {}
-        last = [event for event in buffered if isinstance(event, ACTIVITY_CLOSED)]
-        for event in [event for event in buffered if not isinstance(event, ACTIVITY_CLOSED)] + last:
+        ends = (*ACTIVITY_CLOSED, *OPERATION_CLOSED)
+        last = [event for event in buffered if isinstance(event, ends)]
+        for event in [event for event in buffered if not isinstance(event, ends)] + last:
             number = self._pass.state.next_event_id
             placed = msgspec.structs.replace(event, event_id=number)
             if isinstance(placed, ev.ActivityTaskStarted):

@@ -101,6 +101,24 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         """The activities whose end is buffered, by the ids of their ActivityTaskScheduled."""
         return frozenset(event.scheduled_event_id for event in self.buffered if isinstance(event, ACTIVITY_CLOSED))
 
+    def operations_buffered(self) -> frozenset[int]:
+        """The Nexus operations about which something is buffered, by the ids of their NexusOperationScheduled."""
+        return frozenset(event.scheduled_event_id for event in self.buffered if isinstance(event, OF_OPERATIONS))
+
 
 ACTIVITY_CLOSED = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed, ev.ActivityTaskTimedOut, ev.ActivityTaskCanceled)
 """The events that end an activity."""
+OPERATION_CLOSED = (
+    ev.NexusOperationCompleted,
+    ev.NexusOperationFailed,
+    ev.NexusOperationCanceled,
+    ev.NexusOperationTimedOut,
+)
+"""The events that end a Nexus operation."""
+OF_OPERATIONS = (
+    *OPERATION_CLOSED,
+    ev.NexusOperationStarted,
+    ev.NexusOperationCancelRequestCompleted,
+    ev.NexusOperationCancelRequestFailed,
+)
+"""The events about a Nexus operation that record no command."""

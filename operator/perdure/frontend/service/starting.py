@@ -22,6 +22,9 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
+from perdure.engine import inputs
+from perdure.engine.operations import MAX_CALLBACKS
+from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import given, links
 from perdure.frontend import payloads as data
@@ -40,8 +43,9 @@ from perdure.frontend.errors import (
 from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.service.call import LONGEST_WAIT, Call
 from perdure.frontend.service.tasks import WorkflowTasks
-from perdure.frontend.starts import check_beside, cron_refused, run_asked_for
+from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
 from perdure.kube import client as api
+from perdure.runtime.callbacks import TOKEN_HEADER, token_of
 from perdure.runtime.chains import extras_of
 from perdure.runtime.requests import StartSignal
 
@@ -73,7 +77,7 @@ class Starting:
         self, request: StartWorkflowExecutionRequest, call: Call
     ) -> StartWorkflowExecutionResponse:
         """Start a workflow."""
-        begun = await self.begin(request, "Fail", principal=call.principal)
+        begun, attached = await self._begin_or_attach(request, call)
         eager = None
         if begun.entry.uid in self._core.reserved:
             try:
@@ -86,8 +90,49 @@ class Starting:
             first_execution_run_id=begun.entry.first_uid,
             started=begun.started,
             status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-            link=links.to_start(begun.entry),
+            link=links.to_attachment(begun.entry, request.request_id) if attached else links.to_start(begun.entry),
         )
+
+    async def _begin_or_attach(self, request: StartWorkflowExecutionRequest, call: Call) -> tuple[Begun, bool]:
+        """Start a workflow; whether the callbacks of the request were attached to the run that is open instead."""
+        until = monotonic() + call.within(LONGEST_WAIT)
+        while True:
+            begun = await self.begin(request, "Fail", principal=call.principal)
+            if begun.started or not request.on_conflict_options.attach_completion_callbacks:
+                return begun, False
+            attached = inputs.CallbacksAttached(
+                request_id=request.request_id or uuid.uuid4().hex,
+                callbacks=self._callbacks(request),
+                identity=request.identity,
+                principal=call.principal,
+                links=_own_links(request) if request.on_conflict_options.attach_links else None,
+            )
+            if not attached.callbacks:
+                return begun, False
+            try:
+                await self._core.runs.demand(begun.entry, attached)
+            except CompletedError:
+                if monotonic() > until:
+                    raise
+                continue
+            return begun, True
+
+    def _callbacks(self, request: Any) -> tuple[Callback, ...]:
+        """What the end of the workflow completes: Nexus operations of workflows that this operator runs.
+
+        Raises:
+            UnfitError: it is something else.
+        """
+        found = callbacks_of(request)
+        if found and request.task_queue.name == WORKFLOWS_QUEUE:
+            raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
+        if len(found) > MAX_CALLBACKS:
+            raise UnfitError(f"cannot attach more than {MAX_CALLBACKS} callbacks to an execution")
+        for callback in found:
+            token = token_of(callback)
+            if token is None or token.namespace not in self._core.runs.manager.served:
+                raise UnfitError(f"invalid callback: {TOKEN_HEADER} is missing or invalid")
+        return found
 
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: Call
@@ -262,6 +307,9 @@ class Starting:
                 request_id=given.name(request.request_id, "RequestId", required=False),
                 cron_schedule=request.cron_schedule,
             )
+            extras = msgspec.structs.replace(
+                extras, completion_callbacks=self._callbacks(request), links=_own_links(request)
+            )
             check_beside(extras)
         except UnfitError as error:
             raise invalid(str(error)) from error
@@ -278,6 +326,12 @@ class Starting:
             },
             "spec": spec,
         }
+
+
+def _own_links(request: Any) -> Any:
+    """The links of a request, as JSON, without those of its callbacks."""
+    of_callbacks = [link for each in getattr(request, "completion_callbacks", ()) for link in each.links]
+    return links.to_json(link for link in request.links if link not in of_callbacks)
 
 
 def is_made_for(made: api.Object, body: api.Object) -> bool:

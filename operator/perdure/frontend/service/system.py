@@ -81,6 +81,7 @@ class System:
                 upsert_memo=True,
                 sdk_metadata=True,
                 count_group_by_execution_status=True,
+                nexus=True,
             ),
         )
 

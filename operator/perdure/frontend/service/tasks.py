@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution, WorkflowType
-from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import CommandType, QueryResultType, TaskQueueKind, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure as ProtoFailure
 from temporalio.api.history.v1 import History
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -37,6 +37,7 @@ from perdure.frontend import failures
 from perdure.frontend import payloads as data
 from perdure.frontend.commands import Answered, BadCommandError, Known, Reader, asked_by
 from perdure.frontend.core import Core, outcome_of
+from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import duration_or_none, name
@@ -191,6 +192,7 @@ class WorkflowTasks:
                 request.namespace,
                 self._updates(entry, token),
                 record.task_queue if record is not None else "",
+                endpoints=await self._endpoints(request),
             )
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
@@ -236,6 +238,13 @@ class WorkflowTasks:
             if task is not None:
                 response.workflow_task.CopyFrom(task)
         return response
+
+    async def _endpoints(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints | None:
+        """The Nexus endpoints, where an answer asks for an operation."""
+        kinds = {command.command_type for command in request.commands}
+        if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
+            return None
+        return await self._core.endpoints.all()
 
     def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker was given with its answer."""

@@ -29,6 +29,7 @@ _PAGE = 200
 _KINDS = {
     TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW: Kind.WORKFLOW,
     TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: Kind.ACTIVITY,
+    TaskQueueType.TASK_QUEUE_TYPE_NEXUS: Kind.NEXUS,
 }
 _UNVERSIONED = ""
 _NO_VERSION = "__unversioned__"

@@ -11,16 +11,24 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
+    CallbackState,
     EventType,
+    NexusOperationCancellationState,
     ParentClosePolicy,
     PendingActivityState,
+    PendingNexusOperationState,
     PendingWorkflowTaskState,
     QueryRejectCondition,
     TaskQueueKind,
     WorkflowExecutionStatus,
 )
 from temporalio.api.query.v1 import QueryRejected
-from temporalio.api.workflow.v1 import PendingActivityInfo, PendingChildExecutionInfo
+from temporalio.api.workflow.v1 import (
+    CallbackInfo,
+    PendingActivityInfo,
+    PendingChildExecutionInfo,
+    PendingNexusOperationInfo,
+)
 from temporalio.api.workflowservice.v1 import (
     DeleteWorkflowExecutionRequest,
     DeleteWorkflowExecutionResponse,
@@ -43,7 +51,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.state import PendingActivity, State
+from perdure.engine.state import HandlerCalls, PendingActivity, PendingCallback, PendingOperation, State
 from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
@@ -58,7 +66,7 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.history import Historian, request_of, retry_policy
+from perdure.frontend.history import Historian, callback, request_of, retry_policy
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, Call
@@ -250,6 +258,7 @@ class Workflows:
         _describe_start(response, history[0])
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
+        _describe_operations(response, view.state)
         request_id = extras_of(view.object).request_id
         if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
             request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
@@ -417,6 +426,68 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
     if activity.priority:
         ParseDict(activity.priority, made.priority, ignore_unknown_fields=True)
         options.priority.CopyFrom(made.priority)
+    return made
+
+
+def _describe_operations(response: DescribeWorkflowExecutionResponse, state: State) -> None:
+    """The Nexus operations that the workflow waits for, and those that wait for its end."""
+    response.pending_nexus_operations.extend(map(_operation, state.operations.values()))
+    for pending in state.callbacks.values():
+        response.callbacks.append(_callback(pending, closed=state.closed))
+        if pending.event_id:
+            info = response.workflow_extended_info.request_id_infos[pending.request_id]
+            info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED, pending.event_id
+
+
+def _operation(operation: PendingOperation) -> PendingNexusOperationInfo:
+    calls, time = operation.calls, now()
+    state = "Started" if operation.started_time else "BackingOff" if calls.due > time else "Scheduled"
+    made = PendingNexusOperationInfo(
+        endpoint=operation.endpoint,
+        service=operation.service,
+        operation=operation.operation,
+        operation_id=operation.operation_token,
+        operation_token=operation.operation_token,
+        scheduled_event_id=operation.scheduled_event_id,
+        state=to_enum(PendingNexusOperationState, state),
+    )
+    _set_calls(made, calls)
+    _set_time(made, "scheduled_time", operation.scheduled_time)
+    for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
+        getattr(made, name).FromTimedelta(getattr(operation, name) or timedelta(0))
+    cancellation = operation.cancellation
+    if cancellation is not None:
+        state = cancellation.state
+        if cancellation.calls is not None:
+            state = state or ("BackingOff" if cancellation.calls.due > time else "Scheduled")
+            _set_calls(made.cancellation_info, cancellation.calls)
+        made.cancellation_info.state = to_enum(NexusOperationCancellationState, state)
+        _set_time(made.cancellation_info, "requested_time", cancellation.requested_time)
+    return made
+
+
+def _set_calls(made: Any, calls: HandlerCalls) -> None:
+    made.attempt = calls.attempts
+    _set_time(made, "last_attempt_complete_time", calls.last_attempt_complete_time)
+    if calls.last_failure is not None:
+        made.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
+    if calls.due > now():
+        _set_time(made, "next_attempt_schedule_time", calls.due)
+
+
+def _callback(pending: PendingCallback, *, closed: bool) -> CallbackInfo:
+    state = pending.state or ("Scheduled" if closed else "Standby")
+    made = CallbackInfo(
+        callback=callback(pending.callback),
+        state=to_enum(CallbackState, state),
+        attempt=1 if pending.state else 0,
+        request_id=pending.request_id,
+    )
+    made.trigger.workflow_closed.SetInParent()
+    _set_time(made, "registration_time", pending.registration_time)
+    _set_time(made, "last_attempt_complete_time", pending.complete_time)
+    if pending.failure is not None:
+        made.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
     return made
 
 

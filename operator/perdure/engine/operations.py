@@ -1,0 +1,270 @@
+"""Nexus operations, in a pass: calls of their handlers, timeouts, and how they end.
+
+Temporal's model (components/nexusoperations): the server calls a handler to start an operation, and to cancel one that has
+started. A call that fails is repeated with growing delays. The handler completes the operation with its answer, or later.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.failures import Failure, FailureKind, TimeoutType, bounded
+from perdure.engine.inputs import Answer, OperationOutcome
+from perdure.engine.ledger import OK, Ledger
+from perdure.engine.state import HandlerCalls, PendingOperation, State
+from perdure.engine.tasks.model import OPERATION_CLOSED
+
+MAX_CALLBACKS = 2_000
+"""Operations that the end of one run can complete, as on Temporal's server."""
+_LARGEST_FAILURE = 4 * 1024
+"""Bytes that are kept of the failure of a call which is repeated."""
+_TIMED_OUT = Failure(kind=FailureKind.NEXUS_HANDLER, type="UPSTREAM_TIMEOUT", message="upstream timeout")
+_NOT_FOUND = Answer(ok=False, reason=inp.OPERATION_NOT_FOUND, message="operation not found")
+Outcome = TypeVar("Outcome", inp.OperationReported, inp.OperationEnded)
+_Due = tuple[datetime, int, str, Callable[[], None]]
+
+
+class Operations(Ledger):
+    """The part of a pass that deals with Nexus operations."""
+
+    def takes_others(self) -> bool:
+        """Whether what leaves events, and need not be acknowledged, is taken now."""
+        raise NotImplementedError
+
+    # What handlers say
+
+    def take_operation(self, item: inp.OperationInput) -> Answer:
+        """What a handler answers, or what it has started has come to."""
+        if not self.open():
+            return Answer(ok=False, reason=inp.CLOSED, message="workflow execution already completed")
+        match item:
+            case inp.OperationReported():
+                return self._start_answered(item)
+            case inp.OperationCancelReported():
+                return self._cancel_answered(item)
+            case inp.OperationEnded():
+                return self._ended(item)
+
+    def _start_answered(self, item: inp.OperationReported) -> Answer:
+        operation = self._called(item.scheduled_event_id)
+        if operation is None or operation.started_time is not None or operation.calls.attempt != item.attempt:
+            return _NOT_FOUND
+        match item.outcome:
+            case OperationOutcome.STARTED:
+                self._started(operation, item)
+            case OperationOutcome.ATTEMPT_FAILED:
+                self._call_failed(operation, item.failure or _TIMED_OUT)
+            case _:
+                self._close(operation, item)
+        return OK
+
+    def _cancel_answered(self, item: inp.OperationCancelReported) -> Answer:
+        operation = self._called(item.scheduled_event_id)
+        calls = operation.open_call if operation is not None and operation.started_time is not None else None
+        if operation is None or calls is None or calls.attempt != item.attempt:
+            return _NOT_FOUND
+        if item.failure is not None and item.retryable:
+            self._call_failed(operation, item.failure)
+        else:
+            self._cancel_ended(operation, item.failure)
+        return OK
+
+    def _ended(self, item: inp.OperationEnded) -> Answer:
+        """What a handler has started completes the operation, perhaps before the handler has said that it has started it."""
+        operation = self.state.operations.get(str(item.scheduled_event_id))
+        buffered = [
+            each for each in self._buffered() if getattr(each, "scheduled_event_id", 0) == item.scheduled_event_id
+        ]
+        ended = any(isinstance(each, OPERATION_CLOSED) for each in buffered)
+        if operation is None or ended or operation.request_id != item.operation_request_id:
+            return _NOT_FOUND
+        handler = next(
+            (each.handler_namespace for each in buffered if isinstance(each, ev.NexusOperationStarted)), None
+        )
+        if (handler or operation.handler_namespace) != item.handler_namespace:
+            return _NOT_FOUND
+        if handler is None and operation.started_time is None:
+            self._started(operation, item)
+            operation = msgspec.structs.replace(operation, operation_token=item.operation_token)
+        self._close(operation, item)
+        return OK
+
+    def _buffered(self) -> tuple[ev.AnyEvent, ...]:
+        return self.state.code.buffered if self.state.code is not None else ()
+
+    def _called(self, number: int) -> PendingOperation | None:
+        """An operation whose handler is being called; None if it has answered."""
+        if number in operations_buffered(self.state):
+            return None
+        return self.state.operations.get(str(number))
+
+    # What others wait for
+
+    def attach_callbacks(self, request: inp.CallbacksAttached) -> Answer:
+        """Have the end of the run complete further operations."""
+        if len(self.state.callbacks) + len(request.callbacks) > MAX_CALLBACKS:
+            known = len(self.state.callbacks)
+            message = (
+                f"cannot attach more than {MAX_CALLBACKS} callbacks to a workflow ({known} callbacks already attached)"
+            )
+            return Answer(ok=False, reason="TooManyCallbacks", message=message)
+        self.emit(
+            ev.WorkflowExecutionOptionsUpdated(
+                attached_request_id=request.request_id,
+                attached_completion_callbacks=request.callbacks,
+                identity=request.identity,
+                principal=request.principal,
+                links=request.links,
+                **self.here,
+            ),
+            decide=False,
+        )
+        return OK
+
+    # What becomes of them
+
+    def _started(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
+        self.emit(
+            ev.NexusOperationStarted(
+                scheduled_event_id=operation.scheduled_event_id,
+                operation_token=item.operation_token,
+                request_id=operation.request_id,
+                handler_namespace=item.handler_namespace,
+                links=item.links,
+                **self.here,
+            ),
+            decide=True,
+        )
+
+    def _close(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
+        about: dict[str, Any] = {
+            "scheduled_event_id": operation.scheduled_event_id,
+            "request_id": operation.request_id,
+            **self.here,
+        }
+        if item.outcome is OperationOutcome.COMPLETED:
+            links = item.links if isinstance(item, inp.OperationReported) else None
+            self.emit(ev.NexusOperationCompleted(result=item.result, links=links, **about), decide=True)
+            return
+        token = item.operation_token or operation.operation_token
+        closed = ev.NexusOperationCanceled if item.outcome is OperationOutcome.CANCELED else ev.NexusOperationFailed
+        failure = failure_of(msgspec.structs.replace(operation, operation_token=token), item.failure)
+        self.emit(closed(failure=failure, **about), decide=True)
+
+    def _call_failed(self, operation: PendingOperation, failure: Failure) -> None:
+        """A call has failed; the next one follows."""
+        failure = bounded(failure, _LARGEST_FAILURE)
+        change, cancellation = msgspec.structs.replace, operation.cancellation
+        if operation.started_time is None:
+            operation = change(operation, calls=operation.calls.failed(failure, self.now))
+        elif cancellation is not None and cancellation.calls is not None:
+            calls = cancellation.calls.failed(failure, self.now)
+            operation = change(operation, cancellation=change(cancellation, calls=calls))
+        self.change(operations={**self.state.operations, str(operation.scheduled_event_id): operation})
+        self.durable = True
+
+    def _cancel_ended(self, operation: PendingOperation, failure: Failure | None) -> None:
+        assert operation.cancellation is not None
+        about: dict[str, Any] = {
+            "scheduled_event_id": operation.scheduled_event_id,
+            "requested_event_id": operation.cancellation.requested_event_id,
+            **self.here,
+        }
+        if failure is None:
+            self.emit(ev.NexusOperationCancelRequestCompleted(**about), decide=True)
+        else:
+            self.emit(ev.NexusOperationCancelRequestFailed(failure=failure, **about), decide=True)
+
+    # Deadlines
+
+    def operations_due(self) -> Iterator[_Due]:
+        """What is due of Nexus operations: timeouts, and calls that were not answered in time."""
+        for operation in self.state.operations.values():
+            number, calls = operation.scheduled_event_id, operation.open_call
+            if self._called(number) is None:
+                continue
+            for place, (deadline, kind) in enumerate(operation.deadlines()):
+                if deadline <= self.now and self.takes_others():
+                    yield deadline, 1, f"{number}/{place}", partial(self._time_out, number, kind)
+            if calls is None or calls.due > self.now:
+                continue
+            late = operation.too_late_for(calls)
+            if late is not None:
+                if self.takes_others():
+                    yield calls.due, 1, f"{number}/late", partial(self._too_late, number, late)
+            elif operation.call_deadline(calls) <= self.now:
+                ended = partial(self._unanswered, number, calls)
+                yield operation.call_deadline(calls), 1, f"{number}/call", ended
+
+    def _unanswered(self, number: int, calls: HandlerCalls) -> None:
+        operation = self._called(number)
+        if operation is not None and operation.open_call == calls:
+            self._call_failed(operation, _TIMED_OUT)
+
+    def _too_late(self, number: int, kind: TimeoutType) -> None:
+        """No time is left for another call."""
+        operation = self._called(number)
+        if operation is None:
+            return
+        if operation.started_time is None:
+            self._time_out(number, kind)
+            return
+        message = f"not enough time to execute another request before {kind} timeout"
+        failure = Failure(kind=FailureKind.APPLICATION, type="CallError", message=message, non_retryable=True)
+        self._cancel_ended(operation, failure)
+
+    def _time_out(self, number: int, kind: TimeoutType) -> None:
+        operation = self._called(number)
+        if operation is None or kind not in {each for _, each in operation.deadlines()}:
+            return
+        cause = Failure(kind=FailureKind.TIMEOUT, message="operation timed out", timeout_type=kind)
+        timed_out = ev.NexusOperationTimedOut(
+            scheduled_event_id=number,
+            request_id=operation.request_id,
+            failure=failure_of(operation, cause),
+            **self.here,
+        )
+        self.emit(timed_out, decide=True)
+
+
+def operations_buffered(state: State) -> frozenset[int]:
+    """The operations about which something waits to be recorded."""
+    return state.code.operations_buffered() if state.code is not None else frozenset()
+
+
+def moments(state: State) -> Iterator[datetime]:
+    """When the Nexus operations of a run need to be looked at."""
+    for operation in state.operations.values():
+        for deadline, _ in operation.deadlines():
+            yield deadline
+        calls = operation.open_call
+        if calls is not None:
+            yield calls.due
+            yield operation.call_deadline(calls)
+
+
+def too_large(said: Outcome) -> Outcome:
+    """What is said in place of an outcome that the run of the operation has no room for."""
+    message = "the run that waits for the operation has no room for its result"
+    failure = Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
+    return replace(said, outcome=OperationOutcome.FAILED, result=None, failure=failure, links=None)
+
+
+def failure_of(operation: PendingOperation, cause: Failure | None) -> Failure:
+    """The failure of an operation (nexusoperations/executors.go: createNexusOperationFailure)."""
+    return Failure(
+        kind=FailureKind.NEXUS_OPERATION,
+        message="nexus operation completed unsuccessfully",
+        endpoint=operation.endpoint,
+        service=operation.service,
+        operation=operation.operation,
+        operation_token=operation.operation_token or None,
+        scheduled_event_id=operation.scheduled_event_id,
+        cause=cause,
+    )

@@ -1,0 +1,198 @@
+"""Nexus endpoints: names for a task queue of a namespace, and the namespaces that may call it. All in one ConfigMap.
+
+The ConfigMap is in the operator's own namespace: whoever may write there decides which namespace may call which other one.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from perdure.frontend.errors import exists, not_found, precondition, unavailable
+from perdure.kube import client as api
+from perdure.kube.clock import now
+
+CONFIG_MAP = "perdure-nexus-endpoints"
+"""Name of the ConfigMap."""
+ANYONE = "*"
+"""In the list of callers: every namespace."""
+_FRESH = timedelta(seconds=10)
+"""How long the ConfigMap counts once it was read: an edit with `kubectl` takes effect within this time."""
+_TRIES = 20
+_log = structlog.get_logger("perdure.frontend.endpoints")
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A Nexus endpoint; the value of its name in the ConfigMap, as JSON."""
+
+    id: str
+    version: int = 1
+    namespace: str
+    """Whose workers handle the operations."""
+    task_queue: str
+    allowed_callers: tuple[str, ...] = ()
+    """Other namespaces whose workflows may call it."""
+    description: Any = None
+    created_time: datetime
+    last_modified_time: datetime | None = None
+
+    def admits(self, namespace: str) -> bool:
+        """Whether workflows of a namespace may call it."""
+        return namespace == self.namespace or namespace in self.allowed_callers or ANYONE in self.allowed_callers
+
+
+Endpoints = Mapping[str, Endpoint]
+"""By name."""
+
+
+class EndpointRegistry:
+    """Reads and writes the endpoints."""
+
+    def __init__(self, client: Callable[[], api.Client], namespace: str) -> None:
+        """Create a registry.
+
+        Args:
+            client: Returns the client of the API server.
+            namespace: The operator's.
+        """
+        self._client = client
+        self._namespace = namespace
+        self._read: tuple[datetime, dict[str, Endpoint]] | None = None
+
+    async def all(self) -> Endpoints:
+        """Return all endpoints.
+
+        Raises:
+            RpcError: the API server did not answer, and no earlier answer is known.
+        """
+        if self._read is not None and now() - self._read[0] < _FRESH:
+            return self._read[1]
+        try:
+            found = await self._get()
+        except (api.ApiError, *api.TRANSIENT) as error:
+            if self._read is not None:
+                return self._read[1]
+            raise unavailable(str(error)) from error
+        return self._known(_decoded(found))
+
+    async def find(self, endpoint_id: str, name: str = "") -> tuple[str, Endpoint] | None:
+        """Return an endpoint by its ID; one that was created again since, by its name. None if there is none."""
+        known = await self.all()
+        for each, endpoint in known.items():
+            if endpoint.id == endpoint_id:
+                return each, endpoint
+        return (name, known[name]) if name in known else None
+
+    async def create(self, name: str, namespace: str, task_queue: str, **fields: Any) -> Endpoint:
+        """Create an endpoint.
+
+        Raises:
+            RpcError: the name is taken, or the API server does not answer.
+        """
+        made = Endpoint(id=str(uuid4()), namespace=namespace, task_queue=task_queue, created_time=now(), **fields)
+
+        def add(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
+            if name in known:
+                raise exists(f"error creating Nexus endpoint. Endpoint with name {name} already registered")
+            return {**known, name: made}
+
+        await self._change(add)
+        return made
+
+    async def update(self, endpoint_id: str, version: int, name: str, **fields: Any) -> Endpoint:
+        """Change an endpoint.
+
+        Raises:
+            RpcError: it does not exist, has another version, or the API server does not answer.
+        """
+
+        def change(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
+            before = _by_id(known, endpoint_id, "error updating Nexus endpoint. endpoint ID {} not found")
+            if known[before].version != version:
+                raise precondition(
+                    f"nexus endpoint version mismatch. received: {version} expected {known[before].version}"
+                )
+            if name != before and name in known:
+                raise exists(f"error updating Nexus endpoint. Endpoint with name {name} already registered")
+            changed = msgspec.structs.replace(known[before], version=version + 1, last_modified_time=now(), **fields)
+            return {**{each: known[each] for each in known if each != before}, name: changed}
+
+        return (await self._change(change))[name]
+
+    async def delete(self, endpoint_id: str) -> None:
+        """Delete an endpoint. Operations that were started go on; none is started by it any more.
+
+        Raises:
+            RpcError: it does not exist, or the API server does not answer.
+        """
+
+        def remove(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
+            gone = _by_id(known, endpoint_id, "error deleting nexus endpoint with ID: {}")
+            return {each: known[each] for each in known if each != gone}
+
+        await self._change(remove)
+
+    async def _change(self, change: Callable[[dict[str, Endpoint]], dict[str, Endpoint]]) -> Endpoints:
+        try:
+            for _ in range(_TRIES):
+                with suppress(api.AlreadyExistsError, api.ConflictError):
+                    return await self._changed(change)
+        except (api.InvalidError, api.TooLargeError) as error:
+            raise precondition(f"the endpoints cannot be stored: {error.message}") from error
+        except (api.ApiError, *api.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
+
+    async def _changed(self, change: Callable[[dict[str, Endpoint]], dict[str, Endpoint]]) -> Endpoints:
+        found = await self._get()
+        stored = found.get("data") or {}
+        before = _decoded(found)
+        after = change(before)
+        # An entry that cannot be read stays for whoever has written it.
+        unread = {name: value for name, value in stored.items() if name not in before}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": found.get("metadata") or {"name": CONFIG_MAP, "namespace": self._namespace},
+            "data": {**unread, **{name: msgspec.json.encode(each).decode() for name, each in after.items()}},
+        }
+        if found:
+            await self._client().replace(self._url(CONFIG_MAP), body)
+        else:
+            await self._client().create(self._url(), body)
+        return self._known(after)
+
+    async def _get(self) -> api.Object:
+        try:
+            return await self._client().get(self._url(CONFIG_MAP))
+        except api.NotFoundError:
+            return {}
+
+    def _url(self, name: str | None = None) -> str:
+        return api.path(api.CORE, self._namespace, "configmaps", name)
+
+    def _known(self, endpoints: dict[str, Endpoint]) -> Endpoints:
+        self._read = now(), endpoints
+        return endpoints
+
+
+def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:
+    for name, endpoint in known.items():
+        if endpoint.id == endpoint_id:
+            return name
+    raise not_found(message.format(endpoint_id))
+
+
+def _decoded(found: api.Object) -> dict[str, Endpoint]:
+    """The endpoints of a ConfigMap. One that cannot be read is reported, and admits nobody."""
+    endpoints = {}
+    for name, value in (found.get("data") or {}).items():
+        try:
+            endpoints[name] = msgspec.json.decode(value, type=Endpoint)
+        except msgspec.MsgspecError as error:
+            _log.warning("A Nexus endpoint cannot be read", endpoint=name, error=str(error))
+    return endpoints

@@ -1,0 +1,264 @@
+"""Calls of Nexus handlers, in memory: handed to workers that poll for them, and their answers to the run that waits.
+
+The run's state says which handlers are to be called, and repeats a call that is not answered in time. So nothing here is needed
+after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace, as it is at that moment.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.nexus.v1 import Request
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry
+from perdure.controller.run import Run
+from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import OperationOutcome
+from perdure.engine.operations import too_large
+from perdure.engine.state import HandlerCalls, PendingOperation, State
+from perdure.frontend import links
+from perdure.frontend import payloads as data
+from perdure.frontend.endpoints import Endpoint, EndpointRegistry
+from perdure.frontend.errors import RpcError
+from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.kube.clock import now
+from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken
+
+if TYPE_CHECKING:
+    from perdure.frontend.runs import Runs
+
+_REQUEST_TIMEOUT, _JAVAS_REQUEST_TIMEOUT = "request-timeout", "Request-Timeout"
+_OPERATION_TIMEOUT = "operation-timeout"
+_log = structlog.get_logger("perdure.frontend.nexus")
+
+
+@dataclass(frozen=True, slots=True)
+class CallName:
+    """One call of a handler: an attempt to start an operation, or to cancel it."""
+
+    run_id: str
+    scheduled_event_id: int
+    attempt: int
+    cancels: bool
+
+
+@dataclass(slots=True)
+class HandlerCall:
+    """A call that a handler has to answer."""
+
+    name: CallName
+    call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    queue: QueueName | None = None
+    """None until it is known whose workers handle it."""
+    endpoint: str = ""
+
+    @property
+    def offer(self) -> Offer:
+        """What is in the task queue."""
+        return Offer(self.name.run_id, query=self.call_id)
+
+
+class Caller(Protocol):
+    """Whom calls are made for: the frontend."""
+
+    runs: "Runs"
+    queues: TaskQueues
+    endpoints: EndpointRegistry
+
+
+class HandlerCallsOpen:
+    """The calls that wait for a worker, or for its answer."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._calls: dict[str, HandlerCall] = {}
+        self._of_run: dict[str, dict[CallName, HandlerCall]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, run: Run, state: State | None) -> None:
+        """A run has come to a new state: make the calls that it asks for, and withdraw the others."""
+        run_id = run.ref.uid
+        known = self._of_run.get(run_id, {})
+        due = {} if state is None else {_name(run_id, *each): each for each in state.offered_calls(now())}
+        for name in known.keys() - due.keys():
+            self._drop(known.pop(name))
+        for name in due.keys() - known.keys():
+            call = known[name] = HandlerCall(name)
+            self._calls[call.call_id] = call
+            self._spawn(self._dispatch(call, run.ref.namespace, due[name][0]))
+        if known:
+            self._of_run[run_id] = known
+        else:
+            self._of_run.pop(run_id, None)
+
+    def get(self, call_id: str) -> HandlerCall | None:
+        """A call that is open."""
+        return self._calls.get(call_id)
+
+    def take(self, call_id: str, namespace: str) -> HandlerCall | None:
+        """A call that a worker of a namespace answers: it is answered once."""
+        call = self._calls.get(call_id)
+        if call is None or call.queue is None or call.queue.namespace != namespace:
+            return None
+        del self._calls[call_id]
+        return call
+
+    def _drop(self, call: HandlerCall) -> None:
+        self._calls.pop(call.call_id, None)
+        if call.queue is not None:
+            self._caller.queues.withdraw(call.offer, call.queue)
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="Nexus call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dispatch(self, call: HandlerCall, namespace: str, operation: PendingOperation) -> None:
+        """Put a call into the task queue that its endpoint names; report a failure where it may not be made."""
+        try:
+            found = await self._caller.endpoints.find(operation.endpoint_id, operation.endpoint)
+        except RpcError as error:
+            _log.warning("The Nexus endpoints cannot be read", error=error.message)
+            return  # the call is not answered in time, and is repeated
+        if call.call_id not in self._calls:
+            return
+        failure = self._refusal(found[1] if found is not None else None, namespace)
+        if failure is not None or found is None:
+            await self.report(call, failure)
+            return
+        call.endpoint, endpoint = found
+        call.queue = QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue)
+        self._caller.queues.offer(call.offer, call.queue)
+
+    def _refusal(self, endpoint: Endpoint | None, namespace: str) -> Failure | None:
+        """Why workflows of a namespace may not call an endpoint; None if they may."""
+        if endpoint is None:
+            return _handler_error("NOT_FOUND", "endpoint not registered")
+        if not endpoint.admits(namespace):
+            return _handler_error(
+                "UNAUTHORIZED", f"caller namespace {namespace!r} is not in the endpoint's allowedCallers"
+            )
+        if endpoint.namespace not in self._caller.runs.manager.served:
+            return _handler_error("NOT_FOUND", f"namespace not found: {endpoint.namespace!r}")
+        return None
+
+    async def report(
+        self, call: HandlerCall, failure: Failure | None, outcome: inputs.OperationReported | None = None
+    ) -> None:
+        """Tell the run what has become of a call: that it was refused or, for a start, something else."""
+        entry = self.entry(call)
+        if entry is None:
+            return
+        name, request_id = call.name, uuid.uuid4().hex
+        said: inputs.OperationInput
+        if outcome is not None:
+            said = outcome
+        elif name.cancels:
+            said = inputs.OperationCancelReported(
+                request_id=request_id,
+                scheduled_event_id=name.scheduled_event_id,
+                attempt=name.attempt,
+                failure=failure,
+                retryable=failure is not None and is_retryable(failure),
+            )
+        else:
+            assert failure is not None
+            said = inputs.OperationReported(
+                request_id=request_id,
+                scheduled_event_id=name.scheduled_event_id,
+                attempt=name.attempt,
+                outcome=OperationOutcome.ATTEMPT_FAILED if is_retryable(failure) else OperationOutcome.REFUSED,
+                failure=failure,
+            )
+        answer = await self._caller.runs.ask(entry, said)
+        if answer.reason == ConditionReason.PAYLOAD_TOO_LARGE and isinstance(said, inputs.OperationReported):
+            await self._caller.runs.ask(entry, too_large(said))
+
+    def entry(self, call: HandlerCall) -> Entry | None:
+        """The run that waits for a call."""
+        return self._caller.runs.manager.directory.get(call.name.run_id)
+
+    def request(self, call: HandlerCall) -> Request | None:
+        """What a worker gets; None if the run does not wait for the call any more."""
+        run = self._caller.runs.manager.runs.get(call.name.run_id)
+        state = run.state if run is not None else None
+        if run is None or state is None:
+            return None
+        for operation, calls in state.offered_calls(now()):
+            if _name(run.ref.uid, operation, calls) == call.name:
+                return _request(run, operation, calls, call)
+        return None
+
+
+def _name(run_id: str, operation: PendingOperation, calls: HandlerCalls) -> CallName:
+    cancels = operation.started_time is not None
+    return CallName(run_id, operation.scheduled_event_id, calls.attempt, cancels)
+
+
+def _request(run: Run, operation: PendingOperation, calls: HandlerCalls, call: HandlerCall) -> Request:
+    time = now()
+    made = Request(endpoint=call.endpoint, header=operation.header)
+    made.scheduled_time.FromDatetime(calls.due)
+    made.capabilities.temporal_failure_responses = True
+    left = milliseconds(operation.call_deadline(calls) - time)
+    made.header[_REQUEST_TIMEOUT] = made.header[_JAVAS_REQUEST_TIMEOUT] = left
+    if call.name.cancels:
+        cancel = made.cancel_operation
+        cancel.service, cancel.operation = operation.service, operation.operation
+        cancel.operation_token = cancel.operation_id = operation.operation_token
+        return made
+    longest = min(_times_left(operation, time), default=None)
+    if longest is not None and _OPERATION_TIMEOUT not in made.header:
+        made.header[_OPERATION_TIMEOUT] = milliseconds(longest)
+    start = made.start_operation
+    start.service, start.operation, start.request_id = operation.service, operation.operation, operation.request_id
+    if operation.input is not None:
+        start.payload.CopyFrom(data.one_payload(operation.input))
+    token = CallbackToken(
+        namespace=run.ref.namespace,
+        name=run.ref.name,
+        workflow_id=run.ref.workflow_id,
+        run_id=run.ref.uid,
+        scheduled_event_id=operation.scheduled_event_id,
+        request_id=operation.request_id,
+    )
+    start.callback, start.callback_header[TOKEN_HEADER] = SYSTEM_URL, token.text()
+    link = links.to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
+    start.links.append(links.as_nexus(link.workflow_event))
+    return made
+
+
+def _times_left(operation: PendingOperation, time: datetime) -> Iterator[timedelta]:
+    if operation.start_to_close_timeout is not None:
+        yield operation.start_to_close_timeout
+    if operation.schedule_to_close_timeout is not None:
+        yield operation.scheduled_time + operation.schedule_to_close_timeout - time
+
+
+def milliseconds(length: timedelta) -> str:
+    """A duration as Nexus headers have it."""
+    return f"{max(length // timedelta(milliseconds=1), 0)}ms"
+
+
+_FINAL = frozenset({"BAD_REQUEST", "UNAUTHENTICATED", "UNAUTHORIZED", "NOT_FOUND", "NOT_IMPLEMENTED", "CONFLICT"})
+"""Types of handler errors that no other attempt would change (nexus-rpc/sdk-go: HandlerError.Retryable)."""
+
+
+def is_retryable(failure: Failure) -> bool:
+    """Whether a call that failed so is repeated."""
+    if failure.kind is not FailureKind.NEXUS_HANDLER:
+        return not failure.non_retryable
+    if failure.retry_behavior is not None:
+        return failure.retry_behavior == "Retryable"
+    return failure.type not in _FINAL
+
+
+def _handler_error(kind: str, message: str) -> Failure:
+    return Failure(kind=FailureKind.NEXUS_HANDLER, type=kind, message=message)

@@ -1,0 +1,366 @@
+"""RPCs of workers that handle Nexus operations, and of administrators about endpoints."""
+
+import re
+import uuid
+from time import monotonic
+from typing import Any
+
+import orjson
+from google.protobuf.json_format import ParseDict, ParseError
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import NexusHandlerErrorRetryBehavior
+from temporalio.api.failure.v1 import Failure as ProtoFailure
+from temporalio.api.nexus.v1 import Endpoint as ProtoEndpoint
+from temporalio.api.nexus.v1 import EndpointSpec, HandlerError, StartOperationResponse
+from temporalio.api.nexus.v1 import Failure as NexusFailure
+from temporalio.api.operatorservice.v1 import (
+    CreateNexusEndpointRequest,
+    CreateNexusEndpointResponse,
+    DeleteNexusEndpointRequest,
+    DeleteNexusEndpointResponse,
+    GetNexusEndpointRequest,
+    GetNexusEndpointResponse,
+    ListNexusEndpointsRequest,
+    ListNexusEndpointsResponse,
+    UpdateNexusEndpointRequest,
+    UpdateNexusEndpointResponse,
+)
+from temporalio.api.workflowservice.v1 import (
+    PollNexusTaskQueueRequest,
+    PollNexusTaskQueueResponse,
+    RespondNexusTaskCompletedRequest,
+    RespondNexusTaskCompletedResponse,
+    RespondNexusTaskFailedRequest,
+    RespondNexusTaskFailedResponse,
+)
+
+from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import OperationOutcome
+from perdure.frontend import failures, given, links
+from perdure.frontend import payloads as data
+from perdure.frontend.core import Core
+from perdure.frontend.endpoints import Endpoint
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import invalid, not_found, precondition
+from perdure.frontend.given import UnfitError, name
+from perdure.frontend.nexus import HandlerCall
+from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.service.call import LONGEST_POLL, Call
+from perdure.frontend.tokens import NexusToken, pack, unpack
+
+CALLERS_HEADER = "perdure-allowed-callers"
+"""gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: the other namespaces that may call it, with commas between."""
+MAX_TOKEN = 4_096
+"""Characters of an operation token."""
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9\-]*[a-zA-Z0-9]")
+_MAX_NAME, _MAX_DESCRIPTION = 200, 20_000
+_PAGE, _MAX_PAGE = 100, 1_000
+_TEMPORAL_FAILURE: str = ProtoFailure.DESCRIPTOR.full_name
+
+
+class NexusTasks:
+    """Hands calls to the workers that handle them, and takes the answers."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def poll_nexus_task_queue(self, request: PollNexusTaskQueueRequest, call: Call) -> PollNexusTaskQueueResponse:
+        """Wait for a call; an empty answer if there is none in time."""
+        if not request.task_queue.name:
+            raise invalid("TaskQueue is not set on request.")
+        queue = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
+        self._core.workers.tell(request.namespace, request.worker_heartbeat)
+        until = monotonic() + call.within(LONGEST_POLL)
+        while (left := until - monotonic()) > 0:
+            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
+            if offer is None:
+                break
+            given_out = self._take(offer, request.namespace)
+            if given_out is not None:
+                return given_out
+        return PollNexusTaskQueueResponse()
+
+    def _take(self, offer: Offer, namespace: str) -> PollNexusTaskQueueResponse | None:
+        found = self._core.calls.get(offer.query)
+        request = self._core.calls.request(found) if found is not None else None
+        if found is None or request is None:
+            return None
+        token = NexusToken(namespace=namespace, run_id="", call=found.call_id)
+        return PollNexusTaskQueueResponse(task_token=pack(token), request=request)
+
+    async def respond_nexus_task_completed(
+        self, request: RespondNexusTaskCompletedRequest, call: Call
+    ) -> RespondNexusTaskCompletedResponse:
+        """A handler answers a call."""
+        del call
+        started = request.response.start_operation
+        if started.HasField("async_success"):
+            token = started.async_success.operation_token or started.async_success.operation_id
+            if not token:
+                raise invalid("missing opration token in response")
+            if len(token) > MAX_TOKEN:
+                raise invalid(f"operation token length exceeds allowed limit ({len(token)}/{MAX_TOKEN})")
+        failed = started.operation_error.failure
+        if failed.details and not _is_json(failed.details):
+            raise invalid("failure details must be JSON serializable")
+        found = self._find(request)
+        if found.name.cancels:
+            await self._core.calls.report(found, None)
+        else:
+            await self._core.calls.report(found, None, self._answer(found, started))
+        return RespondNexusTaskCompletedResponse()
+
+    async def respond_nexus_task_failed(
+        self, request: RespondNexusTaskFailedRequest, call: Call
+    ) -> RespondNexusTaskFailedResponse:
+        """A handler could not answer a call."""
+        del call
+        if request.HasField("failure"):
+            if not request.failure.HasField("nexus_handler_failure_info"):
+                raise invalid("request Failure must contain error or failure with NexusHandlerFailureInfo")
+            failure = failures.to_json(request.failure)
+        elif request.HasField("error"):
+            failure = _handler_failure(request.error)
+        else:
+            raise invalid("request must contain error or failure")
+        await self._core.calls.report(self._find(request), failure)
+        return RespondNexusTaskFailedResponse()
+
+    def _find(self, request: Any) -> HandlerCall:
+        token: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
+        found = self._core.calls.take(token.call, token.namespace)
+        if found is None:
+            raise not_found("Nexus task not found or already expired")
+        return found
+
+    @staticmethod
+    def _answer(call: HandlerCall, said: StartOperationResponse) -> inputs.OperationReported:
+        """What a handler says to an attempt to start an operation."""
+        answer: dict[str, Any] = {"outcome": OperationOutcome.FAILED}
+        match said.WhichOneof("variant"):
+            case "sync_success":
+                answer = _succeeded(said.sync_success)
+            case "async_success":
+                started = said.async_success
+                answer = {
+                    "outcome": OperationOutcome.STARTED,
+                    "operation_token": started.operation_token or started.operation_id,
+                    "links": links.from_nexus(started.links),
+                }
+            case "failure":
+                answer["failure"] = failures.to_json(said.failure)
+            case "operation_error":
+                answer["failure"] = failures.to_json(as_temporal(said.operation_error.failure))
+                if said.operation_error.operation_state == "canceled":
+                    answer["failure"] = _as_cancelled(answer["failure"])
+            case _:
+                empty = Failure(kind=FailureKind.NEXUS_HANDLER, type="INTERNAL", message="empty outcome")
+                answer = {"outcome": OperationOutcome.ATTEMPT_FAILED, "failure": empty}
+        failure: Failure | None = answer.get("failure")
+        if failure is not None and failure.kind is FailureKind.CANCELLED:
+            answer["outcome"] = OperationOutcome.CANCELED
+        assert call.queue is not None
+        return inputs.OperationReported(
+            request_id=uuid.uuid4().hex,
+            scheduled_event_id=call.name.scheduled_event_id,
+            attempt=call.name.attempt,
+            handler_namespace=call.queue.namespace,
+            **answer,
+        )
+
+
+def _succeeded(said: StartOperationResponse.Sync) -> dict[str, Any]:
+    try:
+        result = data.to_json([said.payload]) if said.HasField("payload") else None
+    except UnfitError as error:
+        failure = Failure(kind=FailureKind.APPLICATION, type="CallError", message=str(error), non_retryable=True)
+        return {"outcome": OperationOutcome.REFUSED, "failure": failure}
+    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": links.from_nexus(said.links)}
+
+
+# Failures, as older SDKs give them
+
+
+def _handler_failure(error: HandlerError) -> Failure:
+    """The failure of a handler that has given none of Temporal's (frontend: convertOutcomeToNexusHandlerError)."""
+    behavior = from_enum(NexusHandlerErrorRetryBehavior, error.retry_behavior) if error.retry_behavior else None
+    cause = failures.to_json(as_temporal(error.failure))
+    return Failure(kind=FailureKind.NEXUS_HANDLER, type=error.error_type, retry_behavior=behavior, cause=cause)
+
+
+def _as_cancelled(failure: Failure) -> Failure:
+    if failure.kind is FailureKind.CANCELLED:
+        return failure
+    return Failure(
+        kind=FailureKind.CANCELLED, message=failure.message, stack_trace=failure.stack_trace, cause=failure.cause
+    )
+
+
+def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
+    """A failure of Nexus as one of Temporal (common/nexus/failure.go: NexusFailureToTemporalFailure).
+
+    Raises:
+        RpcError: it says that it is one of Temporal's, and is not.
+    """
+    made = ProtoFailure()
+    if failure.metadata.get("type") == _TEMPORAL_FAILURE:
+        try:
+            ParseDict(orjson.loads(failure.details), made, ignore_unknown_fields=True)
+        except (orjson.JSONDecodeError, ParseError) as error:
+            raise invalid(f"Malformed failure: {error}") from None
+    elif failure.metadata or failure.details:
+        kept = {"metadata": dict(failure.metadata), "details": _parsed(failure.details)}
+        payload = Payload(metadata={"encoding": b"json/plain"}, data=orjson.dumps({k: v for k, v in kept.items() if v}))
+        made.application_failure_info.type = "NexusFailure"
+        made.application_failure_info.details.CopyFrom(Payloads(payloads=[payload]))
+    made.message, made.stack_trace = failure.message, failure.stack_trace
+    if failure.HasField("cause") and depth < failures.MAX_DEPTH:
+        made.cause.CopyFrom(as_temporal(failure.cause, depth + 1))
+    return made
+
+
+def _is_json(text: bytes) -> bool:
+    return not text or _parsed(text) is not _NONE
+
+
+_NONE = object()
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return orjson.loads(text) if text else None
+    except orjson.JSONDecodeError:
+        return _NONE
+
+
+class NexusEndpoints:
+    """Manages endpoints."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def create_nexus_endpoint(
+        self, request: CreateNexusEndpointRequest, call: Call
+    ) -> CreateNexusEndpointResponse:
+        """Create an endpoint. Only workflows of its own namespace may call it, unless the caller says which others may."""
+        named, fields = self._spec(request.spec, call)
+        made = await self._core.endpoints.create(named, **fields)
+        return CreateNexusEndpointResponse(endpoint=_endpoint(named, made))
+
+    async def update_nexus_endpoint(
+        self, request: UpdateNexusEndpointRequest, call: Call
+    ) -> UpdateNexusEndpointResponse:
+        """Change an endpoint. Its callers stay the same unless the caller names others."""
+        _need_id(request.id)
+        if request.version <= 0:
+            raise invalid("endpoint version is non-positive")
+        named, fields = self._spec(request.spec, call)
+        changed = await self._core.endpoints.update(request.id, request.version, named, **fields)
+        return UpdateNexusEndpointResponse(endpoint=_endpoint(named, changed))
+
+    async def delete_nexus_endpoint(
+        self, request: DeleteNexusEndpointRequest, call: Call
+    ) -> DeleteNexusEndpointResponse:
+        """Delete an endpoint."""
+        del call
+        _need_id(request.id)
+        if request.version <= 0:
+            raise invalid("endpoint version is non-positive")
+        await self._core.endpoints.delete(request.id)
+        return DeleteNexusEndpointResponse()
+
+    async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: Call) -> GetNexusEndpointResponse:
+        """One endpoint."""
+        del call
+        _need_id(request.id)
+        found = await self._core.endpoints.find(request.id)
+        if found is None:
+            raise not_found(f"Nexus endpoint with ID `{request.id}` not found")
+        return GetNexusEndpointResponse(endpoint=_endpoint(*found))
+
+    async def list_nexus_endpoints(self, request: ListNexusEndpointsRequest, call: Call) -> ListNexusEndpointsResponse:
+        """All endpoints, or the one of a name."""
+        del call
+        known = await self._core.endpoints.all()
+        if request.name:
+            return ListNexusEndpointsResponse(
+                endpoints=[_endpoint(n, e) for n, e in known.items() if n == request.name]
+            )
+        if request.page_size < 0:
+            raise invalid("page_size is negative")
+        if request.page_size > _MAX_PAGE:
+            raise invalid(f"page_size exceeds limit of {_MAX_PAGE}")
+        after = request.next_page_token.decode(errors="replace")
+        # By ID, as Temporal's server lists them; one that is deleted between two pages changes nothing.
+        found = sorted(((n, e) for n, e in known.items() if e.id > after), key=lambda each: each[1].id)
+        page = found[: request.page_size or _PAGE]
+        response = ListNexusEndpointsResponse(endpoints=[_endpoint(*each) for each in page])
+        if len(page) < len(found):
+            response.next_page_token = page[-1][1].id.encode()
+        return response
+
+    def _spec(self, spec: EndpointSpec, call: Call) -> tuple[str, dict[str, Any]]:
+        """The name and the fields of an endpoint.
+
+        Raises:
+            RpcError: it cannot be so.
+        """
+        issues = _name_issues(spec.name)
+        target = spec.target.worker
+        match spec.target.WhichOneof("variant"):
+            case "worker":
+                if not target.namespace:
+                    issues.append("target namespace not set")
+                elif target.namespace not in self._core.runs.manager.served:
+                    missing = f"Namespace {target.namespace} is not found."
+                    raise precondition(f"could not verify namespace referenced by target exists: {missing}")
+                if not target.task_queue or len(target.task_queue) > given.MAX_ID:
+                    issues.append('invalid target task queue: "taskQueue is not set, or its length exceeds limit"')
+            case "external":
+                issues.append("external endpoints are not supported: the target must be a namespace and a task queue")
+            case _:
+                issues.append("empty target variant")
+        if spec.description.ByteSize() > _MAX_DESCRIPTION:
+            issues.append(f"description size exceeds limit of {_MAX_DESCRIPTION}")
+        if issues:
+            raise invalid(", ".join(issues))
+        description = data.one_to_json(spec.description) if spec.HasField("description") else None
+        fields = {"namespace": target.namespace, "task_queue": target.task_queue, "description": description}
+        if any(key == CALLERS_HEADER for key, _ in call.metadata):
+            callers = (each.strip() for each in call.header(CALLERS_HEADER).split(","))
+            fields["allowed_callers"] = tuple(filter(None, callers))
+        return spec.name, fields
+
+
+def _name_issues(named: str) -> list[str]:
+    if not named:
+        return ["endpoint name not set"]
+    issues = []
+    if len(named) > _MAX_NAME:
+        issues.append(f"endpoint name exceeds length limit of {_MAX_NAME}")
+    if not _NAME.fullmatch(named):
+        issues.append('endpoint name must match the regex: "^[a-zA-Z][a-zA-Z0-9\\\\-]*[a-zA-Z0-9]$"')
+    return issues
+
+
+def _need_id(endpoint_id: str) -> None:
+    if not endpoint_id:
+        raise invalid("endpoint ID not set")
+    if not given.is_uuid(endpoint_id):
+        raise invalid(f'malformed endpoint ID: "{endpoint_id[:63]}"')
+
+
+def _endpoint(named: str, endpoint: Endpoint) -> ProtoEndpoint:
+    made = ProtoEndpoint(
+        id=endpoint.id, version=endpoint.version, url_prefix=f"/nexus/endpoints/{endpoint.id}/services/"
+    )
+    made.spec.name = named
+    made.spec.target.worker.namespace = endpoint.namespace
+    made.spec.target.worker.task_queue = endpoint.task_queue
+    if endpoint.description is not None:
+        made.spec.description.CopyFrom(data.one_payload(endpoint.description))
+    made.created_time.FromDatetime(endpoint.created_time)
+    if endpoint.last_modified_time is not None:
+        made.last_modified_time.FromDatetime(endpoint.last_modified_time)
+    return made

@@ -1,0 +1,84 @@
+"""What the end of a run completes: Nexus operations of other runs. Pure.
+
+A handler that starts a workflow for an operation hands on the callback that it was called with. The token in it says whose
+operation that is; the request ID in the token is a secret, without which nothing is completed.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.inputs import OperationOutcome
+from perdure.engine.starts import Callback
+
+SYSTEM_URL = "temporal://system"
+"""URL of the callbacks of this server's own operations (common/nexus/constants.go)."""
+TOKEN_HEADER = "temporal-callback-token"  # noqa: S105 (the name of a header)
+OPERATION_TOKEN_HEADER = "nexus-operation-token"  # noqa: S105 (the name of a header)
+
+
+class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Names a Nexus operation, and proves that its handler was called."""
+
+    namespace: str
+    name: str
+    """Of the WorkflowRun that has scheduled it."""
+    workflow_id: str
+    run_id: str
+    scheduled_event_id: int
+    request_id: str
+
+    def text(self) -> str:
+        """As one word."""
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends the operation that it was started for."""
+
+    outcome: OperationOutcome
+    result: Any = None
+    failure: Failure | None = None
+
+
+def token_of(callback: Callback) -> CallbackToken | None:
+    """The token of a callback; None if it is not one of ours."""
+    text = callback.header.get(TOKEN_HEADER, "")
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=CallbackToken)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def ending_of(closing: ev.AnyEvent) -> Ending:
+    """How a run that has closed with this event, and does not go on, ends an operation.
+
+    As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
+    """
+    match closing:
+        case ev.WorkflowExecutionCompleted():
+            return Ending(OperationOutcome.COMPLETED, result=_first(closing.result))
+        case ev.WorkflowExecutionCanceled():
+            failure = Failure(kind=FailureKind.CANCELLED, message="operation canceled", details=closing.details)
+            return Ending(OperationOutcome.CANCELED, failure=failure)
+        case ev.WorkflowExecutionFailed():
+            return Ending(OperationOutcome.FAILED, failure=closing.failure)
+        case ev.WorkflowExecutionTimedOut():
+            failure = Failure(kind=FailureKind.TIMEOUT, message="operation exceeded internal timeout")
+            return Ending(OperationOutcome.FAILED, failure=failure)
+        case _:
+            failure = Failure(kind=FailureKind.TERMINATED, message="operation terminated")
+            return Ending(OperationOutcome.FAILED, failure=failure)
+
+
+def _first(result: Any) -> Any:
+    """The first payload of a result: an operation has one."""
+    if isinstance(result, dict) and set(result) == {"payloads"} and isinstance(result["payloads"], list):
+        return {"payloads": result["payloads"][:1]}
+    return result

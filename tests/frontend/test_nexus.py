@@ -1,0 +1,510 @@
+"""Nexus operations: endpoints, who may call them, calls of handlers, and workflows that complete operations."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import Callback, Payload, WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import (
+    CallbackState,
+    CommandType,
+    NexusOperationCancellationState,
+    PendingNexusOperationState,
+    WorkflowIdConflictPolicy,
+    WorkflowTaskFailedCause,
+)
+from temporalio.api.failure.v1 import Failure, NexusHandlerFailureInfo
+from temporalio.api.nexus.v1 import (
+    Endpoint,
+    EndpointSpec,
+    EndpointTarget,
+    HandlerError,
+    Response,
+    StartOperationResponse,
+)
+from temporalio.api.nexus.v1 import Failure as NexusFailure
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import OnConflictOptions
+from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
+
+from frontend.served import Served, complete_workflow, names, served
+from perdure.frontend.endpoints import CONFIG_MAP
+from perdure.frontend.errors import RpcError
+from perdure.frontend.service.nexus import CALLERS_HEADER
+from perdure.runtime.callbacks import CallbackToken
+from simulated.apiserver import Key
+
+BILLS, HANDLERS = "bills", TaskQueue(name="handlers")
+FIVE = Payload(metadata={"encoding": b"json/plain"}, data=b"5")
+
+
+def spec(name: str = "billing", namespace: str = BILLS) -> EndpointSpec:
+    worker = EndpointTarget.Worker(namespace=namespace, task_queue=HANDLERS.name)
+    return EndpointSpec(name=name, target=EndpointTarget(worker=worker))
+
+
+async def endpoint(here: Served, callers: str = "default", **fields: Any) -> Endpoint:
+    """Create an endpoint for workers of another namespace."""
+    made = await here.call("CreateNexusEndpoint", ((CALLERS_HEADER, callers),), spec=spec(**fields))
+    found: Endpoint = made.endpoint
+    return found
+
+
+def schedule(name: str = "billing", header: dict[str, str] | None = None, **timeouts: timedelta) -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION)
+    said = command.schedule_nexus_operation_command_attributes
+    said.endpoint, said.service, said.operation = name, "invoices", "charge"
+    said.input.CopyFrom(FIVE)
+    said.nexus_header.update(header or {})
+    for timeout, length in timeouts.items():
+        getattr(said, timeout).FromTimedelta(length)
+    return command
+
+
+def cancel(scheduled_event_id: int) -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_REQUEST_CANCEL_NEXUS_OPERATION)
+    command.request_cancel_nexus_operation_command_attributes.scheduled_event_id = scheduled_event_id
+    return command
+
+
+async def handle(here: Served, namespace: str = BILLS) -> PollNexusTaskQueueResponse:
+    """The next call, as a worker of the handler's namespace gets it."""
+    polled = await here.call("PollNexusTaskQueue", namespace=namespace, queue=HANDLERS)
+    task: PollNexusTaskQueueResponse = polled
+    return task
+
+
+async def answer(here: Served, task: PollNexusTaskQueueResponse, **said: Any) -> None:
+    response = Response(start_operation=StartOperationResponse(**said))
+    await here.call("RespondNexusTaskCompleted", namespace=BILLS, task_token=task.task_token, response=response)
+
+
+async def start_for(here: Served, task: PollNexusTaskQueueResponse, workflow_id: str = "charge", **fields: Any) -> Any:
+    """Start the workflow of an operation, as SDKs do it, and answer the call."""
+    said = task.request.start_operation
+    nexus = Callback.Nexus(url=said.callback, header={**said.callback_header, "Nexus-Operation-Token": workflow_id})
+    started = await here.call(
+        "StartWorkflowExecution",
+        **{
+            "namespace": BILLS,
+            "workflow_id": workflow_id,
+            "workflow_type": WorkflowType(name="Charge"),
+            "request_id": said.request_id,
+            "completion_callbacks": [Callback(nexus=nexus)],
+            **fields,
+        },
+    )
+    await answer(here, task, async_success=StartOperationResponse.Async(operation_token=workflow_id))
+    return started
+
+
+async def charge(here: Served, *commands: Command) -> None:
+    """Decide the workflow that handles the operation."""
+    task = await here.call("PollWorkflowTaskQueue", namespace=BILLS)
+    await here.call("RespondWorkflowTaskCompleted", namespace=BILLS, task_token=task.task_token, commands=commands)
+
+
+async def caller(here: Served, **timeouts: timedelta) -> PollNexusTaskQueueResponse:
+    """A workflow that has scheduled an operation, and the call of its handler."""
+    await endpoint(here)
+    await here.start()
+    await here.decide(schedule(**timeouts))
+    return await handle(here)
+
+
+async def replace(here: Served) -> None:
+    """Kill the operator and start another one."""
+    here.world.operators.remove(here.operator)
+    await here.operator.kill()
+    here.restart()
+    await here.operator.do(here.operator.manager.first_lists.wait())
+
+
+async def until(here: Served, event: str, workflow_id: str = "w") -> list[str]:
+    """The names of the events of a workflow, once one of them is there."""
+    async with asyncio.timeout(600):
+        while event not in (found := names(await here.history(workflow_id))):  # noqa: ASYNC110 (as a client asks)
+            await asyncio.sleep(0.1)
+    return found
+
+
+# Endpoints
+
+
+@served
+async def test_endpoints_are_stored_changed_and_deleted(here: Served) -> None:
+    made = await endpoint(here, callers="default, shop")
+    assert (made.version, made.spec, made.url_prefix) == (1, spec(), f"/nexus/endpoints/{made.id}/services/")
+    stored = here.world.server.get(Key("configmaps", "default", CONFIG_MAP))["data"]["billing"]
+    assert msgspec.json.decode(stored)["allowedCallers"] == ["default", "shop"]
+    with pytest.raises(RpcError, match="already registered") as taken:
+        await endpoint(here)
+    assert taken.value.code is grpc.StatusCode.ALREADY_EXISTS
+    with pytest.raises(RpcError, match="received: 2 expected 1"):
+        await here.call("UpdateNexusEndpoint", id=made.id, version=2, spec=spec())
+    changed = await here.call("UpdateNexusEndpoint", id=made.id, version=1, spec=spec("invoicing"))
+    assert (changed.endpoint.version, changed.endpoint.spec.name) == (2, "invoicing")
+    here.restart()
+    listed = await here.call("ListNexusEndpoints")
+    assert list(listed.endpoints) == [changed.endpoint]
+    stored = here.world.server.get(Key("configmaps", "default", CONFIG_MAP))["data"]
+    assert msgspec.json.decode(stored["invoicing"])["allowedCallers"] == ["default", "shop"], "they stay"
+    assert (await here.call("GetNexusEndpoint", id=made.id)).endpoint == changed.endpoint
+    await here.call("DeleteNexusEndpoint", id=made.id, version=2)
+    with pytest.raises(RpcError, match="not found"):
+        await here.call("GetNexusEndpoint", id=made.id)
+    assert not (await here.call("ListNexusEndpoints")).endpoints
+
+
+@served
+async def test_endpoints_are_listed_in_pages(here: Served) -> None:
+    for number in range(5):
+        await endpoint(here, name=f"billing-{number}")
+    token, found = b"", []
+    for _ in range(3):
+        page = await here.call("ListNexusEndpoints", page_size=2, next_page_token=token)
+        token, found = page.next_page_token, [*found, *(each.spec.name for each in page.endpoints)]
+    assert (sorted(found), token) == ([f"billing-{number}" for number in range(5)], b"")
+    named = await here.call("ListNexusEndpoints", name="billing-3")
+    assert [each.spec.name for each in named.endpoints] == ["billing-3"]
+
+
+@served
+async def test_endpoints_that_cannot_be_are_refused(here: Served) -> None:
+    external = EndpointTarget(external=EndpointTarget.External(url="https://example.com"))
+    for wrong, message in (
+        (spec(""), "endpoint name not set"),
+        (spec("1st"), "must match the regex"),
+        (spec("x" * 201), "length limit of 200"),
+        (EndpointSpec(name="billing"), "empty target variant"),
+        (EndpointSpec(name="billing", target=external), "external endpoints are not supported"),
+        (spec(namespace=""), "target namespace not set"),
+    ):
+        with pytest.raises(RpcError, match=message) as refused:
+            await here.call("CreateNexusEndpoint", spec=wrong)
+        assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@served
+async def test_an_entry_that_cannot_be_read_stays_and_admits_nobody(here: Served) -> None:
+    await endpoint(here)
+    key = Key("configmaps", "default", CONFIG_MAP)
+    here.world.server.update(key, lambda obj: obj["data"].update(broken='{"id": 7}'))
+    here.restart()
+    await endpoint(here, name="other")
+    assert here.world.server.get(key)["data"].keys() == {"billing", "broken", "other"}
+    assert len((await here.call("ListNexusEndpoints")).endpoints) == 2
+
+
+# Who may call
+
+
+@served
+async def test_only_namespaces_that_the_endpoint_names_may_call_it(here: Served) -> None:
+    await endpoint(here, callers="")
+    await here.start()
+    with pytest.raises(RpcError, match='caller namespace "default" unauthorized for "billing"'):
+        await here.decide(schedule())
+    failed = next(event for event in await here.history() if event.HasField("workflow_task_failed_event_attributes"))
+    cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_NEXUS_OPERATION_ATTRIBUTES
+    assert failed.workflow_task_failed_event_attributes.cause == cause
+
+
+@served
+async def test_a_namespace_may_call_itself_and_anyone_may_be_admitted(here: Served) -> None:
+    await endpoint(here, callers="", name="own", namespace="default")
+    await endpoint(here, callers="*", name="open")
+    await here.start()
+    await here.decide(schedule("own"), schedule("open"))
+    assert (await handle(here, "default")).request.endpoint == "own"
+    assert (await handle(here)).request.endpoint == "open"
+
+
+@served
+async def test_a_namespace_that_is_no_longer_admitted_is_refused_at_the_next_attempt(here: Served) -> None:
+    made = await endpoint(here)
+    await here.start()
+    await here.decide(schedule())
+    await asyncio.sleep(5)
+    await here.call("UpdateNexusEndpoint", ((CALLERS_HEADER, "shop"),), id=made.id, version=1, spec=spec())
+    await until(here, "NexusOperationFailed")
+    failed = next(e for e in await here.history() if e.HasField("nexus_operation_failed_event_attributes"))
+    cause = failed.nexus_operation_failed_event_attributes.failure.cause
+    assert cause.nexus_handler_failure_info.type == "UNAUTHORIZED"
+
+
+@served
+async def test_an_endpoint_that_does_not_exist_fails_the_task_or_the_operation(here: Served) -> None:
+    await here.start()
+    with pytest.raises(RpcError, match='endpoint "billing" not found'):
+        await here.decide(schedule())
+    made = await endpoint(here)
+    await here.decide(schedule())
+    await asyncio.sleep(1)
+    await here.call("DeleteNexusEndpoint", id=made.id, version=1)
+    await until(here, "NexusOperationFailed")
+
+
+@served
+async def test_a_worker_of_another_namespace_cannot_answer(here: Served) -> None:
+    task = await caller(here)
+    with pytest.raises(RpcError, match="Invalid TaskToken"):
+        await here.call("RespondNexusTaskCompleted", namespace="shop", task_token=task.task_token)
+    forged = task.task_token.replace(b'"bills"', b'"shop"')
+    assert forged != task.task_token
+    with pytest.raises(RpcError, match="not found or already expired"):
+        await here.call("RespondNexusTaskCompleted", namespace="shop", task_token=forged)
+    await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
+
+
+@served
+async def test_a_callback_that_was_made_up_completes_nothing(here: Served) -> None:
+    task = await caller(here)
+    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    run_id = told.workflow_execution_info.execution.run_id
+    token = CallbackToken(
+        namespace="default", name="w", workflow_id="w", run_id=run_id, scheduled_event_id=5, request_id="guessed"
+    )
+    task.request.start_operation.callback_header["temporal-callback-token"] = token.text()
+    await start_for(here, task)
+    await charge(here, complete_workflow())
+    execution = WorkflowExecution(workflow_id="charge")
+    async with asyncio.timeout(60):
+        while True:
+            told = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
+            if told.callbacks[0].state == CallbackState.CALLBACK_STATE_FAILED:
+                break
+            await asyncio.sleep(0.1)
+    assert told.callbacks[0].last_attempt_failure.message == "operation not found"
+    assert "NexusOperationCompleted" not in names(await here.history())
+
+
+@served
+async def test_callbacks_to_other_places_are_refused(here: Served) -> None:
+    for nexus, message in (
+        (Callback.Nexus(url="https://example.com/steal"), "does not match any configured callback address"),
+        (Callback.Nexus(url="temporal://system"), "temporal-callback-token is missing or invalid"),
+        (Callback.Nexus(url="temporal://system", header={"a": "b" * 9_000}), "header size longer"),
+    ):
+        with pytest.raises(RpcError, match=message):
+            await here.start(completion_callbacks=[Callback(nexus=nexus)])
+
+
+# Calls
+
+
+@served
+async def test_a_handler_gets_what_the_workflow_has_said(here: Served) -> None:
+    await endpoint(here)
+    await here.start()
+    await here.decide(schedule(header={"Tenant": "a"}, schedule_to_close_timeout=timedelta(minutes=1)))
+    request = (await handle(here)).request
+    said = request.start_operation
+    assert (request.endpoint, said.service, said.operation, said.payload) == ("billing", "invoices", "charge", FIVE)
+    assert request.header["tenant"] == "a"
+    assert 8_000 <= int(request.header["request-timeout"].removesuffix("ms")) <= 9_000
+    assert 59_000 <= int(request.header["operation-timeout"].removesuffix("ms")) <= 60_000
+    assert request.capabilities.temporal_failure_responses
+    scheduled = (await here.history())[4].nexus_operation_scheduled_event_attributes
+    assert said.request_id == scheduled.request_id
+    assert said.links[0].url.startswith("temporal:///namespaces/default/workflows/w/")
+    assert said.links[0].url.endswith(
+        "/history?eventID=5&eventType=NexusOperationScheduled&referenceType=EventReference"
+    )
+
+
+@served
+async def test_an_answer_completes_the_operation(here: Served) -> None:
+    task = await caller(here)
+    await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
+    completed = (await here.history())[5].nexus_operation_completed_event_attributes
+    assert (completed.scheduled_event_id, completed.result) == (5, FIVE)
+    with pytest.raises(RpcError, match="not found or already expired"):
+        await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
+
+
+@served
+async def test_a_handler_error_is_retried_unless_it_is_final(here: Served) -> None:
+    task = await caller(here)
+    busy = HandlerError(error_type="UNAVAILABLE", failure=NexusFailure(message="busy"))
+    await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=task.task_token, error=busy)
+    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    pending = told.pending_nexus_operations[0]
+    assert pending.state == PendingNexusOperationState.PENDING_NEXUS_OPERATION_STATE_BACKING_OFF
+    assert (pending.attempt, pending.last_attempt_failure.cause.message) == (1, "busy")
+    again = await handle(here)
+    assert again.request.start_operation.request_id == task.request.start_operation.request_id
+    final = Failure(message="no", nexus_handler_failure_info=NexusHandlerFailureInfo(type="BAD_REQUEST"))
+    await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=again.task_token, failure=final)
+    failed = (await here.history())[5].nexus_operation_failed_event_attributes.failure
+    assert failed.nexus_operation_execution_failure_info.endpoint == "billing"
+    assert failed.cause == final
+
+
+@served
+async def test_a_worker_that_does_not_answer_has_failed_and_another_is_asked(here: Served) -> None:
+    task = await caller(here)
+    again = await handle(here)
+    assert again.request.start_operation == task.request.start_operation
+    with pytest.raises(RpcError, match="not found or already expired"):
+        await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
+    await answer(here, again, sync_success=StartOperationResponse.Sync(payload=FIVE))
+    assert "NexusOperationCompleted" in names(await here.history())
+
+
+@served
+async def test_a_restart_of_the_operator_calls_the_handler_again(here: Served) -> None:
+    task = await caller(here)
+    await replace(here)
+    again = await handle(here)
+    assert again.request.start_operation.request_id == task.request.start_operation.request_id
+    await answer(here, again, sync_success=StartOperationResponse.Sync(payload=FIVE))
+    assert "NexusOperationCompleted" in names(await here.history())
+
+
+@served
+async def test_answers_that_cannot_be_are_refused(here: Served) -> None:
+    task = await caller(here)
+    with pytest.raises(RpcError, match="missing opration token"):
+        await answer(here, task, async_success=StartOperationResponse.Async())
+    with pytest.raises(RpcError, match="exceeds allowed limit"):
+        await answer(here, task, async_success=StartOperationResponse.Async(operation_token="x" * 4_097))
+    for wrong, message in (
+        ({}, "must contain error or failure"),
+        ({"failure": Failure(message="no")}, "with NexusHandlerFailureInfo"),
+    ):
+        with pytest.raises(RpcError, match=message):
+            await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=task.task_token, **wrong)
+    await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
+
+
+# Workflows that complete operations
+
+
+@served
+async def test_the_end_of_a_workflow_completes_the_operation_in_the_other_namespace(here: Served) -> None:
+    task = await caller(here)
+    started = await start_for(here, task)
+    first = (await here.history("charge", namespace=BILLS))[0].workflow_execution_started_event_attributes
+    assert len(first.completion_callbacks) == 1
+    await charge(here, complete_workflow())
+    events = await until(here, "NexusOperationCompleted")
+    assert events[5] == "NexusOperationStarted"
+    assert (await here.history())[5].nexus_operation_started_event_attributes.operation_token == "charge"
+    execution = WorkflowExecution(workflow_id="charge", run_id=started.run_id)
+    told = await here.call("DescribeWorkflowExecution", namespace=BILLS, execution=execution)
+    assert told.callbacks[0].state == CallbackState.CALLBACK_STATE_SUCCEEDED
+
+
+@served
+async def test_an_operation_waits_for_the_last_run_of_the_workflow(here: Served) -> None:
+    task = await caller(here)
+    await start_for(here, task)
+    again = Command(command_type=CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION)
+    again.continue_as_new_workflow_execution_command_attributes.workflow_type.name = "Charge"
+    await charge(here, again)
+    await asyncio.sleep(5)
+    assert "NexusOperationCompleted" not in names(await here.history())
+    await charge(here, complete_workflow())
+    await until(here, "NexusOperationCompleted")
+
+
+@served
+async def test_an_operator_that_is_killed_still_completes_the_operation(here: Served) -> None:
+    task = await caller(here)
+    await start_for(here, task)
+    polled = await here.call("PollWorkflowTaskQueue", namespace=BILLS)
+    key = next(k for k in here.world.server.objects if k.plural == "workflowruns" and k.namespace == BILLS)
+    deciding = asyncio.ensure_future(
+        here.call(
+            "RespondWorkflowTaskCompleted",
+            namespace=BILLS,
+            task_token=polled.task_token,
+            commands=[complete_workflow()],
+        )
+    )
+    while not (here.world.server.get(key).get("status") or {}).get("completionTime"):  # noqa: ASYNC110 (as fast as can be)
+        await asyncio.sleep(0.001)
+    await replace(here)
+    await asyncio.gather(deciding, return_exceptions=True)
+    events = await until(here, "NexusOperationCompleted")
+    assert events.count("NexusOperationCompleted") == 1
+
+
+@served
+async def test_several_operations_wait_for_one_workflow(here: Served) -> None:
+    first = await caller(here)
+    started = await start_for(here, first)
+    await here.decide()
+    await here.start("other")
+    await here.decide(schedule())
+    second = await handle(here)
+    options = OnConflictOptions(attach_request_id=True, attach_completion_callbacks=True, attach_links=True)
+    policy = WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING
+    attached = await start_for(here, second, on_conflict_options=options, workflow_id_conflict_policy=policy)
+    assert (attached.run_id, attached.started) == (started.run_id, False)
+    assert "WorkflowExecutionOptionsUpdated" in names(await here.history("charge", namespace=BILLS))
+    await charge(here, complete_workflow())
+    await until(here, "NexusOperationCompleted")
+    await until(here, "NexusOperationCompleted", "other")
+
+
+@served
+async def test_a_cancellation_reaches_the_handler(here: Served) -> None:
+    task = await caller(here)
+    await start_for(here, task)
+    await here.decide(cancel(5))
+    call = await handle(here)
+    assert call.request.cancel_operation.operation_token == "charge"
+    told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    pending = told.pending_nexus_operations[0]
+    state = NexusOperationCancellationState.NEXUS_OPERATION_CANCELLATION_STATE_SCHEDULED
+    assert (pending.state, pending.cancellation_info.state) == (
+        PendingNexusOperationState.PENDING_NEXUS_OPERATION_STATE_STARTED,
+        state,
+    )
+    done = Response()
+    done.cancel_operation.SetInParent()
+    await here.call("RespondNexusTaskCompleted", namespace=BILLS, task_token=call.task_token, response=done)
+    assert "NexusOperationCancelRequestCompleted" in names(await here.history())
+
+
+@served
+async def test_a_reset_of_the_caller_keeps_its_operations(here: Served) -> None:
+    task = await caller(here)
+    await start_for(here, task)
+    await here.decide()
+    await here.call(
+        "ResetWorkflowExecution",
+        workflow_execution=WorkflowExecution(workflow_id="w"),
+        workflow_task_finish_event_id=8,
+        request_id="reset",
+    )
+    await charge(here, complete_workflow())
+    events = await until(here, "NexusOperationCompleted")
+    assert events.count("NexusOperationScheduled") == events.count("NexusOperationStarted") == 1
+
+
+@served
+async def test_a_result_for_which_the_run_has_no_room_fails_the_operation(here: Served) -> None:
+    await endpoint(here)
+    await here.start()
+    await here.decide(*(schedule() for _ in range(9)))
+    await answer(here, await handle(here), sync_success=StartOperationResponse.Sync(payload=FIVE))
+    deciding = await here.task()
+    for _ in range(8):  # what happens meanwhile waits in the status
+        await answer(here, await handle(here), sync_success=StartOperationResponse.Sync(payload=_filling(200)))
+    await here.complete(deciding)
+    events = names(await here.history())
+    assert events.count("NexusOperationCompleted") + events.count("NexusOperationFailed") == 9
+    failed = next(e for e in await here.history() if e.HasField("nexus_operation_failed_event_attributes"))
+    cause = failed.nexus_operation_failed_event_attributes.failure.cause
+    assert cause.application_failure_info.type == "PayloadTooLarge"
+
+
+def _filling(kibibytes: int) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"x" * kibibytes * 1024 + b'"')

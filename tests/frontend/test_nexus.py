@@ -1,7 +1,10 @@
 """Nexus operations: endpoints, who may call them, calls of handlers, and workflows that complete operations."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
+from random import Random
 from typing import Any
 
 import grpc
@@ -29,12 +32,13 @@ from temporalio.api.nexus.v1 import (
 from temporalio.api.nexus.v1 import Failure as NexusFailure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import OnConflictOptions
-from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
+from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse, PollWorkflowTaskQueueResponse
 
-from frontend.served import Served, complete_workflow, names, served
+from frontend.served import QUEUE, Served, complete_workflow, names, served
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.nexus import CALLERS_HEADER
+from perdure.kube.client import ApiError
 from perdure.runtime.callbacks import CallbackToken
 from simulated.apiserver import Key
 
@@ -508,3 +512,62 @@ async def test_a_result_for_which_the_run_has_no_room_fails_the_operation(here: 
 
 def _filling(kibibytes: int) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"x" * kibibytes * 1024 + b'"')
+
+
+async def _worker(here: Served, rpc: str, namespace: str, act: Callable[[Any], Awaitable[None]]) -> None:
+    """Poll, and act on each task. A call that an operator takes with it is repeated, as SDKs do."""
+    queue = HANDLERS if rpc == "PollNexusTaskQueue" else TaskQueue(name=QUEUE)
+    while True:
+        try:
+            task = await here.call(rpc, namespace=namespace, queue=queue)
+            if task.task_token:
+                await act(task)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            await asyncio.sleep(0.1)
+        except (RpcError, ApiError):
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_operators_that_are_killed_complete_an_operation_once(seed: int) -> None:
+    async def play(here: Served) -> None:
+        random = Random(seed)
+        await endpoint(here)
+        await here.start()
+
+        async def decide(task: PollWorkflowTaskQueueResponse) -> None:
+            events = names(task.history.events)
+            if "NexusOperationScheduled" not in events:
+                await here.complete(task, schedule())
+            else:
+                await here.complete(task, *[complete_workflow()] * ("NexusOperationCompleted" in events))
+
+        async def finish(task: PollWorkflowTaskQueueResponse) -> None:
+            await here.call(
+                "RespondWorkflowTaskCompleted",
+                namespace=BILLS,
+                task_token=task.task_token,
+                commands=[complete_workflow()],
+            )
+
+        workers = [
+            asyncio.ensure_future(_worker(here, "PollWorkflowTaskQueue", "default", decide)),
+            asyncio.ensure_future(_worker(here, "PollWorkflowTaskQueue", BILLS, finish)),
+            asyncio.ensure_future(_worker(here, "PollNexusTaskQueue", BILLS, partial(start_for, here))),
+        ]
+        for _ in range(4):
+            await asyncio.sleep(random.choice([0.01, 0.1, 1]) * random.random())
+            await replace(here)
+        await until(here, "WorkflowExecutionCompleted")
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        events = names(await here.history())
+        assert [events.count(f"NexusOperation{what}") for what in ("Scheduled", "Started", "Completed")] == [1, 1, 1]
+        runs = [key for key in here.world.server.objects if key.plural == "workflowruns" and key.namespace == BILLS]
+        assert len(runs) == 1, "the handler has started one workflow"
+
+    served(play)()

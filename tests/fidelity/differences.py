@@ -18,6 +18,7 @@ EXPLAINED = {
     "UpdateSchedule: *": "a conflict token that does not match is refused, also one that is no token",
     "CreateSchedule: *": "a schedule whose workflows have no ID is refused, not each of its starts",
     "PollActivityTaskQueue: response.start_to_close_timeout": "the time that is left until the schedule-to-close timeout",
+    "*NexusEndpoint: response.endpoint.created_time": "Temporal's server forgets it with the first update",
     "DescribeTaskQueue: response.effective_rate_limit.*": "Perdure limits no rates",
 }
 """Patterns of fields, and why they differ on purpose."""

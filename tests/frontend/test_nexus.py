@@ -142,7 +142,7 @@ async def until(here: Served, event: str, workflow_id: str = "w") -> list[str]:
 @served
 async def test_endpoints_are_stored_changed_and_deleted(here: Served) -> None:
     made = await endpoint(here, callers="default, shop")
-    assert (made.version, made.spec, made.url_prefix) == (1, spec(), f"/nexus/endpoints/{made.id}/services/")
+    assert (made.version, made.spec, made.url_prefix) == (1, spec(), f"/nexus/endpoints/{made.id}/services")
     stored = here.world.server.get(Key("configmaps", "default", CONFIG_MAP))["data"]["billing"]
     assert msgspec.json.decode(stored)["allowedCallers"] == ["default", "shop"]
     with pytest.raises(RpcError, match="already registered") as taken:

@@ -1,5 +1,27 @@
 """What is played on both servers, by subject."""
 
-from fidelity.scenarios import activities, children, closing, listing, scheduling, starting, system, tasks, telling
+from fidelity.scenarios import (
+    activities,
+    children,
+    closing,
+    listing,
+    nexus,
+    scheduling,
+    starting,
+    system,
+    tasks,
+    telling,
+)
 
-__all__ = ["activities", "children", "closing", "listing", "scheduling", "starting", "system", "tasks", "telling"]
+__all__ = [
+    "activities",
+    "children",
+    "closing",
+    "listing",
+    "nexus",
+    "scheduling",
+    "starting",
+    "system",
+    "tasks",
+    "telling",
+]

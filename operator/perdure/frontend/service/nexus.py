@@ -353,7 +353,7 @@ def _need_id(endpoint_id: str) -> None:
 
 def _endpoint(named: str, endpoint: Endpoint) -> ProtoEndpoint:
     made = ProtoEndpoint(
-        id=endpoint.id, version=endpoint.version, url_prefix=f"/nexus/endpoints/{endpoint.id}/services/"
+        id=endpoint.id, version=endpoint.version, url_prefix=f"/nexus/endpoints/{endpoint.id}/services"
     )
     made.spec.name = named
     made.spec.target.worker.namespace = endpoint.namespace

@@ -1,6 +1,7 @@
 """Nexus operations: endpoints, who may call them, calls of handlers, and workflows that complete operations."""
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -287,11 +288,18 @@ async def test_a_callback_that_was_made_up_completes_nothing(here: Served) -> No
     assert "NexusOperationCompleted" not in names(await here.history())
 
 
+def _with_token(token: bytes) -> Callback.Nexus:
+    header = {"Temporal-Callback-Token": base64.urlsafe_b64encode(token).decode()}
+    return Callback.Nexus(url="temporal://system", header=header)
+
+
 @served
 async def test_callbacks_to_other_places_are_refused(here: Served) -> None:
     for nexus, message in (
         (Callback.Nexus(url="https://example.com/steal"), "does not match any configured callback address"),
         (Callback.Nexus(url="temporal://system"), "temporal-callback-token is missing or invalid"),
+        (_with_token(b"not JSON"), "temporal-callback-token is missing or invalid"),
+        (_with_token(b'{"x":' + b"[" * 3_000), "temporal-callback-token is missing or invalid"),
         (Callback.Nexus(url="temporal://system", header={"a": "b" * 9_000}), "header size longer"),
     ):
         with pytest.raises(RpcError, match=message):

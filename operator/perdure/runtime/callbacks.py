@@ -52,7 +52,7 @@ def token_of(callback: Callback) -> CallbackToken | None:
     text = callback.header.get(TOKEN_HEADER, "")
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=CallbackToken)
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         return None
 
 

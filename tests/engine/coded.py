@@ -10,12 +10,12 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
+from perdure.engine.code import Code, Task
 from perdure.engine.decider import Decision
 from perdure.engine.inputs import Answer, TaskToken
 from perdure.engine.state import State, apply, beside_history_removed
 from perdure.engine.step import Transition, next_wake, start, step
 from perdure.engine.tasks.machine import reclaim
-from perdure.engine.tasks.model import Code, Task
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"

@@ -20,7 +20,7 @@ from perdure.controller.policies import ASK_AGAIN, Policies
 from perdure.controller.refusals import pause
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
-from perdure.engine.ledger import AttemptOutcome
+from perdure.engine.retired import AttemptOutcome
 from perdure.engine.state import PendingActivity, State
 from perdure.engine.step import Transition
 from perdure.kube import client as api

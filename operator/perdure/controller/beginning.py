@@ -11,12 +11,12 @@ from perdure.api.names import successor_name
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
+from perdure.engine.code import task_timeout
 from perdure.engine.cron import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference, StartExtras
-from perdure.engine.tasks.model import task_timeout
 from perdure.kube import client as api
 from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef

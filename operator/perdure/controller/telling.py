@@ -5,7 +5,7 @@ from perdure.api.reasons import EventReason
 from perdure.controller.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
-from perdure.engine.ledger import Retired
+from perdure.engine.retired import Retired
 from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
 from perdure.engine.step import Transition
 from perdure.kube import client as api

@@ -1,19 +1,38 @@
 """The seam to whoever serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from perdure.engine.code import Task
 from perdure.engine.state import State
-from perdure.engine.tasks.model import Task
 from perdure.kube import client as api
-
-if TYPE_CHECKING:
-    from perdure.controller.run import Run
+from perdure.runtime.attempts import RunRef
 
 PATIENCE = timedelta(seconds=10)
 """What waits for so long, and nobody asks for, is told of."""
 _LEAST_OFTEN = timedelta(minutes=1)
 """Where workers are busy, what waits is looked at ever more seldom, up to this."""
+
+
+class Followed(Protocol):
+    """A run, as far as workers are concerned."""
+
+    ref: RunRef
+
+    @property
+    def state(self) -> State | None:
+        """Where the run stands, recorded as far as it must be; None before it has begun."""
+        ...
+
+    @property
+    def object(self) -> api.Object:
+        """The run as it was last written or read."""
+        ...
+
+    @property
+    def gone(self) -> bool:
+        """Whether the run was deleted."""
+        ...
 
 
 class Workers(Protocol):
@@ -22,7 +41,7 @@ class Workers(Protocol):
     epoch: str
     """Names this process: tasks that another one has handed out count no more."""
 
-    def follow(self, run: "Run") -> None:
+    def follow(self, run: Followed) -> None:
         """A run has come to a new state, recorded as far as it must be."""
         ...
 
@@ -40,7 +59,7 @@ class NoWorkers:
 
     epoch = ""
 
-    def follow(self, run: "Run") -> None:
+    def follow(self, run: Followed) -> None:
         """Nothing to be done."""
 
     def seen(self, obj: api.Object, *, deleted: bool) -> None:

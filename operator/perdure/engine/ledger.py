@@ -1,9 +1,7 @@
 """What a pass writes: events, the state that they lead to, and the attempts that are over by them."""
 
 from collections import deque
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,35 +9,15 @@ import msgspec
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, TimeoutType, bounded
 from perdure.engine.inputs import Answer
+from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.retry import is_retryable
 from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, State, apply
 
 if TYPE_CHECKING:
-    from perdure.engine.tasks import machine
+    from perdure.engine.tasks.machine import Tasks
 
 OK = Answer(ok=True)
 """It was done."""
-
-
-class AttemptOutcome(StrEnum):
-    """How an attempt has ended."""
-
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-    TIMED_OUT = "TimedOut"
-    LOST = "Lost"
-    CANCELED = "Canceled"
-    STOPPED = "Stopped"
-    """Its run has closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retired:
-    """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
-
-    scheduled_event_id: int
-    attempt: int
-    outcome: AttemptOutcome
 
 
 class Ledger:
@@ -55,7 +33,7 @@ class Ledger:
         """Whether the pass must be committed, also without events."""
         self.news = False
         """Whether something has happened that has to be decided about."""
-        self.tasks: machine.Tasks | None = None
+        self.tasks: Tasks | None = None
         """The workflow task, of code that workers run."""
 
     def open(self) -> bool:

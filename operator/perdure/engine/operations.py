@@ -14,11 +14,11 @@ import msgspec
 
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
+from perdure.engine.code import OPERATION_CLOSED
 from perdure.engine.failures import Failure, FailureKind, TimeoutType, bounded
 from perdure.engine.inputs import Answer, OperationOutcome
 from perdure.engine.ledger import OK, Ledger
 from perdure.engine.state import HandlerCalls, PendingOperation, State
-from perdure.engine.tasks.model import OPERATION_CLOSED
 
 MAX_CALLBACKS = 2_000
 """Operations that the end of one run can complete, as on Temporal's server."""

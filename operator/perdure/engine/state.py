@@ -13,11 +13,11 @@ import msgspec
 
 from perdure.api.durations import show_duration
 from perdure.engine import events as ev
+from perdure.engine.code import DEFAULT_TIMEOUT, Code, Task, UpdateRecord, task_timeout
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
-from perdure.engine.tasks.model import DEFAULT_TIMEOUT, Code, Task, UpdateRecord, task_timeout
 
 PODS_QUEUE = "pods/"
 """Before the name of a Workflow: the task queue of its activities, each attempt of which is a pod."""

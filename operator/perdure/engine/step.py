@@ -23,12 +23,13 @@ from perdure.engine.attempts import Attempts, is_to_be_recorded, no_activity
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
-from perdure.engine.ledger import OK, Retired
+from perdure.engine.ledger import OK
 from perdure.engine.opaque import plain
 from perdure.engine.operations import Operations
 from perdure.engine.operations import moments as moments_of_operations
 from perdure.engine.others import Others
 from perdure.engine.recording import activity_named, event_of, next_run
+from perdure.engine.retired import Retired
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import (

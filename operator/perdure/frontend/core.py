@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from temporalio.api.update.v1 import Outcome
 
 from perdure.controller.directory import Entry
-from perdure.controller.run import Run
+from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
@@ -100,7 +100,7 @@ class Core:
 
     # From the controller
 
-    def follow(self, run: Run) -> None:
+    def follow(self, run: Followed) -> None:
         """A run has come to a new state."""
         state, run_id = run.state, run.ref.uid
         if state is None or state.closed or run.gone:
@@ -146,7 +146,7 @@ class Core:
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue)
         return self.queues.alive(queue) or (activities and bool(self.queues.pollers(queue)))
 
-    def _offers(self, run: Run, state: State, time: datetime) -> dict[Offer, QueueName]:
+    def _offers(self, run: Followed, state: State, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, QueueName] = {}
         task = state.offered_task()
@@ -174,7 +174,7 @@ class Core:
             if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
                 self.updates.admit(run_id, event.update_id, update_request(event), event.principal)
 
-    def _end_updates(self, run: Run, state: State) -> None:
+    def _end_updates(self, run: Followed, state: State) -> None:
         """A run has closed: what was accepted and has not ended fails, what nobody has accepted is told so."""
         records = state.code.updates if state.code else {}
         for update in self.updates.open(run.ref.uid):
@@ -189,7 +189,7 @@ class Core:
                 update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
 
     @staticmethod
-    def tail_of(run: Run) -> tuple[ev.AnyEvent, ...]:
+    def tail_of(run: Followed) -> tuple[ev.AnyEvent, ...]:
         """The end of the history of a run that this process works on."""
         return decode_events(run.object["status"]["history"]["events"])
 
@@ -244,7 +244,7 @@ class Core:
         self.reserved.discard(run_id)
         self._follow_again(run_id)
 
-    def want_task(self, run: Run) -> None:
+    def want_task(self, run: Followed) -> None:
         """Have a worker asked soon: an update waits for it."""
         entry = self.runs.manager.directory.get(run.ref.uid)
         if entry is not None:

@@ -24,11 +24,11 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Request
 
 from perdure.engine import events as ev
+from perdure.engine.code import task_timeout
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback
-from perdure.engine.tasks.model import task_timeout
 from perdure.frontend import failures, links
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum

@@ -17,7 +17,7 @@ from temporalio.api.nexus.v1 import Request
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry
-from perdure.controller.run import Run
+from perdure.controller.workers import Followed
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
@@ -82,7 +82,7 @@ class HandlerCallsOpen:
         self._of_run: dict[str, dict[CallName, HandlerCall]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, run: Run, state: State | None) -> None:
+    def follow(self, run: Followed, state: State | None) -> None:
         """A run has come to a new state: make the calls that it asks for, and withdraw the others."""
         run_id = run.ref.uid
         known = self._of_run.get(run_id, {})
@@ -202,7 +202,7 @@ def _name(run_id: str, operation: PendingOperation, calls: HandlerCalls) -> Call
     return CallName(run_id, operation.scheduled_event_id, calls.attempt, cancels)
 
 
-def _request(run: Run, operation: PendingOperation, calls: HandlerCalls, call: HandlerCall) -> Request:
+def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, call: HandlerCall) -> Request:
     time = now()
     made = Request(endpoint=call.endpoint, header=operation.header)
     made.scheduled_time.FromDatetime(calls.due)

@@ -6,7 +6,6 @@ where it can stop at once, None where it has to be waited for.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,36 +17,21 @@ from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
 from perdure.language import timeouts
+from perdure.language.body import At, Body, Steps
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application, timeout
 from perdure.language.memory import CANCELLED, Ending, Status, Undo, failed, parse_path, succeeded
 from perdure.language.program import Program, retry_policy
 from perdure.language.timeouts import OF_ACTIVITY
 from perdure.language.values import as_length, as_moment, as_text
 
-if TYPE_CHECKING:
-    from perdure.language.walk import At, Walk
-
-
 WAIT_TIMEOUT = "waitTimeout"
 """Key of the template of the `timeout` of `waitForSignal` and `waitUntil`."""
-
-
-class Body(Protocol):
-    """A kind of step."""
-
-    def begin(self, walk: "Walk", at: "At") -> Ending | None:
-        """Begin; raises StepError."""
-        ...
-
-    def stop(self, walk: "Walk", at: "At") -> Ending | None:
-        """Stop what was begun."""
-        ...
 
 
 class Instant:
     """A kind that ends as it begins: there is never anything to stop."""
 
-    def stop(self, walk: "Walk", at: "At") -> Ending | None:  # noqa: ARG002 (the protocol)
+    def stop(self, steps: Steps, at: At) -> Ending | None:  # noqa: ARG002 (the protocol)
         """Nothing is open."""
         return CANCELLED
 
@@ -55,119 +39,119 @@ class Instant:
 class ActivityBody:
     """Has an activity done."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Schedule it."""
         call = at.compiled.step.activity
         assert call is not None
-        value = walk.evaluate(at, "input")
+        value = steps.evaluate(at, "input")
         size = len(msgspec.json.encode(value))
-        walk.work += size >> 3
-        walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
-        computed = timeouts.of_call(at.where, call, lambda key: walk.evaluate(at, key))
-        walk.commands.append(schedule(walk.program, call, at.path, value, computed))
+        steps.work += size >> 3
+        steps.put_task(at.path, msgspec.structs.replace(steps.memory.tasks[at.path], size=size))
+        computed = timeouts.of_call(at.where, call, lambda key: steps.evaluate(at, key))
+        steps.commands.append(schedule(steps.program, call, at.path, value, computed))
 
-    def stop(self, walk: "Walk", at: "At") -> Ending | None:
+    def stop(self, steps: Steps, at: At) -> Ending | None:
         """Ask it to stop, or leave it to itself."""
         call = at.compiled.step.activity
         assert call is not None
         if call.cancellation_type is not CancellationType.ABANDON:
-            walk.commands.append(cmd.RequestCancelActivityTask(activity_id=at.path))
+            steps.commands.append(cmd.RequestCancelActivityTask(activity_id=at.path))
         return None if call.cancellation_type is CancellationType.WAIT_CANCELLATION_COMPLETED else CANCELLED
 
 
 class SleepBody:
     """Waits for some time."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Start the timer."""
         sleep = at.compiled.step.sleep
         assert sleep is not None
         try:
             if sleep.duration is not None:
-                given = walk.evaluate(at, "duration") if isinstance(sleep.duration, str) else sleep.duration
+                given = steps.evaluate(at, "duration") if isinstance(sleep.duration, str) else sleep.duration
                 length = as_length(given)
             else:
-                until = walk.evaluate(at, "until") if isinstance(sleep.until, str) else sleep.until
-                length = as_moment(until) - walk.now
+                until = steps.evaluate(at, "until") if isinstance(sleep.until, str) else sleep.until
+                length = as_moment(until) - steps.now
         except ValueError as error:
             raise StepError(application(EXPRESSION_ERROR, f"{at.where}: `sleep`: {error}")) from error
-        walk.start_timer(at.path, length)
+        steps.start_timer(at.path, length)
 
-    def stop(self, walk: "Walk", at: "At") -> Ending:
+    def stop(self, steps: Steps, at: At) -> Ending:
         """Cancel the timer."""
-        walk.commands.append(cmd.CancelTimer(timer_id=at.path))
+        steps.commands.append(cmd.CancelTimer(timer_id=at.path))
         return CANCELLED
 
 
 class WaitForSignalBody:
     """Takes a signal, also one that came before."""
 
-    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+    def begin(self, steps: Steps, at: At) -> Ending | None:
         """Take the oldest of that name, or wait."""
         wait = at.compiled.step.wait_for_signal
         assert wait is not None
-        signals = walk.memory.signals
+        signals = steps.memory.signals
         for i, signal in enumerate(signals):
             if signal.name == wait.name:
-                walk.set(signals=(*signals[:i], *signals[i + 1 :]))
-                walk.dirty = True
+                steps.set(signals=(*signals[:i], *signals[i + 1 :]))
+                steps.dirty = True
                 return succeeded(signal.input)
-        _limit(walk, at, wait.timeout)
-        walk.set(listeners=(*walk.memory.listeners, at.path))
+        _limit(steps, at, wait.timeout)
+        steps.set(listeners=(*steps.memory.listeners, at.path))
         return None
 
-    def stop(self, walk: "Walk", at: "At") -> Ending:
+    def stop(self, steps: Steps, at: At) -> Ending:
         """No longer wait."""
-        unwait(walk, at)
+        unwait(steps, at)
         return CANCELLED
 
 
 class WaitUntilBody:
     """Waits until a condition holds."""
 
-    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+    def begin(self, steps: Steps, at: At) -> Ending | None:
         """Ask, and if it does not hold, ask again whenever something happened."""
         wait = at.compiled.step.wait_until
         assert wait is not None
-        if walk.evaluate(at, "condition"):
+        if steps.evaluate(at, "condition"):
             return succeeded()
-        _limit(walk, at, wait.timeout)
-        walk.set(watchers=(*walk.memory.watchers, at.path))
+        _limit(steps, at, wait.timeout)
+        steps.set(watchers=(*steps.memory.watchers, at.path))
         return None
 
-    def stop(self, walk: "Walk", at: "At") -> Ending:
+    def stop(self, steps: Steps, at: At) -> Ending:
         """No longer wait."""
-        unwait(walk, at)
+        unwait(steps, at)
         return CANCELLED
 
 
-def _limit(walk: "Walk", at: "At", given: timedelta | str | None) -> None:
-    limit = walk.limit(at, WAIT_TIMEOUT, given)
+def _limit(steps: Steps, at: At, given: timedelta | str | None) -> None:
+    limit = steps.limit(at, WAIT_TIMEOUT, given)
     if limit is not None:
-        walk.start_timer(at.path, limit)
+        steps.start_timer(at.path, limit)
 
 
-def unwait(walk: "Walk", at: "At") -> None:
+def unwait(steps: Steps, at: At) -> None:
     """Forget that a task waits for a signal or a condition, and its time limit."""
-    memory = walk.memory
-    walk.set(
+    memory = steps.memory
+    steps.set(
         listeners=tuple(path for path in memory.listeners if path != at.path),
         watchers=tuple(path for path in memory.watchers if path != at.path),
     )
     wait = at.compiled.step.wait_for_signal or at.compiled.step.wait_until
     if wait is not None and wait.timeout is not None:
-        walk.commands.append(cmd.CancelTimer(timer_id=at.path))
+        steps.commands.append(cmd.CancelTimer(timer_id=at.path))
 
 
-def time_is_up(walk: "Walk", at: "At") -> Ending:
+def time_is_up(steps: Steps, at: At) -> Ending:
     """The timer of a sleep or of a wait has fired."""
     step = at.compiled.step
     if step.sleep:
         return succeeded()
     wait = step.wait_for_signal or step.wait_until
     assert wait is not None
-    limit = show_duration(walk.limit_of(at.path, WAIT_TIMEOUT, wait.timeout))
-    unwait(walk, at)
+    limit = show_duration(steps.limit_of(at.path, WAIT_TIMEOUT, wait.timeout))
+    unwait(steps, at)
     if step.wait_for_signal:
         return failed(timeout(f"{at.where}: no signal `{step.wait_for_signal.name}` came within {limit}"))
     return failed(timeout(f"{at.where}: the condition did not hold within {limit}"))
@@ -176,24 +160,24 @@ def time_is_up(walk: "Walk", at: "At") -> Ending:
 class ChildWorkflowBody:
     """Starts another run and waits for it."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Ask for the child."""
         child = at.compiled.step.child_workflow
         assert child is not None
-        value = walk.evaluate(at, "input")
+        value = steps.evaluate(at, "input")
         size = len(msgspec.json.encode(value))
-        walk.work += size >> 3
-        walk.put_task(at.path, msgspec.structs.replace(walk.memory.tasks[at.path], size=size))
-        workflow_id = as_text(walk.evaluate(at, "workflowId"))
+        steps.work += size >> 3
+        steps.put_task(at.path, msgspec.structs.replace(steps.memory.tasks[at.path], size=size))
+        workflow_id = as_text(steps.evaluate(at, "workflowId"))
         if len(workflow_id) > MAX_WORKFLOW_ID:
             message = f"{at.where}: `workflowId` has {len(workflow_id)} characters; it may have {MAX_WORKFLOW_ID}"
             raise StepError(application(EXPRESSION_ERROR, message))
-        attributes = walk.evaluate(at, "searchAttributes") or {}
+        attributes = steps.evaluate(at, "searchAttributes") or {}
         execution, run = (
-            timeouts.positive(at.where, key, walk.evaluate(at, key)) if isinstance(given, str) else given
+            timeouts.positive(at.where, key, steps.evaluate(at, key)) if isinstance(given, str) else given
             for key, given in (("executionTimeout", child.execution_timeout), ("runTimeout", child.run_timeout))
         )
-        walk.commands.append(
+        steps.commands.append(
             cmd.StartChildWorkflowExecution(
                 child_id=at.path,
                 start=WorkflowStart(
@@ -212,12 +196,12 @@ class ChildWorkflowBody:
             )
         )
 
-    def stop(self, walk: "Walk", at: "At") -> Ending | None:
+    def stop(self, steps: Steps, at: At) -> Ending | None:
         """Ask it to cancel itself, or leave it to itself."""
         child = at.compiled.step.child_workflow
         assert child is not None
         if child.cancellation_type is not CancellationType.ABANDON:
-            walk.commands.append(
+            steps.commands.append(
                 cmd.RequestCancelExternalWorkflowExecution(child_id=at.path, reason="the step was cancelled")
             )
         return None if child.cancellation_type is CancellationType.WAIT_CANCELLATION_COMPLETED else CANCELLED
@@ -226,72 +210,72 @@ class ChildWorkflowBody:
 class CallBody:
     """Runs a block."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Open its frame."""
         call = at.compiled.step.call
         assert call is not None
-        walk.open_frame(at.path, call.block, walk.evaluate(at, "input"), outer=at.frame)
+        steps.open_frame(at.path, call.block, steps.evaluate(at, "input"), outer=at.frame)
 
-    def stop(self, walk: "Walk", at: "At") -> None:
+    def stop(self, steps: Steps, at: At) -> None:
         """Stop its frame."""
-        walk.stop_frame(at.path, CANCELLED)
+        steps.stop_frame(at.path, CANCELLED)
 
 
 class SwitchBody:
     """Runs one of several blocks, or none."""
 
-    def begin(self, walk: "Walk", at: "At") -> Ending | None:
+    def begin(self, steps: Steps, at: At) -> Ending | None:
         """Ask the cases in order."""
         switch = at.compiled.step.switch
         assert switch is not None
         for i, case in enumerate(switch.cases):
-            if walk.evaluate(at, f"case/{i}"):
-                walk.open_frame(at.path, case.call.block, walk.evaluate(at, f"input/{i}"), outer=at.frame)
+            if steps.evaluate(at, f"case/{i}"):
+                steps.open_frame(at.path, case.call.block, steps.evaluate(at, f"input/{i}"), outer=at.frame)
                 return None
         if switch.default:
-            walk.open_frame(at.path, switch.default.call.block, walk.evaluate(at, "input/default"), outer=at.frame)
+            steps.open_frame(at.path, switch.default.call.block, steps.evaluate(at, "input/default"), outer=at.frame)
             return None
         return succeeded()
 
-    def stop(self, walk: "Walk", at: "At") -> None:
+    def stop(self, steps: Steps, at: At) -> None:
         """Stop the block."""
-        walk.stop_frame(at.path, CANCELLED)
+        steps.stop_frame(at.path, CANCELLED)
 
 
 class ParallelBody:
     """Runs blocks at the same time, until as many as are wanted have succeeded, or too many have failed."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Open a frame for each branch."""
         parallel = at.compiled.step.parallel
         assert parallel is not None
         opened: list[str] = []
         for branch in parallel.branches:
             try:
-                params = walk.evaluate(at, f"branch/{branch.name}")
-                walk.open_frame(f"{at.path}.{branch.name}", branch.block, params, branch=branch.name, outer=at.frame)
+                params = steps.evaluate(at, f"branch/{branch.name}")
+                steps.open_frame(f"{at.path}.{branch.name}", branch.block, params, branch=branch.name, outer=at.frame)
             except StepError:
                 for name in opened:
-                    walk.put_frame(f"{at.path}.{name}", None)  # nothing in it has begun
+                    steps.put_frame(f"{at.path}.{name}", None)  # nothing in it has begun
                 raise
             opened.append(branch.name)
 
-    def stop(self, walk: "Walk", at: "At") -> None:
+    def stop(self, steps: Steps, at: At) -> None:
         """Stop the branches that are open; the last of them to end ends the step."""
         parallel = at.compiled.step.parallel
         assert parallel is not None
         for branch in parallel.branches:
-            walk.stop_frame(f"{at.path}.{branch.name}", CANCELLED)
+            steps.stop_frame(f"{at.path}.{branch.name}", CANCELLED)
 
 
-def branch_ended(walk: "Walk", path: str, branch: str, ending: Ending) -> None:
+def branch_ended(steps: Steps, path: str, branch: str, ending: Ending) -> None:
     """One branch of a parallel step has ended: stop the others when the step is decided, and end it with the last."""
-    at = walk.at(path)
+    at = steps.at(path)
     parallel = at.compiled.step.parallel
     assert parallel is not None
-    task = walk.memory.tasks[path]
+    task = steps.memory.tasks[path]
     task = msgspec.structs.replace(task, branches={**task.branches, branch: ending})
-    walk.put_task(path, task)
+    steps.put_task(path, task)
     names = [b.name for b in parallel.branches]
     ended = [task.branches[name] for name in names if name in task.branches]
     wanted = len(names) if parallel.wait == "All" else 1 if parallel.wait == "Any" else int(parallel.wait)
@@ -300,15 +284,15 @@ def branch_ended(walk: "Walk", path: str, branch: str, ending: Ending) -> None:
     decided = good >= wanted or len(names) - len(bad) < wanted
     if decided and len(ended) < len(names):
         for name in names:
-            walk.stop_frame(f"{path}.{name}", CANCELLED)
+            steps.stop_frame(f"{path}.{name}", CANCELLED)
         return
     if len(ended) == len(names):
-        walk.end_body(path, _joined(walk, at, names, wanted))
+        steps.end_body(path, _joined(steps, at, names, wanted))
 
 
-def _joined(walk: "Walk", at: "At", names: list[str], wanted: int) -> Ending:
+def _joined(steps: Steps, at: At, names: list[str], wanted: int) -> Ending:
     """How a parallel step ends, all of whose branches have."""
-    branches = walk.memory.tasks[at.path].branches
+    branches = steps.memory.tasks[at.path].branches
     good = {name: branches[name].output for name in names if branches[name].status is Status.SUCCEEDED}
     if len(good) >= wanted:
         return succeeded(good)
@@ -333,29 +317,29 @@ def _joined(walk: "Walk", at: "At", names: list[str], wanted: int) -> Ending:
 class SetBody(Instant):
     """Sets variables."""
 
-    def begin(self, walk: "Walk", at: "At") -> Ending:
+    def begin(self, steps: Steps, at: At) -> Ending:
         """Evaluate and remember them."""
-        values = walk.evaluate(at, "set")
-        walk.set(vars={**walk.memory.vars, **values})
-        walk.dirty = True
+        values = steps.evaluate(at, "set")
+        steps.set(vars={**steps.memory.vars, **values})
+        steps.dirty = True
         return succeeded(values)
 
 
 class SignalBody:
     """Tells another run something."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Ask for it; the other run's answer ends the step."""
-        walk.commands.append(
+        steps.commands.append(
             cmd.SignalExternalWorkflowExecution(
                 signal_id=at.path,
-                workflow_id=as_text(walk.evaluate(at, "workflowId")),
-                signal_name=as_text(walk.evaluate(at, "name")),
-                input=walk.evaluate(at, "input"),
+                workflow_id=as_text(steps.evaluate(at, "workflowId")),
+                signal_name=as_text(steps.evaluate(at, "name")),
+                input=steps.evaluate(at, "input"),
             )
         )
 
-    def stop(self, walk: "Walk", at: "At") -> Ending:  # noqa: ARG002 (the protocol)
+    def stop(self, steps: Steps, at: At) -> Ending:  # noqa: ARG002 (the protocol)
         """It is under way, and no longer waited for."""
         return CANCELLED
 
@@ -363,18 +347,18 @@ class SignalBody:
 class ContinueAsNewBody(Instant):
     """Goes on in a new run."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Close this one."""
         given = at.compiled.step.continue_as_new
         assert given is not None
-        value = walk.evaluate(at, "input") if "input" in at.compiled.templates else walk.scope["input"]
-        walk.continue_as_new(value)
+        value = steps.evaluate(at, "input") if "input" in at.compiled.templates else steps.scope["input"]
+        steps.continue_as_new(value)
 
 
 class FailBody(Instant):
     """Fails the block or the run."""
 
-    def begin(self, walk: "Walk", at: "At") -> Ending:
+    def begin(self, steps: Steps, at: At) -> Ending:
         """Fail; in the block of a `catch`, because of what was caught."""
         given = at.compiled.step.fail
         assert given is not None
@@ -382,18 +366,18 @@ class FailBody(Instant):
             Failure(
                 kind=FailureKind.APPLICATION,
                 type=given.type,
-                message=as_text(walk.evaluate(at, "message")),
-                details=walk.evaluate(at, "details"),
+                message=as_text(steps.evaluate(at, "message")),
+                details=steps.evaluate(at, "details"),
                 non_retryable=given.non_retryable,
-                cause=_caught(walk, at.frame),
+                cause=_caught(steps, at.frame),
             )
         )
 
 
-def _caught(walk: "Walk", frame: str) -> Failure | None:
+def _caught(steps: Steps, frame: str) -> Failure | None:
     """The failure that the block handles in which a step stands, or the block that called it."""
-    while frame in walk.memory.frames:
-        caught = walk.memory.frames[frame].caught
+    while frame in steps.memory.frames:
+        caught = steps.memory.frames[frame].caught
         if caught is not None or not frame:
             return caught
         frame = frame.rpartition("/")[0]  # not parse_path: the path of a branch or of a `catch` is none of a task
@@ -403,11 +387,11 @@ def _caught(walk: "Walk", frame: str) -> Failure | None:
 class ReturnBody:
     """Ends the block or the run."""
 
-    def begin(self, walk: "Walk", at: "At") -> None:
+    def begin(self, steps: Steps, at: At) -> None:
         """Stop everything else in the frame; this step, which is told so too, has succeeded."""
-        walk.stop_frame(at.frame, succeeded(walk.evaluate(at, "output")))
+        steps.stop_frame(at.frame, succeeded(steps.evaluate(at, "output")))
 
-    def stop(self, walk: "Walk", at: "At") -> Ending:  # noqa: ARG002 (the protocol)
+    def stop(self, steps: Steps, at: At) -> Ending:  # noqa: ARG002 (the protocol)
         """It has done what it is there for."""
         return succeeded()
 
@@ -461,10 +445,10 @@ def compensation(program: Program, undo: Undo) -> Compensate:
     return compensate
 
 
-def begin_undo(walk: "Walk", undo: Undo, path: str) -> None:
+def begin_undo(steps: Steps, undo: Undo, path: str) -> None:
     """Begin a compensation; raises StepError."""
-    compensate = compensation(walk.program, undo)
+    compensate = compensation(steps.program, undo)
     if compensate.activity:
-        walk.commands.append(schedule(walk.program, compensate.activity, path, undo.input, undo.timeouts))
+        steps.commands.append(schedule(steps.program, compensate.activity, path, undo.input, undo.timeouts))
     elif compensate.call:
-        walk.open_frame(path, compensate.call.block, undo.input)
+        steps.open_frame(path, compensate.call.block, undo.input)

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from perdure.engine.failures import Failure
+from perdure.language.body import At
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Ending, Frame, Memory, Status, Task, Traced, failed
 from perdure.language.program import Program
 from perdure.language.results import doubt
-from perdure.language.walk import At, Walk
+from perdure.language.walk import Walk
 
 
 class Tracer(Interpreter):

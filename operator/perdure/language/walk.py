@@ -9,7 +9,6 @@ ended, the ending takes its way up. What ends at once and what has to be waited 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from perdure.engine.recording import MAX_PENDING
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import bodies, timeouts
+from perdure.language.body import At
 from perdure.language.cel import Meter
 from perdure.language.cel.limits import BUDGET
 from perdure.language.expressions import ExpressionError, Template
@@ -70,22 +70,6 @@ _SMALLEST_SUPPRESSED = 2_048
 """Bytes of JSON that each failure of a compensation or handler may have, however many there are."""
 
 _replace = msgspec.structs.replace
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """Where a task stands."""
-
-    path: str
-    frame: str
-    flow: Flow
-    compiled: CompiledStep
-    index: int | None
-
-    @property
-    def where(self) -> str:
-        """For messages."""
-        return f"step `{self.path}`"
 
 
 class Walk:

@@ -15,22 +15,20 @@ What differs: that a worker has taken a task is not written. What another proces
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
+from perdure.engine.code import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, Task
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import FROM_COMMANDS
-from perdure.engine.tasks.model import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, Task
-
-if TYPE_CHECKING:
-    from perdure.engine.ledger import Retired
-    from perdure.engine.state import State
+from perdure.engine.retired import Retired
+from perdure.engine.state import State
 
 MAX_BUFFERED = 100
 """Events that may wait for a worker's decision; one more, and the task has failed."""
@@ -63,10 +61,10 @@ SUGGEST_BYTES = 4 * 1024 * 1024
 class Journal(Protocol):
     """The pass that the machine works in."""
 
-    state: "State"
+    state: State
     now: datetime
     events: list[ev.AnyEvent]
-    retired: "list[Retired]"
+    retired: list[Retired]
     news: bool
     durable: bool
 
@@ -92,7 +90,7 @@ class Journal(Protocol):
         ...
 
 
-def moments(state: "State") -> Iterator[datetime]:
+def moments(state: State) -> Iterator[datetime]:
     """When the workflow task of a run needs to be looked at."""
     code = state.code
     if code is None:
@@ -105,7 +103,7 @@ def moments(state: "State") -> Iterator[datetime]:
         yield state.first_decision_time
 
 
-def reclaim(state: "State", epoch: str) -> "State":
+def reclaim(state: State, epoch: str) -> State:
     """A run's state as another process has left it: a task that it has handed out is there to be taken again."""
     code = state.code
     if code is None or code.task is None or code.task.started_time is None or code.task.epoch == epoch:

@@ -1,0 +1,25 @@
+"""Attempts that are over."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt has ended."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TIMED_OUT = "TimedOut"
+    LOST = "Lost"
+    CANCELED = "Canceled"
+    STOPPED = "Stopped"
+    """Its run has closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
+
+    scheduled_event_id: int
+    attempt: int
+    outcome: AttemptOutcome

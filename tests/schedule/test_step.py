@@ -63,6 +63,30 @@ def test_11_12_13_overlap(  # noqa: PLR0917 (the columns of the table)
     assert drive.minutes() == afterwards
 
 
+@pytest.mark.parametrize("policy", [each for each in OverlapPolicy if each is not OverlapPolicy.ALLOW_ALL])
+def test_what_was_started_by_allow_all_is_in_nobodys_way_and_is_not_ended(policy: OverlapPolicy) -> None:
+    drive = Drive(rules(overlapPolicy=policy.value))
+    drive.until(T0 + 30 * timedelta(seconds=1))
+    for number in range(2):
+        drive.advance(inp.Triggered(request_id=f"t{number}", overlap_policy=OverlapPolicy.ALLOW_ALL))
+    triggered = drive.names()
+    assert len(triggered) == 2
+    drive.until(T0 + M)
+    assert drive.names() == [*triggered, name(1)]
+    drive.until(T0 + 2 * M)
+    assert {run for _, run in drive.asked} <= {name(1)}
+    assert not any(run.cancel or run.terminate for run in drive.state.running if run.name in triggered)
+
+
+def test_a_failed_run_is_tried_again_beside_those_of_allow_all() -> None:
+    drive = Drive(rules(RetryPolicy(initial_interval=timedelta(seconds=1)), overlapPolicy="Skip"))
+    drive.until(T0 + M)
+    drive.advance(inp.Triggered(request_id="t", overlap_policy=OverlapPolicy.ALLOW_ALL))
+    drive.close(name(1), Outcome.FAILED)
+    drive.until(T0 + M + timedelta(seconds=2))
+    assert drive.names()[-1] == f"{name(1)}-r2"
+
+
 def test_11_what_waits_goes_by_the_policy_of_now_unless_it_has_its_own() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 3 * M)
@@ -752,12 +776,12 @@ def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
     assert drive.advance(inp.Triggered(request_id="again", overlap_policy=OverlapPolicy.ALLOW_ALL))["again"].ok
 
 
-def test_12_a_run_triggered_beside_others_is_in_the_way_of_the_next_time_like_them() -> None:
+def test_12_a_run_triggered_beside_others_stays_when_those_are_cancelled() -> None:
     drive = Drive(rules(overlapPolicy="CancelOther"))
     drive.until(T0 + M)
     drive.now = T0 + 2 * M
     drive.advance(inp.Triggered(request_id="r", overlap_policy=OverlapPolicy.ALLOW_ALL))
-    assert [(run.start.by_time, run.cancel) for run in drive.state.running] == [(True, True), (False, True)]
+    assert [(run.start.by_time, run.cancel) for run in drive.state.running] == [(True, True), (False, False)]
     assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]
 
 

@@ -71,6 +71,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """It is to be asked to cancel itself."""
     terminate: bool = False
     """It is to be terminated."""
+    overlapping: bool = False
+    """It was started by AllowAll: it is in nobody's way, and no overlap policy ends it (as in temporal:
+    service/worker/scheduler/workflow.go, recordAction)."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -530,6 +530,7 @@ class _Pass:
             return
         self._set(retry=None)
         run = Running(
+            overlapping=_policy_of(retry.start, self._rules) is OverlapPolicy.ALLOW_ALL,
             name=retry.start.run_name(self._rules.name, retry.attempt, retry.instead),
             start=retry.start,
             started=self._now,
@@ -548,8 +549,8 @@ class _Pass:
         for start in self._state.buffer:
             if start.by_time and self._out_of_turn():
                 continue
-            policy = start.policy or self._spec.overlap_policy
-            free = policy is OverlapPolicy.ALLOW_ALL or not (self._state.running or self._fresh)
+            policy = _policy_of(start, self._rules)
+            free = policy is OverlapPolicy.ALLOW_ALL or not self._in_the_way()
             if len(self._state.running) + len(self._fresh) >= MAX_BUFFER:
                 self._keep(kept, start)
             elif free:
@@ -568,9 +569,14 @@ class _Pass:
         used = sum(run.start.by_time for run in self._fresh)
         return self._blocked or (self._state.remaining is not None and used >= self._state.remaining)
 
+    def _in_the_way(self) -> list[Running]:
+        """The open runs that another one has to wait for, or to end."""
+        return [run for run in (*self._state.running, *self._fresh) if not run.overlapping]
+
     def _begin(self, start: Start) -> None:
         name = start.run_name(self._rules.name)
-        self._fresh.append(Running(name=name, start=start, started=self._now))
+        overlapping = _policy_of(start, self._rules) is OverlapPolicy.ALLOW_ALL
+        self._fresh.append(Running(name=name, start=start, started=self._now, overlapping=overlapping))
         if start.request in self._starts:
             self._starts[start.request] = name
 
@@ -579,7 +585,7 @@ class _Pass:
         if start.request in self._starts:
             self._starts[start.request] = "skipped"
         if start.by_time and not self._state.skipping:
-            open_ = next(iter((*self._state.running, *self._fresh)))
+            open_ = next(iter((*self._in_the_way(), *self._fresh)))
             self._set(skipping=True)
             self._note(
                 EventReason.RUN_SKIPPED, f"Nothing is started for {_text(start.nominal)}: `{open_.name}` is open"
@@ -592,20 +598,18 @@ class _Pass:
         self._keep(kept, start)
 
     def _cancel_other(self, start: Start, kept: list[Start]) -> None:
-        if not self._state.running:
+        if all(run.overlapping for run in self._state.running):
             self._replace_fresh(start, kept)
             return
-        self._set(running=tuple(replace(run, cancel=True) for run in self._state.running))
-        # What was triggered beside them a moment ago begins, and is in the way like them.
-        self._fresh = [replace(run, cancel=True) for run in self._fresh]
-        for other in [o for o in kept if (o.policy or self._spec.overlap_policy) is OverlapPolicy.CANCEL_OTHER]:
+        self._set(running=tuple(replace(run, cancel=not run.overlapping) for run in self._state.running))
+        for other in [o for o in kept if _policy_of(o, self._rules) is OverlapPolicy.CANCEL_OTHER]:
             kept.remove(other)
             self._skip(other, kept)
         self._keep(kept, start)
 
     def _terminate_other(self, start: Start, kept: list[Start]) -> None:
         self._replace_fresh(start, kept)
-        self._set(running=tuple(replace(run, terminate=True) for run in self._state.running))
+        self._set(running=tuple(replace(run, terminate=not run.overlapping) for run in self._state.running))
 
     def _replace_fresh(self, start: Start, kept: list[Start]) -> None:
         """Begin this instead of what was about to begin."""
@@ -637,7 +641,7 @@ class _Pass:
 
     def _answer_start(self, request_id: str, name: str) -> None:
         if name == "skipped":
-            open_ = next(iter(run.name for run in (*self._state.running, *self._fresh)), "another run")
+            open_ = next(iter(run.name for run in (*self._in_the_way(), *self._fresh)), "another run")
             message = f"nothing was started: `{open_}` is open"
             answer = Answer(ok=False, reason=ConditionReason.OVERLAP_SKIPPED, message=message)
         elif name:
@@ -688,10 +692,14 @@ _POLICIES: dict[OverlapPolicy, Callable[[_Pass, Start, list[Start]], None]] = {
 
 
 def _has_room_for_retry(rules: Rules, state: State) -> bool:
-    """Whether a failed run may be started again beside those that are open."""
-    if rules.spec.overlap_policy is OverlapPolicy.ALLOW_ALL:
+    """Whether the run that has failed may be started again beside those that are open."""
+    if state.retry is not None and _policy_of(state.retry.start, rules) is OverlapPolicy.ALLOW_ALL:
         return len(state.running) < MAX_BUFFER
-    return not state.running
+    return all(run.overlapping for run in state.running)
+
+
+def _policy_of(start: Start, rules: Rules) -> OverlapPolicy:
+    return start.policy or rules.spec.overlap_policy
 
 
 def _anonymous(state: State) -> State:

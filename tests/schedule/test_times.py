@@ -199,6 +199,11 @@ def test_5_jitter_of_a_last_time_is_bounded_by_itself() -> None:
     assert timedelta(0) < due.actual - due.nominal < timedelta(hours=1), "it may come after the end"
 
 
+def test_the_summary_leaves_comments_out_and_no_part_of_a_field() -> None:
+    found = times(cron=["0 0 * * MON#1  # first Monday", "0 6 * * *"])
+    assert found.canonical().summary == "0 0 * * MON#1; 0 6 * * *"
+
+
 def test_the_summary_is_cut() -> None:
     found = times(calendars=[{"hour": "1"}] * 100)
     assert len(found.canonical().summary) == 256

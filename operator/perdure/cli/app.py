@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -38,6 +38,9 @@ VERBS = {
 }
 """The module of each verb, in the order of the help: it has `HELP`, and `command`, a function for typer; or, of a verb that is
 followed by another one, `COMMANDS`: by the name of each its function and its help."""
+
+_ANYWHERE = frozenset({"-n", "--namespace", "--context"})
+"""Options that may stand before the verb."""
 
 _HELP = """Durable workflows on Kubernetes: start and follow what runs, and
 have a say in it.
@@ -106,9 +109,28 @@ def program_name(called: str) -> str:
 
 def main() -> None:
     """Run the command line."""
-    program = program_name(sys.argv[0])
-    named = sys.argv[1:2]
-    build(program, named if VERBS.keys() >= set(named) and named else VERBS)(prog_name=program)
+    program, arguments = program_name(sys.argv[0]), verb_first(sys.argv[1:])
+    named = arguments[:1]
+    build(program, named if VERBS.keys() >= set(named) and named else VERBS)(arguments, prog_name=program)
+
+
+def verb_first(arguments: Sequence[str]) -> list[str]:
+    """Put `--namespace` and `--context` behind the verb; as with kubectl, they may stand before it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The same, with the verb first; unchanged where anything else stands before the verb.
+    """
+    rest, moved = list(arguments), list[str]()
+    while rest and rest[0].partition("=")[0] in _ANYWHERE:
+        length = 1 if "=" in rest[0] else 2
+        moved, rest = [*moved, *rest[:length]], rest[length:]
+    if not rest or rest[0] not in VERBS:
+        return list(arguments)
+    length = 2 if hasattr(importlib.import_module(VERBS[rest[0]]), "COMMANDS") else 1
+    return [*rest[:length], *moved, *rest[length:]]
 
 
 class _Verb(TyperCommand):

@@ -48,14 +48,19 @@ class CronTimes:
     """The zone that stands before it."""
 
 
+def without_comment(line: str) -> tuple[str, str]:
+    """A cron line, and the comment behind it. A `#` that stands in a field, as in `MON#1`, begins none."""
+    body, *comments = _COMMENT.split(line.strip(), maxsplit=1)
+    return body.strip(), comments[0].strip() if comments else ""
+
+
 def read_cron(line: str) -> CronTimes:
     """Read a cron line.
 
     Raises:
         InvalidTimesError: It is none, or one that no calendar can express.
     """
-    body, *comments = _COMMENT.split(line.strip(), maxsplit=1)
-    comment = comments[0] if comments else ""
+    body, comment = without_comment(line)
     prefix = _PREFIX.match(body)
     zone = prefix[1] if prefix else None
     body = body[prefix.end() :].strip() if prefix else body.strip()
@@ -75,7 +80,7 @@ def read_cron(line: str) -> CronTimes:
         raise InvalidTimesError(f"`{line}`: `H` is not supported; to spread starts, set `jitter`")
     given = {name: _field(name, word) for name, word in zip(_FIELDS, words, strict=True)}
     try:
-        times = Calendar.parse({**given, "comment": comment.strip()})
+        times = Calendar.parse({**given, "comment": comment})
         Matcher.of(times)
     except ValidationError as error:
         told = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]

@@ -25,7 +25,7 @@ from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPol
 from perdure.api.durations import format_duration
 from perdure.api.schedule import CanonicalSpec, ScheduleSpec
 from perdure.schedule.calendar import Matcher, WallTimes, Work, by_days
-from perdure.schedule.cron import CronTimes, read_cron
+from perdure.schedule.cron import CronTimes, read_cron, without_comment
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.zones import NEAR, Span, Zone, embedded_zone, named_zone
 
@@ -306,7 +306,7 @@ _NEVER = (_LAST - _EPOCH) // _SECOND
 
 def summary_of(spec: ScheduleSpec) -> str:
     """The times in a few words, as they are given; also of a spec that cannot be followed."""
-    told = [line.partition("#")[0].strip() for line in spec.cron]
+    told = [without_comment(line)[0] for line in spec.cron]
     told += [_interval_in_words(each) for each in spec.intervals]
     told += [_calendar_in_words(each) for each in spec.calendars]
     text = "; ".join(told) or "when triggered"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from engine.coded import Coded
 from perdure.api.workflowrun import WorkflowRun
-from perdure.cli.app import VERBS, build, program_name
+from perdure.cli.app import VERBS, build, program_name, verb_first
 from perdure.engine import commands as cmd
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
@@ -476,3 +476,20 @@ def test_an_output_format_that_a_verb_does_not_have_is_refused_with_those_it_has
     done = call(*verb, "--output", "xml")
     assert done.exit_code == 2
     assert set(re.findall(r"'(\w+)'", done.stderr.partition("xml")[2])) == taken
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ("-n shop describe order-1", "describe -n shop order-1"),
+        ("--namespace=shop --context kind list -o wide", "list --namespace=shop --context kind -o wide"),
+        ("-n shop schedule describe nightly", "schedule describe -n shop nightly"),
+        ("describe -n shop order-1", "describe -n shop order-1"),
+        ("-n shop", "-n shop"),
+        ("-n shop nothing", "-n shop nothing"),
+        ("--help", "--help"),
+        ("", ""),
+    ],
+)
+def test_namespace_and_context_may_stand_before_the_verb(given: str, want: str) -> None:
+    assert verb_first(given.split()) == want.split()

@@ -45,11 +45,11 @@ def test_an_event_of_a_newer_version_is_shown_all_the_same() -> None:
     event = {
         "eventId": 1,
         "eventTime": "2026-01-01T12:00:00Z",
-        "eventType": "NexusOperationStarted",
+        "eventType": "WorkflowExecutionTransmuted",
         "of": "v2",
         "n": 3,
     }
-    assert plain(view.table([event], Flow().page())).endswith("NexusOperationStarted  of v2  n 3")
+    assert plain(view.table([event], Flow().page())).endswith("WorkflowExecutionTransmuted  of v2  n 3")
 
 
 @pytest.mark.parametrize("ids", [[2, 3], [1, 3], [1, 2, 2]], ids=["the beginning", "one between", "one is there twice"])
@@ -99,6 +99,27 @@ def test_every_type_of_event_has_a_line_of_its_own() -> None:
                 "input": {"by": "ada"},
             },
             'tell  signal paid to order-1  input {"by":"ada"}',
+        ),
+        (
+            {
+                "eventType": "NexusOperationScheduled",
+                "endpoint": "billing",
+                "handlerNamespace": "bills",
+                "service": "Billing",
+                "operation": "charge",
+                "input": 3,
+                "requestId": "secret",
+            },
+            "Billing.charge  at billing in bills  input 3",
+        ),
+        (
+            {
+                "eventType": "NexusOperationFailed",
+                "scheduledEventId": 5,
+                "requestId": "secret",
+                "failure": {"kind": "Application", "type": "NoMoney", "message": "broke"},
+            },
+            "operation 5  NoMoney: broke",
         ),
         ({"eventType": "ExternalWorkflowExecutionSignaled", "signalId": "tell", "workflowId": "o"}, "tell  o"),
         (

@@ -136,6 +136,18 @@ def _marker(event: Event) -> Told:
     return [*_text("markerName")(event), details.get("step"), summary(failed) if failed else told]
 
 
+def _operation(event: Event) -> Told:
+    """A Nexus operation that is scheduled; the endpoint says which namespace handles it."""
+    what = f"{event.get('service')}.{event.get('operation')}"
+    where = f"at {event.get('endpoint')} in {event.get('handlerNamespace')}"
+    return [what, where, *_value("input")(event)]
+
+
+def _of_operation(tell: Callable[[Event], Told] = lambda _: []) -> Callable[[Event], Told]:
+    """What happens to a Nexus operation: it has no name but the event that has scheduled it."""
+    return lambda event: [f"operation {event.get('scheduledEventId')}", *tell(event)]
+
+
 _TELLING: dict[str, Callable[[Event], Told]] = {
     "ActivityTaskCancelRequested": lambda _: ["is asked to stop"],
     "ActivityTaskCanceled": _value("details"),
@@ -153,6 +165,15 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "ExternalWorkflowExecutionCancelRequested": _text("workflowId"),
     "ExternalWorkflowExecutionSignaled": _text("workflowId"),
     "MarkerRecorded": _marker,
+    "NexusOperationCancelRequestCompleted": _of_operation(),
+    "NexusOperationCancelRequestFailed": _of_operation(_failure),
+    "NexusOperationCancelRequested": _of_operation(lambda _: ["is asked to stop"]),
+    "NexusOperationCanceled": _of_operation(_failure),
+    "NexusOperationCompleted": _of_operation(_value("result")),
+    "NexusOperationFailed": _of_operation(_failure),
+    "NexusOperationScheduled": _operation,
+    "NexusOperationStarted": _of_operation(_text("operationToken")),
+    "NexusOperationTimedOut": _of_operation(_failure),
     "RequestCancelExternalWorkflowExecutionFailed": lambda event: [*_text("workflowId")(event), *_failure(event)],
     "RequestCancelExternalWorkflowExecutionInitiated": _text("workflowId", "reason"),
     "SignalExternalWorkflowExecutionFailed": lambda event: [*_text("workflowId")(event), *_failure(event)],
@@ -167,6 +188,7 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "WorkflowExecutionCompleted": _value("result"),
     "WorkflowExecutionContinuedAsNew": lambda event: [*_next(event), *_value("input")(event)],
     "WorkflowExecutionFailed": lambda event: [*_failure(event), *_next(event)],
+    "WorkflowExecutionOptionsUpdated": _asked,
     "WorkflowExecutionPaused": _asked,
     "WorkflowExecutionSignaled": lambda event: [
         *_text("signalName")(event),

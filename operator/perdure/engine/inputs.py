@@ -463,6 +463,8 @@ CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 """Reason of the answers of a run that has closed before it was asked."""
 OPERATION_NOT_FOUND = "OperationNotFound"
 """Reason of the answer of a run that waits for no such Nexus operation, or not any more."""
+TOO_MANY_CALLBACKS = "TooManyCallbacks"
+"""Reason of the answer to a client that attaches a callback to a run with as many as it may have."""
 CLOSING = ConditionReason.WORKFLOW_CLOSING
 """Reason of the answers of a run that is about to close, or has to decide once more: it is to be asked again."""
 

@@ -113,7 +113,7 @@ class Operations(Ledger):
             message = (
                 f"cannot attach more than {MAX_CALLBACKS} callbacks to a workflow ({known} callbacks already attached)"
             )
-            return Answer(ok=False, reason="TooManyCallbacks", message=message)
+            return Answer(ok=False, reason=inp.TOO_MANY_CALLBACKS, message=message)
         self.emit(
             ev.WorkflowExecutionOptionsUpdated(
                 attached_request_id=request.request_id,

@@ -17,7 +17,7 @@ from perdure.engine.state import RunStatus
 ROOMS = ("controller", "engine", "runtime", "schedule")
 """Where the operator decides what conditions, answers and Events say."""
 ENUMS = {enum.__name__: enum for enum in (ConditionType, ConditionReason, EventReason)}
-WAITS = ("NotReadyError", "_wait")
+WAITS = ("NotReadyError", "wait")
 """Callables that make a condition and a Warning of the same reason."""
 
 

@@ -19,6 +19,8 @@ from cluster.tools import DEFAULT_TOOLS, ensure_tools
 from deploy import Target, existing_cluster, install, kind_cluster
 
 NAME = os.environ.get("NAME", "perdure-test")
+LEFT_ALONE = "excludeNamespaces={own-*}"
+"""Tests start operators of their own in these namespaces (`OWN` in tests/kube.py)."""
 
 
 def main() -> int:
@@ -41,11 +43,11 @@ def on_some_cluster(cache: Cache, *, benchmarks: bool) -> int:
     """Bring up a cluster, or take the one that is there, and run the tests that need one."""
     if os.environ.get("CLUSTER") == "existing":
         target = existing_cluster(cache, os.environ.get("IMAGE"))
-        install(cache, target)
+        install(cache, target, LEFT_ALONE)
         return on_cluster(target, benchmarks=benchmarks)
     try:
         target = kind_cluster(cache, NAME, audit=True)
-        install(cache, target)
+        install(cache, target, LEFT_ALONE)
         return on_cluster(target, benchmarks=benchmarks)
     finally:
         if not os.environ.get("KEEP"):
@@ -53,7 +55,7 @@ def on_some_cluster(cache: Cache, *, benchmarks: bool) -> int:
 
 
 def on_cluster(target: Target, *, benchmarks: bool) -> int:
-    """Run the tests that need a cluster; those that take the operator away come last, one after the other."""
+    """Run the tests that need a cluster; those that change the installation come last, one after the other."""
     environment = {**target.environment, "PERDURE_TEST_IMAGE": target.image, "PERDURE_TEST_CLUSTER": target.name or ""}
     together = pytest("cluster and not alone", environment, processes=3, benchmarks=benchmarks)
     alone = pytest("cluster and alone", environment, benchmarks=benchmarks)

@@ -1,14 +1,15 @@
 """What all tests share: a real cluster, and a namespace of their own in it."""
 
-import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 pytest.register_assert_rewrite("kube")  # before it is imported: its assertions tell what they have compared
 
-from kube import Cluster, find_cluster  # noqa: E402
+from kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
+from process import Process, operator  # noqa: E402
 
 # Timing never decides a test.
 settings.register_profile("perdure", deadline=None)
@@ -37,15 +38,18 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Cluster]:
-    """A namespace for one test, removed with all that is in it. It enforces the restricted Pod Security standard."""
-    name = f"test-{secrets.token_hex(4)}"
-    cluster("create", "namespace", name)
-    cluster("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
-    try:
-        yield Cluster(cluster.kubectl, cluster.kubeconfig, name)
-    finally:
-        cluster("delete", "namespace", name, "--wait=false")
+def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluster]:
+    """A namespace for one test. The deployed operator serves it, unless the test is marked ``own``."""
+    own = request.node.get_closest_marker("own") is not None
+    with temporary_namespace(cluster, own=own) as made:
+        yield made
+
+
+@pytest.fixture
+def own_operator(namespace: Cluster, tmp_path: Path) -> Iterator[Process]:
+    """The operator of a test that is marked ``own``."""
+    with operator(namespace, tmp_path / "operator.log") as running:
+        yield running
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

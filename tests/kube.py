@@ -1,6 +1,7 @@
 """A namespace of a real cluster, for tests: apply, look, wait."""
 
 import os
+import secrets
 import shutil
 import subprocess
 import time
@@ -35,6 +36,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:0.1.0")
 """An image with Python and `perdure.activity` that the cluster's nodes have."""
 SYSTEM = "perdure-system"
+OWN = "own-*"
+"""Namespaces that the deployed operator leaves to those that tests start (hack/runtests.py installs it so)."""
 
 
 def cache_folder() -> Path:
@@ -155,17 +158,32 @@ class Cluster:
         result: Json = self.wait(f"pod {name} to be {phase}", look)
         return result
 
-    @contextmanager
-    def operator_down(self) -> Iterator[None]:
-        """No operator runs for the length of the block."""
-        system = Cluster(self.kubectl, self.kubeconfig, SYSTEM)
-        system("scale", "deployment/perdure", "--replicas=0")
-        system("wait", "pod", "--all", "--for=delete", "--timeout=120s")
-        try:
-            yield
-        finally:
-            system("scale", "deployment/perdure", "--replicas=1")
-            system("rollout", "status", "deployment/perdure", "--timeout=300s")
+
+@contextmanager
+def temporary_namespace(cluster: Cluster, *, own: bool = False) -> Iterator[Cluster]:
+    """A namespace that enforces the restricted Pod Security standard, removed with all that is in it.
+
+    With ``own``, only operators that the test starts serve it; the deployed one leaves it alone.
+    """
+    if own:
+        _check_that_own_namespaces_are_excluded(cluster)
+    name = f"{'own' if own else 'test'}-{secrets.token_hex(4)}"
+    cluster("create", "namespace", name)
+    cluster("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    try:
+        yield Cluster(cluster.kubectl, cluster.kubeconfig, name)
+    finally:
+        cluster("delete", "namespace", name, "--wait=false")
+
+
+def _check_that_own_namespaces_are_excluded(cluster: Cluster) -> None:
+    """Two operators in a namespace would take turns, and a test of one that is killed would show nothing."""
+    environment = "jsonpath={.spec.template.spec.containers[0].env[?(@.name=='PERDURE_EXCLUDE_NAMESPACES')].value}"
+    system = Cluster(cluster.kubectl, cluster.kubeconfig, SYSTEM)
+    assert system("get", "deployment", "perdure", "-o", environment) == OWN, (
+        "the deployed operator must leave the namespaces of these tests alone: "
+        f"helm upgrade perdure charts/perdure -n {SYSTEM} --reuse-values --set 'excludeNamespaces={{{OWN}}}'"
+    )
 
 
 def run_manifest(name: str, spec: Json) -> Json:

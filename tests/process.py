@@ -39,7 +39,11 @@ class Process:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        own = {"KUBECONFIG": str(self.cluster.kubeconfig), "PERDURE_HTTP_PORT": str(self.health)}
+        own = {
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "PERDURE_HTTP_PORT": str(self.health),
+            "PERDURE_WATCH_NAMESPACES": self.cluster.namespace,
+        }
         program = [sys.executable, "-c", "from perdure.handlers.main import main; main()"]
         with self.log.open("ab") as output:
             process = subprocess.Popen(program, env={**os.environ, **own, **self.options}, stdout=output, stderr=output)
@@ -69,10 +73,17 @@ class Process:
         self.kill()
         self.start()
 
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """It is killed, and started again at the end of the block."""
+        self.kill()
+        yield
+        self.start()
+
 
 @contextmanager
 def operator(cluster: Cluster, log: Path) -> Iterator[Process]:
-    """An operator of all namespaces, killed with -9 at the end of the block."""
+    """An operator of the namespace of `cluster`, killed with -9 at the end of the block."""
     process = Process(cluster, log)
     try:
         process.start()

@@ -17,7 +17,7 @@ import pytest
 
 from kube import REPOSITORY, Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.own, pytest.mark.timeout(3600)]
 
 ACTIVITIES = int(os.environ.get("PERDURE_HEARTBEATS", "100"))
 SILENT = int(os.environ.get("PERDURE_SILENT", str(max(ACTIVITIES // 20, 1))))
@@ -84,7 +84,6 @@ def manifest(count: int) -> dict[str, Any]:
 
 def test_what_heartbeats_cost_and_how_soon_silence_is_told(namespace: Cluster) -> None:
     with (
-        namespace.operator_down(),
         process(namespace, "beats.py", str(PERIOD)) as nodes,
         process(namespace, "counted.py", str(PORT)) as operator,
     ):

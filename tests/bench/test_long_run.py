@@ -23,7 +23,7 @@ from kube import REPOSITORY, Cluster, check_history
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, Object, path
 
-pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.own, pytest.mark.timeout(7200)]
 
 ACTIVITIES = int(os.environ.get("PERDURE_ACTIVITIES", "10000"))
 AT_ONCE = int(os.environ.get("PERDURE_AT_ONCE", "50"))
@@ -91,7 +91,7 @@ async def test_an_activity_costs_the_same_at_the_end_of_a_long_run(
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     monkeypatch.setattr(operator, "Client", CountingClient)
     TALLY.requests.clear()
-    with namespace.operator_down(), kubelet(namespace):
+    with kubelet(namespace):
         async with operating(namespace), Client.open(find_access(), user_agent="perdure-bench") as client:
             namespace.start("long", manifest())
             begun = time.monotonic()

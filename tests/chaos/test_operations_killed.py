@@ -16,7 +16,7 @@ from kube import Cluster, Json, recorded
 from perdure.engine import events as ev
 from process import operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "12"))
 OPERATIONS = int(os.environ.get("PERDURE_OPERATIONS", "200"))
@@ -68,24 +68,23 @@ def test_each_signal_arrives_once_and_in_order_whatever_is_killed(namespace: Clu
     print(f"seed {SEED}")
     namespace.apply(COLLECTOR)
     log = tmp_path / "operator.log"
-    with namespace.operator_down():
-        namespace.start("collect", {"workflow": {"name": "collector"}})
-        with operator(namespace, log):
-            namespace.condition("workflowrun", "collect", "Running")
-        waiting = []
-        for kill in range(KILLS):
-            first, last = OPERATIONS * kill // KILLS, OPERATIONS * (kill + 1) // KILLS
-            manifests = tmp_path / f"{kill}.yaml"
-            manifests.write_text(asks(chance, first, last))
-            create = [namespace.kubectl, "--kubeconfig", str(namespace.kubeconfig), "-n", namespace.namespace]
-            with operator(namespace, log), subprocess.Popen([*create, "create", "-f", str(manifests)]) as creating:
-                time.sleep(chance.uniform(0, 3))
-            assert creating.returncode == 0
-            states = [(each.get("status") or {}).get("phase") for each in namespace.list("operations")]
-            waiting.append(sum(state not in {"Complete", "Failed"} for state in states))
-        with operator(namespace, log):
-            run = namespace.wait("the last run of the chain to complete", lambda: completed(namespace), seconds=600)
-            namespace.wait("every answer", lambda: all(map(answered, namespace.list("operations"))), seconds=120)
+    namespace.start("collect", {"workflow": {"name": "collector"}})
+    with operator(namespace, log):
+        namespace.condition("workflowrun", "collect", "Running")
+    waiting = []
+    for kill in range(KILLS):
+        first, last = OPERATIONS * kill // KILLS, OPERATIONS * (kill + 1) // KILLS
+        manifests = tmp_path / f"{kill}.yaml"
+        manifests.write_text(asks(chance, first, last))
+        create = [namespace.kubectl, "--kubeconfig", str(namespace.kubeconfig), "-n", namespace.namespace]
+        with operator(namespace, log), subprocess.Popen([*create, "create", "-f", str(manifests)]) as creating:
+            time.sleep(chance.uniform(0, 3))
+        assert creating.returncode == 0
+        states = [(each.get("status") or {}).get("phase") for each in namespace.list("operations")]
+        waiting.append(sum(state not in {"Complete", "Failed"} for state in states))
+    with operator(namespace, log):
+        run = namespace.wait("the last run of the chain to complete", lambda: completed(namespace), seconds=600)
+        namespace.wait("every answer", lambda: all(map(answered, namespace.list("operations"))), seconds=120)
     print(f"{KILLS} kills; Operations that waited after each: {waiting}")
     assert run["status"]["output"] == list(range(OPERATIONS))
     told = [each["status"]["conditions"][0] for each in namespace.list("operations")]
@@ -133,14 +132,13 @@ def test_two_that_signal_with_start_while_the_operator_is_killed_start_one_run(
         for pair in range(pairs)
         for which in "ab"
     ]
-    with namespace.operator_down():
-        for pair in range(pairs):
-            created = namespace.run("create", "-f", "-", stdin=yaml.safe_dump_all(starts[2 * pair : 2 * pair + 2]))
-            assert created.returncode == 0
-            with operator(namespace, tmp_path / "operator.log"):
-                time.sleep(chance.uniform(0, 0.5))
+    for pair in range(pairs):
+        created = namespace.run("create", "-f", "-", stdin=yaml.safe_dump_all(starts[2 * pair : 2 * pair + 2]))
+        assert created.returncode == 0
         with operator(namespace, tmp_path / "operator.log"):
-            namespace.wait("every answer", lambda: all(map(answered, namespace.list("operations"))), seconds=120)
+            time.sleep(chance.uniform(0, 0.5))
+    with operator(namespace, tmp_path / "operator.log"):
+        namespace.wait("every answer", lambda: all(map(answered, namespace.list("operations"))), seconds=120)
     runs = namespace.list("workflowruns")
     assert sorted(run["spec"]["workflowId"] for run in runs) == [f"cart/{pair}" for pair in range(pairs)]
     for run in runs:

@@ -18,7 +18,7 @@ from perdure.api.names import pod_name
 from perdure.engine import events as ev
 from process import operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "50"))
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
@@ -51,19 +51,18 @@ def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(name
     log = tmp_path / "operator.log"
     open_at_kill = []
     waiting = list(names)
-    with namespace.operator_down():
-        for kill in range(KILLS):
-            # The runs begin one after the other, so that kills hit all of their stages, and there is one to hit to the end.
-            while waiting and kill >= (RUNS - len(waiting)) * (KILLS - 8) / RUNS:
-                name = waiting.pop(0)
-                given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
-                namespace.start(name, {"workflow": {"name": "order-flow"}, "input": given})
-            open_at_kill.append(is_open())
-            with operator(namespace, log):
-                time.sleep(chance.uniform(0, 3))
+    for kill in range(KILLS):
+        # The runs begin one after the other, so that kills hit all of their stages, and there is one to hit to the end.
+        while waiting and kill >= (RUNS - len(waiting)) * (KILLS - 8) / RUNS:
+            name = waiting.pop(0)
+            given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
+            namespace.start(name, {"workflow": {"name": "order-flow"}, "input": given})
+        open_at_kill.append(is_open())
         with operator(namespace, log):
-            for name in names:
-                namespace.closed(name, seconds=600)
+            time.sleep(chance.uniform(0, 3))
+    with operator(namespace, log):
+        for name in names:
+            namespace.closed(name, seconds=600)
     print(f"{KILLS} kills; runs that were open at each: {open_at_kill}")
     assert all(open_at_kill)
     attempts: set[str] = set()

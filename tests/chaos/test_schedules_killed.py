@@ -16,7 +16,7 @@ import pytest
 from kube import Cluster, Json
 from process import operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "25"))
 SCHEDULES = int(os.environ.get("PERDURE_SCHEDULES", "20"))
@@ -44,24 +44,23 @@ def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace
     print(f"seed {SEED}")
     names = [f"often-{number:03}" for number in range(SCHEDULES)]
     log = tmp_path / "operator.log"
-    with namespace.operator_down():
-        namespace.apply(*(schedule(name) for name in names))
-        for _ in range(KILLS):
-            with operator(namespace, log):
-                time.sleep(chance.uniform(0, 4))
+    namespace.apply(*(schedule(name) for name in names))
+    for _ in range(KILLS):
         with operator(namespace, log):
-            for name in names:
-                namespace("patch", "schedule", name, "--type=merge", "-p", '{"spec": {"paused": true}}')
+            time.sleep(chance.uniform(0, 4))
+    with operator(namespace, log):
+        for name in names:
+            namespace("patch", "schedule", name, "--type=merge", "-p", '{"spec": {"paused": true}}')
 
-            def settled() -> list[Json] | None:
-                found = namespace.list("schedules")
-                done = all(
-                    s["status"].get("observedGeneration") == s["metadata"]["generation"] and not s["status"]["active"]
-                    for s in found
-                )
-                return found if done else None
+        def settled() -> list[Json] | None:
+            found = namespace.list("schedules")
+            done = all(
+                s["status"].get("observedGeneration") == s["metadata"]["generation"] and not s["status"]["active"]
+                for s in found
+            )
+            return found if done else None
 
-            schedules = namespace.wait("all runs to end", settled, seconds=1500)
+        schedules = namespace.wait("all runs to end", settled, seconds=1500)
     created = [run["metadata"]["name"] for run in namespace.list("workflowruns")]
     total = 0
     for each in schedules:

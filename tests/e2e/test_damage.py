@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kube import Cluster, check_history
+from process import Process
 
 pytestmark = pytest.mark.cluster
 
@@ -60,11 +61,13 @@ def test_a_finished_run_whose_completion_time_was_forged_stays(namespace: Cluste
     namespace.condition("workflowrun", "resting", "Completed")
 
 
-@pytest.mark.alone
-def test_an_operator_that_comes_up_among_damaged_runs_works_for_the_others(namespace: Cluster) -> None:
+@pytest.mark.own
+def test_an_operator_that_comes_up_among_damaged_runs_works_for_the_others(
+    namespace: Cluster, own_operator: Process
+) -> None:
     runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}
     good = {name: begun(namespace, name) for name in (*runs, "whole")}
-    with namespace.operator_down():
+    with own_operator.down():
         for name, (change, _) in runs.items():
             edit(namespace, name, {"status": change})
     wake(namespace, "whole")

@@ -7,8 +7,9 @@ import pytest
 
 from kube import Cluster, check_history, one_step, python, recorded
 from perdure.engine import events as ev
+from process import Process
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = [pytest.mark.cluster, pytest.mark.own]
 
 QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
 
@@ -23,7 +24,9 @@ activity.main({"work": work})
 """
 
 
-def test_pods_that_ended_or_fell_silent_meanwhile_are_judged_by_what_they_left(namespace: Cluster) -> None:
+def test_pods_that_ended_or_fell_silent_meanwhile_are_judged_by_what_they_left(
+    namespace: Cluster, own_operator: Process
+) -> None:
     endings = {
         "finished": "return 'done'",
         "failed": "\n    if activity.info().attempt == 1: raise activity.ApplicationError('no', type='No')\n    return 'retried'",
@@ -34,7 +37,7 @@ def test_pods_that_ended_or_fell_silent_meanwhile_are_judged_by_what_they_left(n
         namespace.start(name, one_step(work))
     for name in endings:
         namespace.pod(f"{name}-2-1", "Running")
-    with namespace.operator_down():
+    with own_operator.down():
         namespace.pod("finished-2-1", "Succeeded")
         namespace.pod("failed-2-1", "Failed")
         namespace.start("created", one_step(python("activity.complete('begun late')")))
@@ -55,7 +58,9 @@ def start_of(namespace: Cluster, name: str) -> datetime | None:
     return datetime.fromisoformat(status["startTime"]) if "startTime" in status else None
 
 
-def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(namespace: Cluster) -> None:
+def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(
+    namespace: Cluster, own_operator: Process
+) -> None:
     steps = [{"name": "nap", "sleep": {"duration": "15s"}}, {"name": "end", "return": {"output": "woken"}}]
     namespace.start("napping", {"inline": {"steps": steps}, "runTimeout": "1h"})
     long = [{"name": "nap", "sleep": {"duration": "1h"}}]
@@ -63,16 +68,16 @@ def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(namespa
     begun = [
         namespace.wait(f"run {name} to begin", partial(start_of, namespace, name)) for name in ("napping", "overdue")
     ]
-    with namespace.operator_down():
+    with own_operator.down():
         due = max(begun) + timedelta(seconds=15)
         namespace.wait("both to be due", lambda: datetime.now(UTC) > due)  # noqa: TID251 (of this machine, which is the cluster's)
     assert namespace.closed("napping")["output"] == "woken"
     assert namespace.closed("overdue")["phase"] == "TimedOut"
 
 
-def test_a_run_deleted_meanwhile_leaves_nothing_behind(namespace: Cluster) -> None:
+def test_a_run_deleted_meanwhile_leaves_nothing_behind(namespace: Cluster, own_operator: Process) -> None:
     namespace.start("gone", one_step(python("import time; time.sleep(600)")))
     namespace.pod("gone-2-1", "Running")
-    with namespace.operator_down():
+    with own_operator.down():
         namespace("delete", "workflowrun", "gone")
     namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))

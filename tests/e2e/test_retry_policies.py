@@ -8,6 +8,7 @@ import pytest
 
 from kube import IMAGE, Cluster, Json, one_step, recorded
 from perdure.engine import events as ev
+from process import Process
 
 pytestmark = pytest.mark.cluster
 
@@ -105,8 +106,10 @@ def test_the_waits_are_those_that_were_computed(namespace: Cluster, spec: Json, 
         assert observed >= wait - 1
 
 
-@pytest.mark.alone
-def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(namespace: Cluster) -> None:
+@pytest.mark.own
+def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(
+    namespace: Cluster, own_operator: Process
+) -> None:
     breaker = {"failureThreshold": 3, "openDuration": "20s", "successThreshold": 2}
     namespace.apply(
         policy("fragile", exponential={"initialInterval": "1s", "maximumInterval": "1s"}, circuitBreaker=breaker)
@@ -143,7 +146,7 @@ def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(namespace
     )
     assert "`fragile`" in held[0]
     namespace.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "backend"}, "data": {"up": "yes"}})
-    with namespace.operator_down():
+    with own_operator.down():
         assert circuit(namespace, "fragile")["openedAt"] == opened
     for name in names:
         assert namespace.closed(name, seconds=240)["phase"] == "Completed"

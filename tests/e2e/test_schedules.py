@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kube import Cluster, Json, check_history, python
+from process import Process
 
 pytestmark = pytest.mark.cluster
 
@@ -215,15 +216,17 @@ def test_a_schedule_that_is_deleted_takes_its_runs_along(namespace: Cluster) -> 
     namespace.wait("its runs to be gone", lambda: not namespace.list("workflowruns"))
 
 
-@pytest.mark.alone
-def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(namespace: Cluster) -> None:
+@pytest.mark.own
+def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
+    namespace: Cluster, own_operator: Process
+) -> None:
     windows = {f"window-{DOWN * parts // 3}": DOWN * parts // 3 for parts in (1, 2, 5)}
     for name, window in windows.items():
         given = schedule(name, QUICK, cron=["@every 4s"], catchupWindow=f"{window}s", overlapPolicy="AllowAll")
         given["spec"]["successfulRunsHistoryLimit"] = 1000
         namespace.apply(given)
         counted(namespace, name, "actions", 1)
-    with namespace.operator_down():
+    with own_operator.down():
         gone = time.time()  # noqa: TID251 (of this machine, which is the cluster's)
         time.sleep(DOWN)
     for name, window in windows.items():

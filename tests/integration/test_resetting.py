@@ -17,6 +17,7 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
+from process import Process
 
 pytestmark = pytest.mark.cluster
 
@@ -202,13 +203,13 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     assert namespace.get("workflowrun", early["name"]) is not None
 
 
-@pytest.mark.alone
-async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker) -> None:
+@pytest.mark.own
+async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker, own_operator: Process) -> None:
     slow = python("import time; time.sleep(3); activity.complete('worked')")
     steps = [nap("first", "1s"), {"name": "work", "activity": {"name": "work"}}]
     namespace.start("interrupted", {"inline": {"activities": [slow], "steps": steps}})
     point = event(namespace, "interrupted", ev.TimerFired)
-    with namespace.operator_down():
+    with own_operator.down():
         made = await ask("interrupted", eventId=point)
         assert await ask("interrupted", eventId=point) == made
         assert (namespace.get("workflowrun", "interrupted") or {})["status"].get("completionTime") is None

@@ -3,7 +3,6 @@
 It runs here and not in the cluster so that a kill hits at the very instant, and because a client needs a way in.
 """
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import TLSConfig
 
-from kube import Cluster
+from kube import Cluster, temporary_namespace
 from process import Process, free_port
 
 SECRET, AUTHORITY = "perdure-temporal-tls", "perdure-temporal-ca"
@@ -27,9 +26,8 @@ class Operator(Process):
     port: int = field(default_factory=free_port)
 
     def __post_init__(self) -> None:
-        """Have it serve that namespace, and Temporal's SDKs."""
+        """Have it serve Temporal's SDKs."""
         self.options = {
-            "PERDURE_WATCH_NAMESPACES": self.namespace,
             "PERDURE_TEMPORAL_ADDRESS": self.address,
             "PERDURE_TEMPORAL_AUTHENTICATION": "None",
             "PERDURE_NAMESPACE": self.namespace,
@@ -66,18 +64,14 @@ class Operator(Process):
 
 
 @contextmanager
-def serving(cluster: Cluster, log: Path, **options: str) -> Iterator[Operator]:
-    """An operator with a namespace of its own, both gone at the end of the block; no other operator runs meanwhile."""
-    name = f"sdk-{secrets.token_hex(4)}"
-    cluster("create", "namespace", name)
-    cluster("create", "secret", "generic", SECRET, f"--namespace={name}")  # the chart does so, too
-    operator = Operator(Cluster(cluster.kubectl, cluster.kubeconfig, name), log, options)
-    try:
-        with cluster.operator_down():
+def serving(cluster: Cluster, log: Path, *others: str, **options: str) -> Iterator[Operator]:
+    """An operator with a namespace of its own, both gone at the end of the block; it serves the namespaces `others`, too."""
+    with temporary_namespace(cluster, own=True) as namespace:
+        namespace("create", "secret", "generic", SECRET)  # the chart does so, too
+        served = ",".join((namespace.namespace, *others))
+        operator = Operator(namespace, log, {"PERDURE_WATCH_NAMESPACES": served, **options})
+        try:
             operator.start()
-            try:
-                yield operator
-            finally:
-                operator.kill()
-    finally:
-        cluster("delete", "namespace", name, "--wait=false")
+            yield operator
+        finally:
+            operator.kill()

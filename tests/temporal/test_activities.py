@@ -13,7 +13,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 async def failure(temporal: Temporal, name: str, arguments: list[Any], **options: Any) -> ActivityError:

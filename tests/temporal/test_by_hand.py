@@ -23,7 +23,7 @@ from temporal import flows
 from temporal.byhand import LONG, ByHand, close, marker, schedule, timer
 from temporal.conftest import Temporal
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 HOUR = timedelta(hours=1)
 

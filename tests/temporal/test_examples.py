@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, TerminatedError
 from kube import IMAGE, REPOSITORY
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 FOLDER = REPOSITORY / "examples" / "temporal"
 

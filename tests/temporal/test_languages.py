@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from kube import REPOSITORY
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 FOLDER = REPOSITORY / "examples" / "workers"
 PATIENCE = 300.0

@@ -8,7 +8,7 @@ import pytest
 from temporal import flows
 from temporal.conftest import Temporal
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 async def lacks(temporal: Temporal, handle: Any) -> str:

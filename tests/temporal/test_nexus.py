@@ -1,6 +1,5 @@
 """Nexus operations with the SDK, from a workflow of one namespace to workers of another one."""
 
-import secrets
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,13 +14,13 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError, NexusOperationError
 from temporalio.worker import Worker
 
-from kube import Cluster
+from kube import Cluster, temporary_namespace
 from perdure.frontend.service.nexus import CALLERS_HEADER
 from temporal import flows
 from temporal.conftest import Temporal
 from temporal.server import Operator, serving
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 @nexusrpc.handler.service_handler(name=flows.BILLING)
@@ -55,19 +54,17 @@ class Two:
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """An operator that serves every namespace."""
-    with serving(cluster, tmp_path_factory.mktemp("operator") / "log", PERDURE_WATCH_NAMESPACES="") as running:
-        yield running
+def bills(cluster: Cluster) -> Iterator[str]:
+    """The namespace of the handlers."""
+    with temporary_namespace(cluster, own=True) as made:
+        yield made.namespace
 
 
 @pytest.fixture(scope="module")
-def bills(cluster: Cluster) -> Iterator[str]:
-    """The namespace of the handlers."""
-    name = f"bills-{secrets.token_hex(4)}"
-    cluster("create", "namespace", name)
-    yield name
-    cluster("delete", "namespace", name, "--wait=false")
+def operator(cluster: Cluster, bills: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """An operator that serves both namespaces."""
+    with serving(cluster, tmp_path_factory.mktemp("operator") / "log", bills) as running:
+        yield running
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from temporal import flows
 from temporal.byhand import ByHand, close, timer
 from temporal.conftest import Temporal
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 def request(temporal: Temporal, **said: Any) -> StartWorkflowExecutionRequest:

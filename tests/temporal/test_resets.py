@@ -27,7 +27,7 @@ from temporalio.worker import Replayer
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **said: object) -> WorkflowHandle:

@@ -17,7 +17,7 @@ from temporal import flows
 from temporal.conftest import Temporal
 from temporal.server import Operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("PERDURE_KILLS", "5"))
 RUNS = int(os.environ.get("PERDURE_RUNS", "6"))

@@ -14,7 +14,7 @@ from kube import Cluster
 from temporal import flows
 from temporal.server import Operator, serving
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 WORKER = [
     {"apiGroups": ["perdure.dev"], "resources": ["workflowruns/tasks"], "verbs": ["update"]},

@@ -33,7 +33,7 @@ from perdure.engine.starts import MAX_CHILD_DEPTH
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 async def test_a_cancelled_workflow_cleans_up_first(temporal: Temporal) -> None:

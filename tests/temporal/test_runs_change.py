@@ -35,7 +35,7 @@ from temporal import flows
 from temporal.byhand import ByHand
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 SIGNALS, EACH, UPDATES, STORM = 200, 20, 40, 40
 COMPLETED = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED

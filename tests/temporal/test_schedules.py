@@ -29,7 +29,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 class Maker:

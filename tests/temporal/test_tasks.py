@@ -22,7 +22,7 @@ from temporalio.worker import Replayer
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 
 async def test_signals_queries_and_updates_reach_the_workflow_in_order(temporal: Temporal) -> None:

@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import TimeoutType
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone]
+pytestmark = pytest.mark.cluster
 
 MORTAL = Path(__file__).parent / "mortal.py"
 

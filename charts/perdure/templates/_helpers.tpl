@@ -85,3 +85,11 @@ request.resource.resource == 'workflows' ? variables.{{ . }}.?spec.orValue(null)
 variables.{{ . }}.metadata.?ownerReferences.orValue([]).filter(owner,
 owner.apiVersion.startsWith('perdure.dev/') && owner.kind in ['Schedule', 'WorkflowRun', 'DeadLetter'])
 {{- end }}
+
+{{/* A condition of a policy: what another release may serve is not this one's affair. */}}
+{{- define "perdure.notExcluded" }}
+{{- with .Values.excludeNamespaces }}
+  - name: not-in-an-excluded-namespace
+    expression: "!request.namespace.matches('^({{ join "|" . | replace "*" ".*" }})$')"
+{{- end }}
+{{- end }}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,10 +11,17 @@ class ServedNamespaces:
 
     names: tuple[str, ...] = ()
     """Empty: all namespaces of the cluster."""
+    excluded: tuple[str, ...] = ()
+    """Namespaces that are left to another operator. ``*`` stands for any characters: ``team-*``."""
 
     def __contains__(self, namespace: str) -> bool:
-        return not self.names or namespace in self.names
+        if self.names and namespace not in self.names:
+            return False
+        return not any(fnmatchcase(namespace, pattern) for pattern in self.excluded)
 
     def __iter__(self) -> Iterator[str | None]:
-        """What to list or watch one after the other to see everything; None stands for all namespaces at once."""
-        return iter(self.names or (None,))
+        """What to list or watch one after the other to see everything; None stands for all namespaces at once.
+
+        Lists and watches of all namespaces leave out those that are excluded (`perdure.kube.client.Client`).
+        """
+        return iter([name for name in self.names if name in self] if self.names else (None,))

@@ -139,7 +139,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             )
     manager = frontend.runs.manager
     async with AsyncExitStack() as stack:
-        secured = await stack.enter_async_context(encryption(chosen, manager.client, manager.served.names or None))
+        secured = await stack.enter_async_context(encryption(chosen, manager.client, manager.served))
         server = grpc.aio.server(options=options(chosen))
         port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
         door = await _door(stack, frontend, port)

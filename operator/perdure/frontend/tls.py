@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
+from perdure.controller.served import ServedNamespaces
 from perdure.frontend.core import Settings
 from perdure.kube import client as api
 from perdure.kube.clock import now
@@ -148,12 +149,12 @@ class Own:
 class Trust:
     """Keeps a ConfigMap with the authorities in every namespace that is served."""
 
-    def __init__(self, client: api.Client, name: str, own: str, namespaces: Sequence[str] | None) -> None:
-        """`name` is the ConfigMap's, `own` the operator's namespace, `namespaces` those that are served; None: all."""
+    def __init__(self, client: api.Client, name: str, own: str, served: ServedNamespaces | None) -> None:
+        """`name` is the ConfigMap's, `own` the operator's namespace, `served` which others have it, too; None: none."""
         self._client = client
         self._name = name
         self._own = own
-        self._namespaces = namespaces
+        self._others = served
 
     async def publish(self, bundle: str) -> None:
         """Write the ConfigMaps that are missing or differ."""
@@ -174,14 +175,17 @@ class Trust:
                 )
 
     async def _served(self) -> Iterable[str]:
-        if self._namespaces is not None:
-            return self._namespaces
+        if self._others is None:
+            return ()
+        if self._others.names:
+            return self._others.names
         found = await self._client.list_all(f"{api.CORE}/namespaces")
-        return (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
+        names = (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
+        return (name for name in names if name in self._others)
 
     async def _found(self, wanted: set[str]) -> AsyncIterator[api.Object]:
         """The ConfigMaps of that name. The rights are bound to the name, which such lists have to name, too."""
-        for namespace in [None] if self._namespaces is None else sorted(wanted):
+        for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
             url = api.path(api.CORE, namespace, "configmaps")
             for each in await self._client.list_all(url, fieldSelector=f"metadata.name={self._name}"):
                 yield each
@@ -197,15 +201,13 @@ class Trust:
 
 
 @asynccontextmanager
-async def encryption(
-    chosen: Settings, client: api.Client, namespaces: Sequence[str] | None
-) -> AsyncIterator[Any | None]:
+async def encryption(chosen: Settings, client: api.Client, served: ServedNamespaces) -> AsyncIterator[Any | None]:
     """Credentials for a server; None: it serves in the clear. For the length of the block they are renewed.
 
     Args:
         chosen: Settings.
         client: Reads and writes the Secret and the ConfigMaps.
-        namespaces: Those that are served; None: all.
+        served: Where clients may run, who have to trust the certificate.
 
     Raises:
         RuntimeError: the Secret cannot be read or written.
@@ -223,12 +225,12 @@ async def encryption(
         return
     trust = None
     if chosen.authorities:
-        trust = Trust(client, chosen.authorities, chosen.namespace, namespaces if chosen.publish else ())
-    served = Served(certificate.material())
-    renewing = asyncio.create_task(_renew(certificate, served, trust), name="certificates")
+        trust = Trust(client, chosen.authorities, chosen.namespace, served if chosen.publish else None)
+    shown = Served(certificate.material())
+    renewing = asyncio.create_task(_renew(certificate, shown, trust), name="certificates")
     try:
         yield grpc.dynamic_ssl_server_credentials(
-            served.material.configuration(), served.fetch, require_client_authentication=clients is not None
+            shown.material.configuration(), shown.fetch, require_client_authentication=clients is not None
         )
     finally:
         renewing.cancel()

@@ -136,14 +136,15 @@ class Feed:
                 event = decode(raw)
             except UndecodableError as error:
                 found = undecodable(raw, str(error))
-                self._client.skipped(found)
+                self._client.skip(found)
                 if found.stored is not None:
                     self._versions[path] = found.stored.version
                 continue
             obj = event["object"]
             if event["type"] == "ERROR":
                 raise api.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
-            yield _line(event, raw)
+            if self._client.concerns(api.namespace_of(obj)):
+                yield _line(event, raw)
             # Only now: an event that kopf has not taken comes again.
             self._versions[path] = obj["metadata"]["resourceVersion"]
 

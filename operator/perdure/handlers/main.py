@@ -50,6 +50,8 @@ class Options:
 
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; none: the whole cluster."""
+    excluded: tuple[str, ...] = ()
+    """Namespaces to leave to another operator; ``*`` stands for any characters."""
     port: int = 8080
     """Port of /livez, /readyz and /metrics."""
     log_level: str = "info"
@@ -77,7 +79,8 @@ class Options:
                 PERDURE_FINISHED_MIB is not a number.
         """
         return cls(
-            namespaces=tuple(filter(None, map(str.strip, environment.get("PERDURE_WATCH_NAMESPACES", "").split(",")))),
+            namespaces=_listed(environment.get("PERDURE_WATCH_NAMESPACES", "")),
+            excluded=_listed(environment.get("PERDURE_EXCLUDE_NAMESPACES", "")),
             port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             workers=int(environment.get("PERDURE_WORKERS") or 32),
@@ -91,6 +94,10 @@ class Options:
             ),
             temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
         )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manager, Operations]:
@@ -118,7 +125,8 @@ def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manage
         recorder=recorder,
         workers=workers,
     )
-    served = ServedNamespaces(options.namespaces)
+    served = ServedNamespaces(options.namespaces, options.excluded)
+    client.serves = served.__contains__
     manager = Manager(tools, served, workers=options.workers, kept=options.finished)
     operations = Operations(tools, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations
@@ -139,7 +147,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
     ):
         temporal = Temporal(options.temporal_address, os.environ)
         manager, operations = assemble(client, options, temporal.workers())
-        watching.skipped = client.skipped
+        watching.skipped, watching.serves = client.skipped, client.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
         login.register(registry, access.server, feed)

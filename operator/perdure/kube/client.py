@@ -116,6 +116,11 @@ def path(
     return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))
 
 
+def namespace_of(obj: Object) -> str:
+    """The namespace of an object; empty where it has none."""
+    return str((obj.get("metadata") or {}).get("namespace") or "")
+
+
 def older(version: str, than: str) -> bool:
     """Whether a resourceVersion comes before another; they are numbers that grow (KEP-5504)."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
@@ -130,6 +135,8 @@ class Client:
         self._server = access.server.rstrip("/")  # it may have a path: some clusters share an address
         self.skipped: Callable[[Undecodable], None] = lambda _: None
         """Called with each object of a list that cannot be decoded, and is left out."""
+        self.serves: Callable[[str], bool] = lambda _: True
+        """Whether objects of a namespace concern this client; lists leave out all others."""
 
     @classmethod
     @asynccontextmanager
@@ -168,20 +175,33 @@ class Client:
         return [obj async for obj in self.each(url, **selectors)]
 
     async def each(self, url: str, **selectors: str) -> AsyncIterator[Object]:
-        """Read the objects of a collection one after the other. What cannot be decoded is reported to `skipped`."""
+        """Read the objects of a collection one after the other, as `objects` gives them."""
         async for page in self.pages(url, **selectors):
             for _, obj in self.objects(page):
                 yield obj
 
     def objects(self, page: Page) -> Iterator[tuple[msgspec.Raw, Object]]:
-        """The objects of a page, encoded and decoded. What cannot be decoded is reported to `skipped`."""
+        """The objects of a page that concern this client, encoded and decoded.
+
+        What cannot be decoded is reported to `skipped`.
+        """
         for raw in page.items:
             try:
                 obj: Object = decode(memoryview(raw))
             except UndecodableError as error:
-                self.skipped(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+                self.skip(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
             else:
-                yield raw, obj
+                if self.concerns(namespace_of(obj)):
+                    yield raw, obj
+
+    def concerns(self, namespace: str) -> bool:
+        """Whether an object of a namespace concerns this client; one without a namespace does."""
+        return not namespace or self.serves(namespace)
+
+    def skip(self, found: Undecodable) -> None:
+        """Report an object that cannot be decoded, if it concerns this client."""
+        if found.stored is None or self.concerns(found.stored.namespace):
+            self.skipped(found)
 
     async def versions(self, url: str, **selectors: str) -> AsyncIterator[list[Stored]]:
         """Read which objects a collection has, and their versions, page by page; nothing else crosses the wire."""
@@ -189,9 +209,12 @@ class Client:
             found = []
             for raw in page.items:
                 try:
-                    found.append(metadata_of(memoryview(raw)))
+                    stored = metadata_of(memoryview(raw))
                 except UndecodableError as error:
-                    self.skipped(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+                    self.skip(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
+                else:
+                    if self.concerns(stored.namespace):
+                        found.append(stored)
             yield found
 
     async def each_metadata(self, url: str, **selectors: str) -> AsyncIterator[Object]:

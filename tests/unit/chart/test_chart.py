@@ -236,6 +236,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
         "PERDURE_WATCH_NAMESPACES": "",
+        "PERDURE_EXCLUDE_NAMESPACES": "",
         "PERDURE_LOG_LEVEL": "debug",
         "PERDURE_HTTP_PORT": "8080",
         "PERDURE_WORKERS": "32",
@@ -420,6 +421,7 @@ def test_notes_hold_three_commands_to_paste(helm: Helm) -> None:
         ("replica=2", r"''|\(root\)", r"additional propert(ies 'replica'|y replica is) not allowed"),
         ('image.tga="x"', "'/image'|image", r"additional propert(ies 'tga'|y tga is) not allowed"),
         ('logLevel="loud"', "'/logLevel'|logLevel", r"must be one of.*'debug', 'info', 'warning', 'error'"),
+        ('excludeNamespaces=["*"]', r"'/excludeNamespaces/0'|excludeNamespaces\.0", "does not match pattern"),
         ('watchNamespaces=["Team_A"]', r"'/watchNamespaces/0'|watchNamespaces\.0", "does not match pattern"),
         ('image.digest="sha256:1"', r"'/image/digest'|image\.digest", "does not match pattern"),
         ('replicas="two"', "'/replicas'|replicas", r"want integer|expected: integer"),
@@ -558,6 +560,16 @@ def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
     for binding in of_kind(render(NAMESPACED), "ValidatingAdmissionPolicyBinding"):
         (selector,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert selector["values"] == ["team-a", "team-b"]
+
+
+def test_nothing_is_fenced_in_namespaces_that_are_excluded(render: Render) -> None:
+    manifests = render('excludeNamespaces=["team-*", "bank"]')
+    assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": "team-*,bank"} in operator_container(manifests)["env"]
+    policies = [*of_kind(manifests, "ValidatingAdmissionPolicy"), *of_kind(manifests, "MutatingAdmissionPolicy")]
+    assert len(policies) > 5
+    for policy in policies:
+        first = policy["spec"]["matchConditions"][0]
+        assert first["expression"] == "!request.namespace.matches('^(team-.*|bank)$')"
 
 
 def test_the_fence_can_be_left_out(render: Render) -> None:

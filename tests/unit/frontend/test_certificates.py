@@ -13,6 +13,7 @@ import pytest
 import trustme
 from cryptography import x509
 
+from perdure.controller.served import ServedNamespaces
 from perdure.frontend.certificates import bundle, renewed
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend, serve
@@ -163,12 +164,12 @@ async def test_two_operators_agree_on_one_certificate() -> None:
 
 async def test_each_namespace_has_the_bundle_and_is_written_only_where_it_differs() -> None:
     store = Store()
-    for name in ("a", "b", "perdure-system"):
+    for name in ("a", "b", "own-1", "perdure-system"):
         store.put(f"/api/v1/namespaces/{name}", {"metadata": {"name": name}})
     store.put("/api/v1/namespaces/c", {"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     meta = {"name": "perdure-temporal-ca", "namespace": "perdure-system"}
     store.put("/api/v1/namespaces/perdure-system/configmaps/perdure-temporal-ca", {"metadata": meta})
-    trust = Trust(store, "perdure-temporal-ca", "perdure-system", None)  # type: ignore[arg-type]
+    trust = Trust(store, "perdure-temporal-ca", "perdure-system", ServedNamespaces(excluded=("own-*",)))  # type: ignore[arg-type]
     await trust.publish("first")
     assert len(store.writes) == 3
     await trust.publish("first")
@@ -228,7 +229,7 @@ async def test_clients_show_a_certificate_where_an_authority_is_named(tmp_path: 
         client_authority=str(tmp_path / "clients.crt"),
     )
     trusted = server.cert_pem.bytes().decode()
-    async with encryption(chosen, Store(), None) as credentials, listening(credentials) as address:  # type: ignore[arg-type]
+    async with encryption(chosen, Store(), ServedNamespaces()) as credentials, listening(credentials) as address:  # type: ignore[arg-type]
         key, chain = mine.private_key_pem.bytes(), mine.cert_chain_pems[0].bytes()
         assert await reached(address, trusted, key=key, chain=chain)
         assert not await reached(address, trusted)

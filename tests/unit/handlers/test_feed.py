@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from perdure.controller.served import ServedNamespaces
 from perdure.handlers.feed import Feed
 from perdure.kube.access import Access
 from perdure.kube.client import Client, Object
@@ -106,6 +107,7 @@ class Stage:
     feed: Feed
     kopf: Kopf
     skipped: list[Undecodable]
+    client: Client
 
 
 @pytest.fixture
@@ -119,7 +121,7 @@ async def stage() -> AsyncIterator[Stage]:
         feed = Feed(client, taken)
         skipped: list[Undecodable] = []
         client.skipped = skipped.append
-        yield Stage(server, taken, feed, Kopf(feed, address), skipped)
+        yield Stage(server, taken, feed, Kopf(feed, address), skipped, client)
     await runner.cleanup()
 
 
@@ -138,6 +140,16 @@ async def test_a_kind_is_listed_page_by_page_and_watched_from_there(stage: Stage
     first, second, watch = stage.server.asked
     assert (first.get("continue"), second["continue"]) == (None, "x")
     assert watch == {"watch": "true", "timeoutSeconds": "240", "resourceVersion": "7"}
+
+
+async def test_kopf_is_not_told_of_namespaces_that_are_not_served(stage: Stage) -> None:
+    stage.client.serves = ServedNamespaces(excluded=("team-*",)).__contains__
+    elsewhere = [run(name, version).replace('"default"', '"team-a"') for name, version in (("x", 2), ("y", 9))]
+    stage.server.pages = [lambda: page(7, run("a", 1), elsewhere[0])]
+    stage.server.streams = [[event("ADDED", run("b", 8)), event("ADDED", elsewhere[1])], []]
+    assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", ""), ("ADDED", "b")]
+    assert await stage.kopf.watch(initial=False) == []
+    assert stage.server.asked[-1]["resourceVersion"] == "9"  # after what was left out, too
 
 
 async def test_a_watch_that_ended_continues_after_the_last_event_without_a_list(stage: Stage) -> None:

@@ -19,6 +19,7 @@ def test_what_is_set_is_taken() -> None:
     options = Options.from_environment(
         {
             "PERDURE_WATCH_NAMESPACES": "shop,bank",
+            "PERDURE_EXCLUDE_NAMESPACES": "team-*",
             "PERDURE_HTTP_PORT": "9090",
             "PERDURE_LOG_LEVEL": "debug",
             "PERDURE_WORKERS": "8",
@@ -31,6 +32,7 @@ def test_what_is_set_is_taken() -> None:
     )
     assert options == Options(
         namespaces=("shop", "bank"),
+        excluded=("team-*",),
         port=9090,
         log_level="debug",
         workers=8,
@@ -41,7 +43,7 @@ def test_what_is_set_is_taken() -> None:
 
 
 def test_what_is_set_to_nothing_is_not_set() -> None:
-    names = ("WATCH_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
+    names = ("WATCH_NAMESPACES", "EXCLUDE_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
     empty = {f"PERDURE_{name}": "" for name in names}
     assert Options.from_environment({**empty, "POD_NAME": "p"}) == Options(instance="p")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import socket
 import ssl
 import sys
@@ -320,7 +321,7 @@ async def test_a_list_that_breaks_off_is_an_error_not_half_a_list(server: Server
     def page(request: web.BaseRequest) -> web.Response:
         if "continue" in request.query:
             return web.json_response({"reason": "Expired", "message": "too old"}, status=410)
-        return web.json_response({"metadata": {"continue": "x"}, "items": [1]})
+        return web.json_response({"metadata": {"continue": "x"}, "items": [{}]})
 
     server.answer = page
     with pytest.raises(ApiError, match="too old"):
@@ -362,6 +363,22 @@ async def test_an_object_of_a_list_that_cannot_be_decoded_is_skipped_and_reporte
     stored = Stored(namespace="shop", name="deep", uid="u", version="1")
     assert [(found.kind, found.stored) for found in skipped] == [("Pod", stored)]
     assert [stored] == [each async for page in client.versions(PODS) for each in page]
+
+
+async def test_lists_leave_out_the_namespaces_that_are_not_served(server: Server, client: Client) -> None:
+    def pod(namespace: str) -> dict[str, Any]:
+        return {"metadata": {"namespace": namespace, "name": "web", "uid": namespace, "resourceVersion": "7"}}
+
+    unreadable = json.dumps({**pod("team-a"), "spec": "$"}).replace('"$"', "[" * 100_000 + "]" * 100_000)
+    items = ",".join([json.dumps(pod("shop")), json.dumps(pod("team-a")), unreadable])
+    server.answer = lambda _: web.Response(body=f'{{"kind": "PodList", "metadata": {{}}, "items": [{items}]}}')
+    skipped: list[Undecodable] = []
+    client.skipped = skipped.append
+    client.serves = lambda namespace: namespace != "team-a"
+    assert await client.list_all(PODS) == [pod("shop")]
+    assert [each.namespace async for page in client.versions(PODS) for each in page] == ["shop"]
+    assert [each["metadata"]["namespace"] async for each in client.each_metadata(PODS)] == ["shop"]
+    assert skipped == []
 
 
 async def test_an_object_that_cannot_be_decoded_is_an_error_of_its_own(server: Server, client: Client) -> None:

@@ -129,7 +129,8 @@ class System:
             found = await manager.client.list_all(api.path(api.CORE, None, "namespaces"))
         except (api.ApiError, *api.TRANSIENT) as error:
             raise unavailable(str(error)) from error
-        return ListNamespacesResponse(namespaces=[self._namespace(each) for each in found])
+        served = [self._namespace(each) for each in found if each["metadata"]["name"] in manager.served]
+        return ListNamespacesResponse(namespaces=served)
 
     def _namespace(self, found: api.Object) -> DescribeNamespaceResponse:
         meta = found["metadata"]

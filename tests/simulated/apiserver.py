@@ -8,6 +8,7 @@ the operator's own client runs unchanged. Admission, schemas and CEL rules are n
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from operator import itemgetter
 from random import Random
 from types import MappingProxyType
@@ -105,45 +106,53 @@ class ApiServer:
     def handle(self, request: Request) -> Answer:
         """Answer one request."""
         try:
-            return Answer(200, self._handle(request))
+            return self._handle(request)
         except Refusal as refusal:
             return refusal.answer()
         except PatchError as error:
             return Refusal(422, "Invalid", f"the server rejected our request: {error}").answer()
 
-    def _handle(self, request: Request) -> bytes:
+    def _handle(self, request: Request) -> Answer:
         path, _, inline = request.url.partition("?")
         query = dict(part.split("=", 1) for part in inline.split("&") if part) | request.query
         resource, namespace, name, subresource = _parse(path)
         brief = "PartialObjectMetadata" in request.headers.get("Accept", "")
         body = orjson.loads(request.body) if request.body else {}
+        if name is None and request.method == "GET":
+            return Answer(200, orjson.dumps(self._list(resource, namespace, query, brief=brief)))
         if name is None:
-            if request.method == "GET":
-                return orjson.dumps(self._list(resource, namespace, query, brief=brief))
-            return orjson.dumps(self._post(resource, str(namespace), body, request.actor, dry="dryRun" in query))
+            made = self._post(resource, str(namespace), body, request.actor, dry="dryRun" in query)
+            return Answer(201, orjson.dumps(made))
         key = Key(resource.plural, str(namespace), name)
         if subresource == "log":
             self.get(key)
-            return b"the log of a container\n"
+            return Answer(200, b"the log of a container\n")
+        if request.method == "PUT" and resource.made_by_put and key not in self.objects:
+            made = self.create(key.plural, body, namespace=key.namespace, actor=request.actor)
+            return Answer(201, orjson.dumps(made))
+        found = self._one(resource, key, subresource, request, body)
+        if request.method == "DELETE" and key not in self.objects and key.plural != "pods":
+            found = {"kind": "Status", "status": "Success"}
+        return Answer(200, orjson.dumps({"metadata": found["metadata"]} if brief else found))
+
+    def _one(self, resource: Resource, key: Key, subresource: str | None, request: Request, body: Any) -> Object:
+        """Read, change or delete an object."""
+        change: Callable[[Object], Object]
         match request.method:
             case "GET":
-                found = self.get(key)
+                return self.get(key)
             case "DELETE":
-                found = self.delete(
-                    key,
-                    actor=request.actor,
-                    conditions=body.get("preconditions") or {},
-                    grace=body.get("gracePeriodSeconds"),
-                )
+                conditions, grace = body.get("preconditions") or {}, body.get("gracePeriodSeconds")
+                return self.delete(key, actor=request.actor, conditions=conditions, grace=grace)
             case "PUT":
-                found = self._change(resource, key, subresource, lambda _: body, request.actor)
+                change = lambda _: body  # noqa: E731
             case "PATCH" if request.headers["Content-Type"] == "application/json-patch+json":
-                found = self._change(resource, key, subresource, lambda obj: json_patch(obj, body), request.actor)
+                change = partial(json_patch, operations=body)
             case "PATCH":
-                found = self._change(resource, key, subresource, lambda obj: merge_patch(obj, body), request.actor)
+                change = partial(merge_patch, patch=body)
             case _:
                 raise Refusal(405, "MethodNotAllowed", request.method)
-        return orjson.dumps({"metadata": found["metadata"]} if brief else found)
+        return self._change(resource, key, subresource, change, request.actor)
 
     def _list(self, resource: Resource, namespace: str | None, query: dict[str, str], *, brief: bool) -> Object:
         token = query.get("continue")
@@ -184,9 +193,7 @@ class ApiServer:
             self.posted.append(body)
             return body
         if dry:
-            if Key(resource.plural, namespace, body["metadata"]["name"]) in self.objects:
-                raise Refusal(409, "AlreadyExists", f"{resource.plural} {body['metadata']['name']!r} already exists")
-            return body
+            return self._made(Key(resource.plural, namespace, body["metadata"]["name"]), body)
         return self.create(resource.plural, body, namespace=namespace, actor=actor)
 
     # What is stored
@@ -212,31 +219,37 @@ class ApiServer:
         Raises:
             Refusal: there is one of that name.
         """
-        resource = next(each for each in resources().values() if each.plural == plural)
         key = Key(plural, namespace, body["metadata"]["name"])
+        obj = self._made(key, body)
+        obj["metadata"]["resourceVersion"] = self._next_version()
+        self.objects[key] = obj
+        self._tell("ADDED", key, None, obj, actor)
+        for owner in _owners(obj):
+            if not any(each["metadata"]["uid"] == owner for each in self.objects.values()):
+                self._collect_later(owner)
+        return obj
+
+    def _made(self, key: Key, body: Object) -> Object:
+        """A new object, with everything that the API server adds but its version; not stored."""
         if key in self.objects:
-            raise Refusal(409, "AlreadyExists", f"{plural} {key.name!r} already exists")
-        obj = copy(body)
+            raise Refusal(409, "AlreadyExists", f"{key.plural} {key.name!r} already exists")
+        resource = next(each for each in resources().values() if each.plural == key.plural)
+        obj: Object = copy(body)
         obj.setdefault("apiVersion", resource.api_version)
         obj.setdefault("kind", resource.kind)
         if resource.has_status:
             obj.pop("status", None)
         if resource.defaults is not None:
             resource.defaults(obj)
-        if plural == "pods":
+        if key.plural == "pods":
             obj["status"] = {"phase": "Pending"}
         obj["metadata"] |= {
-            "namespace": namespace,
+            "namespace": key.namespace,
             "uid": str(UUID(int=self._random.getrandbits(128), version=4)),
             "creationTimestamp": self._stamp(),
-            "resourceVersion": self._next_version(),
-            "generation": 1,
         }
-        self.objects[key] = obj
-        self._tell("ADDED", key, None, obj, actor)
-        for owner in _owners(obj):
-            if not any(each["metadata"]["uid"] == owner for each in self.objects.values()):
-                self._collect_later(owner)
+        if resource.has_generation:
+            obj["metadata"]["generation"] = 1
         return obj
 
     def update(self, key: Key, change: Callable[[Object], None], *, actor: str = "user") -> Object | None:
@@ -276,7 +289,7 @@ class ApiServer:
         """Pods get the time that their containers take to stop, unless none runs."""
         meta = obj["metadata"]
         seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
-        if not obj["spec"].get("nodeName") or obj["status"]["phase"] in {"Succeeded", "Failed"}:
+        if not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
             seconds = 0
         if "deletionTimestamp" in meta:
             seconds = (
@@ -284,10 +297,9 @@ class ApiServer:
                 if grace is not None
                 else meta["deletionGracePeriodSeconds"]
             )
-        new = _marked(obj, meta.get("deletionTimestamp") or self._stamp(seconds), seconds)
-        if seconds == 0 and not meta.get("finalizers"):
-            return self._remove(key, actor, asked=True)
-        return self._store(key, new, actor, asked=True)
+        return self._store(
+            key, _marked(obj, meta.get("deletionTimestamp") or self._stamp(seconds), seconds), actor, asked=True
+        )
 
     def _change(
         self, resource: Resource, key: Key, subresource: str | None, change: Callable[[Object], Object], actor: str
@@ -307,17 +319,9 @@ class ApiServer:
             new = (
                 {**new, "status": old["status"]} if "status" in old else {k: v for k, v in new.items() if k != "status"}
             )
-        fixed = ("uid", "creationTimestamp", "generation", "namespace", "name", "resourceVersion")
-        meta = {**new["metadata"], **{part: old["metadata"][part] for part in fixed}}
-        for part in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-            meta.pop(part, None)
-            if part in old["metadata"]:
-                meta[part] = old["metadata"][part]
-        if not meta.get("finalizers"):
-            meta.pop("finalizers", None)
-        elif "deletionTimestamp" in meta and set(meta["finalizers"]) - set(old["metadata"].get("finalizers") or ()):
-            raise Refusal(422, "Invalid", "no new finalizers can be added if the object is being deleted")
-        new = copy({**new, "metadata": meta})
+        new = copy({**new, "metadata": _kept(old["metadata"], new["metadata"])})
+        if key.plural == "pods":
+            new.setdefault("status", {})
         if resource.defaults is not None:
             resource.defaults(new)
         return self._store(key, new, actor)
@@ -327,11 +331,12 @@ class ApiServer:
         if new == old:
             return old
         meta = new["metadata"]
+        if "generation" in meta and new.get("spec") != old.get("spec"):
+            meta["generation"] += 1
         if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
             self.objects[key] = new
-            return self._remove(key, actor, asked=asked)
-        if new.get("spec") != old.get("spec"):
-            meta["generation"] = old["metadata"]["generation"] + 1
+            last = self._remove(key, actor, asked=asked)
+            return last if asked else new  # which never was stored, so its version is the one before
         meta["resourceVersion"] = self._next_version()
         self.objects[key] = new
         self._tell("MODIFIED", key, old, new, actor, asked=asked)
@@ -400,6 +405,26 @@ def _owners(obj: Object) -> set[str]:
 
 
 def _marked(obj: Object, when: str, seconds: int) -> Object:
-    return copy(
-        {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": when, "deletionGracePeriodSeconds": seconds}}
-    )
+    """An object that is being deleted."""
+    meta = {**obj["metadata"], "deletionTimestamp": when, "deletionGracePeriodSeconds": seconds}
+    if "generation" in meta and "deletionTimestamp" not in obj["metadata"]:
+        meta["generation"] += 1
+    return copy({**obj, "metadata": meta})
+
+
+def _kept(old: Object, new: Object) -> Object:
+    """New metadata, with everything in it that only the API server writes as it was.
+
+    Raises:
+        Refusal: it has a finalizer more, and the object is being deleted.
+    """
+    own = ("uid", "creationTimestamp", "namespace", "name", "resourceVersion", "generation")
+    deletion = ("deletionTimestamp", "deletionGracePeriodSeconds")
+    said = {part: value for part, value in new.items() if part not in (*own, *deletion)}
+    for part in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if not said.get(part):
+            said.pop(part, None)
+    more = set(said.get("finalizers") or ()) - set(old.get("finalizers") or ())
+    if "deletionTimestamp" in old and more:
+        raise Refusal(422, "Invalid", "no new finalizers can be added if the object is being deleted")
+    return {**said, **{part: old[part] for part in (*own, *deletion) if part in old}}

@@ -17,6 +17,8 @@ def copy(value: Any) -> Any:
 def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
     """The value after a JSON patch (RFC 6902); `value` itself stays as it is.
 
+    As in the library of the API server, and not in the RFC, `replace` adds a member that is not there.
+
     Raises:
         PatchError: an operation does not fit.
     """
@@ -40,11 +42,11 @@ def _apply(operation: dict[str, Any], at: Any, key: str) -> None:
         where = len(at) if key == "-" else int(key)
         if not 0 <= where <= len(at) - (verb != "add"):
             raise IndexError(key)
-    elif verb != "add" and key not in at:
+    elif verb == "remove" and key not in at:
         raise KeyError(key)
     match verb:
         case "test":
-            if at[where] != operation["value"]:
+            if (at[where] if isinstance(at, list) else at.get(where)) != operation["value"]:
                 raise ValueError("the test fails")
         case "remove":
             del at[where]

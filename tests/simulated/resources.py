@@ -27,6 +27,10 @@ class Resource:
     kind: str
     has_status: bool = False
     """Whether the status is a subresource of its own."""
+    has_generation: bool = False
+    """Whether changes of its spec are counted."""
+    made_by_put: bool = False
+    """Whether a PUT makes an object that is not there."""
     selectable: frozenset[str] = frozenset({"metadata.name", "metadata.namespace"})
     """Fields that lists can be selected by."""
     defaults: Default | None = None
@@ -49,12 +53,14 @@ def resources() -> dict[tuple[str, str], Resource]:
 
 def _builtin() -> Iterator[Resource]:
     fields = frozenset({"metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"})
-    yield Resource(group="", version="v1", plural="pods", kind="Pod", has_status=True, selectable=fields)
+    yield Resource(
+        group="", version="v1", plural="pods", kind="Pod", has_status=True, has_generation=True, selectable=fields
+    )
     yield Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
     yield Resource(group="", version="v1", plural="namespaces", kind="Namespace")
     yield Resource(group="", version="v1", plural="configmaps", kind="ConfigMap")
     yield Resource(group="events.k8s.io", version="v1", plural="events", kind="Event")
-    yield Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
+    yield Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", made_by_put=True)
     yield Resource(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")
 
 
@@ -68,6 +74,7 @@ def _custom(file: Path) -> Resource:
         version=version["name"],
         plural=spec["names"]["plural"],
         kind=spec["names"]["kind"],
+        has_generation=True,
         has_status="status" in version.get("subresources", {}),
         selectable=frozenset({"metadata.name", "metadata.namespace", *fields}),
         defaults=_defaults(version["schema"]["openAPIV3Schema"]),

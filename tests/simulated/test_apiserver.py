@@ -37,7 +37,7 @@ def pod(name: str = "pod", **meta: Any) -> dict[str, Any]:
 
 def test_a_new_object_gets_defaults_and_no_status(server: ApiServer) -> None:
     status, made = send(server, "POST", RUNS, run())
-    assert status == 200
+    assert status == 201
     assert made["spec"]["ttlSecondsAfterFinished"] == 86_400
     assert "status" not in made
     assert send(server, "POST", RUNS, run())[1]["reason"] == "AlreadyExists"

@@ -1,0 +1,75 @@
+"""The API server in memory against a real one. Set PERDURE_DIFFERENTIAL_REQUESTS for more, PERDURE_SEED to repeat."""
+
+import os
+from random import Random
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from kube import Cluster
+from perdure.kube.access import find_access
+from simulated.apiserver import ApiServer, Request
+from simulated.differential import KINDS, MERGE_PATCH, Asked, differences
+from simulated.loop import VirtualLoop
+
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(3600)]
+
+REQUESTS = int(os.environ.get("PERDURE_DIFFERENTIAL_REQUESTS", "2000"))
+SEED = int(os.environ.get("PERDURE_SEED", "1"))
+EACH = 250
+"""Requests of a seed; then everything is deleted, and the next seed begins."""
+
+
+class Real:
+    """A real API server."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self._session = session
+        self._server = server
+
+    async def __call__(self, asked: Asked) -> tuple[int, Any]:
+        data = None if asked.body is None else orjson.dumps(asked.body)
+        headers = {"Content-Type": "application/json", **asked.headers}
+        url = f"{self._server}{asked.path}"
+        async with self._session.request(asked.method, url, params=asked.query, data=data, headers=headers) as response:
+            return response.status, orjson.loads(await response.read())
+
+    async def clear(self, namespace: str) -> None:
+        """Delete everything that a seed has made."""
+        for kind in KINDS:
+            url = f"{kind.root}/namespaces/{namespace}/{kind.plural}"
+            _, found = await self(Asked("GET", url, {}, {}, None))
+            for name in [obj["metadata"]["name"] for obj in found["items"]]:
+                if name not in "abcd":
+                    continue
+                none = {"metadata": {"finalizers": None}}
+                await self(Asked("PATCH", f"{url}/{name}", {}, {"Content-Type": MERGE_PATCH}, none))
+                await self(Asked("DELETE", f"{url}/{name}", {}, {}, {"gracePeriodSeconds": 0}))
+
+
+def in_memory(server: ApiServer) -> Any:
+    async def send(asked: Asked) -> tuple[int, Any]:
+        data = b"" if asked.body is None else orjson.dumps(asked.body)
+        request = Request(
+            method=asked.method, url=asked.path, query=asked.query, headers=asked.headers, body=data, actor="test"
+        )
+        answer = server.handle(request)
+        return answer.status, orjson.loads(answer.body)
+
+    return send
+
+
+async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    access, found = find_access(), []
+    connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        real = Real(session, access.server)
+        for seed in range(SEED, SEED + max(1, REQUESTS // EACH)):
+            loop = VirtualLoop(Random(0))
+            found += await differences(seed, EACH, namespace.namespace, in_memory(ApiServer(loop, Random(0))), real)
+            loop.close()
+            await real.clear(namespace.namespace)
+    assert not found, "\n".join(found[:20])

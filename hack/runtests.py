@@ -21,6 +21,8 @@ from deploy import Target, existing_cluster, install, kind_cluster
 NAME = os.environ.get("NAME", "perdure-test")
 LEFT_ALONE = "excludeNamespaces={own-*}"
 """Tests start operators of their own in these namespaces (`OWN` in tests/kube.py)."""
+THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "100"}
+"""How `make test-all` tries faults for longer, unless the environment says otherwise."""
 
 
 def main() -> int:
@@ -65,8 +67,9 @@ def on_cluster(target: Target, *, benchmarks: bool) -> int:
 def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, benchmarks: bool = False) -> int:
     """Run the tests whose markers match ``which``, with the project's settings; ``processes`` at a time, or in this one."""
     markers = which if benchmarks else f"{which} and not bench"
+    given = {**THOROUGH, **environment} if benchmarks else dict(environment)
     command: Sequence[str] = [sys.executable, "-m", "pytest", "--durations=5", "-m", markers, "-n", str(processes)]
-    return subprocess.run(command, env=dict(environment), cwd=REPOSITORY, check=False).returncode
+    return subprocess.run(command, env=given, cwd=REPOSITORY, check=False).returncode
 
 
 if __name__ == "__main__":

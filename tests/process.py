@@ -1,21 +1,27 @@
 """The operator as a process of this machine, so that a kill hits at the very instant."""
 
+import multiprocessing
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from kube import Cluster
 
+LONGER = int(os.environ.get("PERDURE_LONGER", "1"))
+"""So many times longer are the trials in which operators are killed; `make test-all` sets it."""
 PATIENCE = 300
 """Seconds after which a test fails whose operator does not begin."""
+
+
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["perdure.handlers.main", "perdure.frontend.server"])
+"""A new operator has its modules already: importing them takes longer than everything else at its start."""
 
 
 def free_port() -> int:
@@ -35,7 +41,7 @@ class Process:
     """Variables of its environment."""
     health: int = field(default_factory=free_port)
     """Port of /readyz and /metrics."""
-    running: subprocess.Popen[bytes] | None = None
+    running: BaseProcess | None = None
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
@@ -44,13 +50,12 @@ class Process:
             "PERDURE_HTTP_PORT": str(self.health),
             "PERDURE_WATCH_NAMESPACES": self.cluster.namespace,
         }
-        program = [sys.executable, "-c", "from perdure.handlers.main import main; main()"]
-        with self.log.open("ab") as output:
-            process = subprocess.Popen(program, env={**os.environ, **own, **self.options}, stdout=output, stderr=output)
-        self.running = process
+        environment = {**os.environ, **own, **self.options}
+        self.running = process = _PROCESSES.Process(target=_operate, args=(environment, self.log), daemon=True)
+        process.start()
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
-            assert process.poll() is None, self.log.read_text()[-4000:]
+            assert process.is_alive(), self.log.read_text()[-4000:]
             assert time.monotonic() < deadline, self.log.read_text()[-4000:]
             time.sleep(0.05)
 
@@ -64,8 +69,8 @@ class Process:
     def kill(self) -> None:
         """kill -9, at this very instant."""
         if self.running is not None:
-            self.running.send_signal(signal.SIGKILL)
-            self.running.wait()
+            self.running.kill()
+            self.running.join()
             self.running = None
 
     def restart(self) -> None:
@@ -79,6 +84,18 @@ class Process:
         self.kill()
         yield
         self.start()
+
+
+def _operate(environment: dict[str, str], log: Path) -> None:
+    """What the new process does."""
+    from perdure.handlers.main import main  # noqa: PLC0415 (it is there already, in the process that forks)
+
+    os.environ.clear()
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    main()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """kill -9 of the operator, again and again, while runs are under way: invariant 3.
 
 The operator runs as a process of this machine, so that a kill hits at the very instant; everything else is real: the API
-server, the pods, the Leases. Set PERDURE_KILLS and PERDURE_RUNS for a longer trial, PERDURE_SEED to repeat one.
+server, the pods, the Leases. Set PERDURE_LONGER for a longer trial, PERDURE_SEED to repeat one.
 """
 
 import os
@@ -16,12 +16,11 @@ from audit import what, writes
 from kube import REPOSITORY, Cluster, check_history, recorded
 from perdure.api.names import pod_name
 from perdure.engine import events as ev
-from process import operator
+from process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("PERDURE_KILLS", "50"))
-RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
+KILLS, RUNS = 14 * LONGER, 5 * LONGER
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 CREATED = 201
 CONFLICT = 409

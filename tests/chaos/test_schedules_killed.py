@@ -1,8 +1,8 @@
 """kill -9 of the operator, again and again, while schedules fire: each time leads to one run, and to one only.
 
 The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real. Every run is
-kept, and has its time in its name, so that what is there is all that was ever started. Set PERDURE_KILLS and
-PERDURE_SCHEDULES for a longer trial, PERDURE_SEED to repeat one.
+kept, and has its time in its name, so that what is there is all that was ever started. Set PERDURE_LONGER for a longer trial,
+PERDURE_SEED to repeat one.
 """
 
 import os
@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from kube import Cluster, Json
-from process import operator
+from process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(3600)]
 
-KILLS = int(os.environ.get("PERDURE_KILLS", "25"))
-SCHEDULES = int(os.environ.get("PERDURE_SCHEDULES", "20"))
+KILLS, SCHEDULES = 8 * LONGER, 10 * LONGER
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 EVERY = 2
 

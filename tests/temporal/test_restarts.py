@@ -13,14 +13,14 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from process import LONGER
 from temporal import flows
 from temporal.conftest import Temporal
 from temporal.server import Operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("PERDURE_KILLS", "5"))
-RUNS = int(os.environ.get("PERDURE_RUNS", "6"))
+KILLS, RUNS = 4 * LONGER, 6
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.runtime.chains import first_run_id, parent_of
+from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
 from perdure.runtime.retention import Limits
 from simulated.apiserver import ApiServer, Key, Object, Write
@@ -184,7 +184,7 @@ class Checker:
     def _check_child_closed(self, write: Write, uid: str, event: Object) -> None:
         """A child is recorded as it has ended; one of which no run exists any more, in any way."""
         chain = [run for run in self._server.of("workflowruns") if _tie(run) == (uid, int(event["initiatedEventId"]))]
-        if any(not _is_over(run) for run in chain):
+        if _goes_on(chain):
             self._at(write, f"records {event['eventType']} of {chain[0]['metadata']['name']}, which is open")
         elif chain and _CHILD_CLOSED[event["eventType"]] not in {run["status"]["phase"] for run in chain}:
             self._at(write, f"records {event['eventType']} of a child that is {chain[-1]['status']['phase']}")
@@ -197,7 +197,7 @@ class Checker:
         )
         for run_id in before.keys() - after.keys():
             chain = [run for run in self._server.of("workflowruns") if first_run_id(run) == run_id]
-            if any(not _is_over(run) for run in chain):
+            if _goes_on(chain):
                 self._at(write, f"no longer follows run {before[run_id]}, which is open")
 
     def _sealed(self, uid: str) -> list[Object]:
@@ -329,7 +329,17 @@ def _state(obj: Object) -> Object:
 
 def _is_over(run: Object) -> bool:
     """Whether a run has closed and no other one continues it that is still to be created."""
-    return bool((run.get("status") or {}).get("completionTime")) and not _state(run).get("startSuccessor")
+    return _is_closed(run) and not _state(run).get("startSuccessor")
+
+
+def _is_closed(run: Object) -> bool:
+    return bool((run.get("status") or {}).get("completionTime"))
+
+
+def _goes_on(chain: list[Object]) -> bool:
+    """Whether any run of a chain is open, or has yet to start the next one, which may be there without its knowing."""
+    followed = {before.run_id for run in chain if (before := continuation_of(run))}
+    return any(not _is_closed(run) or (not _is_over(run) and run["metadata"]["uid"] not in followed) for run in chain)
 
 
 def _tie(run: Object) -> tuple[str, int] | None:

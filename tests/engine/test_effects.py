@@ -2,16 +2,19 @@
 
 import msgspec
 
-from engine.script import T0, Drive, Reacting, application, child, seconds
+from engine.script import T0, Drive, Reacting, activity, application, child, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.effects import (
     AskExternal,
     CloseChild,
     ReportAttempt,
+    StartAttempt,
     StartChild,
     StartSuccessor,
+    StopAttempt,
     WriteDeadLetter,
+    attempt_effects,
     effects,
 )
 from perdure.engine.retry import RetryPolicy
@@ -62,3 +65,38 @@ def test_the_key_of_a_report_is_that_of_the_state() -> None:
     reports = {effect.key: CircuitReport(policy="p", result=CircuitResult.FAILED, time=T0)}
     state = msgspec.structs.replace(Drive.by(Reacting(())).state, reports=reports)
     assert effects(state) == (effect,)
+
+
+# Pods
+
+
+def test_an_attempt_is_started_when_it_is_due_and_the_one_before_never_again() -> None:
+    drive = Drive.by(Reacting((activity(retry_policy=RetryPolicy(initial_interval=seconds(2))),)))
+    assert attempt_effects(drive.state, T0) == (StartAttempt(2, 1),)
+    drive.failed(1)
+    assert attempt_effects(drive.state, T0 + seconds(2.5)) == ()
+    assert attempt_effects(drive.state, T0 + seconds(3)) == (StartAttempt(2, 2),)
+
+
+def test_a_pause_holds_back_what_has_not_started_and_a_pod_that_runs_is_still_to_be_there() -> None:
+    drive = Drive.by(Reacting((activity("a"), activity("b"))))
+    drive.at(1, inp.AttemptStarted(scheduled_event_id=2, attempt=1, time=T0))
+    drive.ask(1, inp.PauseRequested(request_id="p"))
+    assert attempt_effects(drive.state, drive.now) == (StartAttempt(2, 1),)
+
+
+def test_attempts_are_stopped_before_others_are_started_and_each_only_while_it_runs() -> None:
+    cancel = cmd.RequestCancelActivityTask(activity_id="b")
+    drive = Drive.by(Reacting((activity("a"), activity("b")), WorkflowExecutionSignaled=[(cancel,)]))
+    drive.at(1, inp.AttemptStarted(scheduled_event_id=3, attempt=1, time=T0))
+    drive.signal(1)
+    assert attempt_effects(drive.state, drive.now) == (StopAttempt(3, 1), StartAttempt(2, 1), StartAttempt(3, 1))
+    drive.at(2, inp.AttemptCancelled(scheduled_event_id=3, attempt=1))
+    assert attempt_effects(drive.state, drive.now) == (StartAttempt(2, 1),)
+
+
+def test_what_workers_do_and_what_has_closed_needs_no_pods() -> None:
+    drive = Drive.by(Reacting((activity("a", task_queue="orders"), activity("b", task_queue="pods/tool"))))
+    assert attempt_effects(drive.state, T0) == (StartAttempt(3, 1),)
+    drive.ask(1, inp.TerminateRequested(request_id="t"))
+    assert attempt_effects(drive.state, drive.now) == ()

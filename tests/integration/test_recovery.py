@@ -6,17 +6,23 @@ from datetime import timedelta
 import pytest
 
 from kube import Cluster, python
-from perdure.api.workflow import Activity
-from perdure.controller.attempts import Attempts
+from perdure.api.workflow import WorkflowSpec
+from perdure.controller.attempts.attempts import Attempts
+from perdure.controller.commit import Record
+from perdure.controller.deadletters import DeadLetters
+from perdure.controller.definitions import Definition, Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
+from perdure.controller.tools import Tools
+from perdure.engine.effects import StartAttempt
 from perdure.engine.inputs import AttemptLost
 from perdure.engine.state import PendingActivity, State
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
+from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import PodSettings, RunRef
 
 pytestmark = pytest.mark.cluster
@@ -28,16 +34,20 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     run = RunRef(namespace=namespace.namespace, name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
     async with Client.open(find_access(), user_agent="perdure-test") as client:
-        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-        found = Attempts(
-            pods,
-            Policies(client, Recorder(client, instance="test")),
-            run,
-            lambda _note, _pod: None,
-            lambda _note, _pod: None,
-            wake=lambda: None,
+        recorder = Recorder(client, instance="test")
+        tools = Tools(
+            client=client,
+            pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
+            definitions=Definitions(client),
+            policies=Policies(client, recorder),
+            letters=DeadLetters(client, recorder),
+            recorder=recorder,
         )
-        found.activities = {"work": Activity.parse(python("pass"))}
+        meta = {"namespace": run.namespace, "name": run.name, "uid": run.uid, "resourceVersion": "1"}
+        record = Record(client, {"metadata": meta})
+        found = Attempts(tools, run, record, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None)
+        spec = {"activities": [python("pass")], "steps": [{"name": "only", "activity": {"name": "work"}}]}
+        found.define(Definition(compile_program(WorkflowSpec.parse(spec)), "order", None))
         yield found
 
 
@@ -67,4 +77,4 @@ async def test_an_attempt_that_may_never_have_had_a_pod_gets_one(attempts: Attem
     state = open_activity(started=False)
     await attempts.recover(state)
     assert await attempts.gather(state, now()) == []
-    assert attempts.missing(state, now()) == [state.activities["2"]]
+    assert attempts._effects.left(state, now()) == [StartAttempt(2, 1)]

@@ -7,14 +7,13 @@ from datetime import datetime
 
 from perdure.api import labels
 from perdure.api.names import pod_name
-from perdure.api.workflow import Activity, ResultSize, Retention
+from perdure.api.workflow import Activity, Retention
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.kept import delete_expired
 from perdure.controller.logs import Logs
 from perdure.controller.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.opaque import plain
-from perdure.engine.state import PendingActivity
+from perdure.engine.state import PendingActivity, State
 from perdure.kube import client as api
 from perdure.kube.clock import now
 from perdure.language import containers
@@ -32,6 +31,16 @@ class PodKey:
 
     scheduled_event_id: int
     attempt: int
+
+    @classmethod
+    def of(cls, activity: PendingActivity) -> "PodKey":
+        """The attempt of an open activity that is due."""
+        return cls(activity.scheduled_event_id, activity.attempt)
+
+    def due(self, state: State) -> PendingActivity | None:
+        """The open activity whose attempt that is; None for an attempt nobody waits for."""
+        activity = state.activity(self.scheduled_event_id)
+        return activity if activity is not None and activity.attempt == self.attempt else None
 
 
 _REFUSED = frozenset({400, 403, 422})
@@ -110,25 +119,6 @@ def _own_end(pod: api.Object) -> EndedContainer | None:
 def held(pod: api.Object) -> bool:
     """Whether our finalizer keeps the pod."""
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
-
-
-def attempt_of(activity: PendingActivity, definition: Activity) -> Attempt:
-    """What builders and readers want to know of the attempt that is due."""
-    return Attempt(
-        scheduled_event_id=activity.scheduled_event_id,
-        attempt=activity.attempt,
-        activity_id=activity.activity_id,
-        activity_type=activity.activity_type,
-        input=plain(activity.input) if activity.task_queue else activity.input,
-        last_heartbeat_details=activity.heartbeat_details,
-        start_to_close=activity.start_to_close_timeout,
-        heartbeat_timeout=activity.heartbeat_timeout,
-        schedule_to_start=activity.schedule_to_start_timeout,
-        started=activity.started_time is not None,
-        waiting_reason=activity.waiting_reason,
-        large_result=definition.result_size is ResultSize.LARGE,
-        sidecar=definition.sidecar is not None,
-    )
 
 
 def _scope_of(run: RunRef) -> dict[str, str]:

@@ -18,13 +18,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-import msgspec
 import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller import status as run_status
 from perdure.controller.answers import answered
-from perdure.controller.attempts import Attempts, definition_key
+from perdure.controller.attempts.attempts import Attempts
 from perdure.controller.beginning import Idle
 from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.definitions import Definition, NotReadyError
@@ -43,10 +42,9 @@ from perdure.controller.tools import Tools
 from perdure.controller.workers import look_again_at, unserved
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
-from perdure.engine.failures import Failure
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
-from perdure.engine.state import PODS_QUEUE, State
+from perdure.engine.state import State
 from perdure.engine.step import Transition, next_wake, step
 from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as api
@@ -76,7 +74,7 @@ class Run:
         self._teller = Teller(tools.recorder, self.ref)
         self._conditions = RunConditions(self.ref, self._stored, peers, self._teller, self._facts)
         self._attempts = Attempts(
-            tools.pods, tools.policies, self.ref, self._teller.pod_refused, self._teller.pod_waits, wake=wake
+            tools, self.ref, self._record, self._teller.pod_refused, self._teller.pod_waits, wake=wake
         )
         pending = PendingInputs(wake)
         self._effects = Effects(
@@ -176,8 +174,7 @@ class Run:
     async def wind_up(self) -> None:
         """The run was deleted: release its pods."""
         self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self.ref.name}` was deleted")
-        self._attempts.let_all_go()
-        await self._attempts.finish_leaving()
+        await self._attempts.wind_up()
         self._tools.workers.follow(self)
         self._wound_up = True
 
@@ -216,17 +213,8 @@ class Run:
         if more:
             return now
         self._tools.workers.follow(self)
-        pods = await self._done_by_pods(state)
-        superfluous = self._attempts.superfluous(pods)
-        if superfluous or self._attempts.to_stop(pods):
-            await self._record.confirm(afresh=True)
-        self._attempts.give_up(pods, superfluous)
-        await self._attempts.finish_leaving()
-        await self._attempts.pass_on_cancellations(pods)
-        for activity in self._attempts.missing(pods, now):
-            if await self._attempts.admitted(activity, now):
-                await self._record.confirm()
-                await self._attempts.make(activity, now)
+        pods = await self._attempts.done_by_pods(state)
+        await self._attempts.apply(pods, now)
         if self._attempts.untold(pods):
             return now
         if self._effects.are_due(state, now):
@@ -251,7 +239,7 @@ class Run:
         if self._decide_again:
             observed.append(inputs.DecideAgain())
         if not state.closed:
-            observed += await self._attempts.gather(await self._done_by_pods(state), now)
+            observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
         observed += [each.request for each in asked]
         if state.closed and not observed:
             return state, False
@@ -321,8 +309,8 @@ class Run:
             self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
         state = reclaim(state, self._tools.workers.epoch)
-        if _of_pods(state).activities:
-            await self._attempts.recover(await self._done_by_pods(state))
+        if any(not activity.by_worker for activity in state.activities.values()):
+            await self._attempts.recover(await self._attempts.done_by_pods(state))
         self._look_at_others_again()
         self._state = state
         return True
@@ -350,8 +338,7 @@ class Run:
 
     def _decide_by(self, deciding: Deciding) -> None:
         self._decider, self._definition = deciding.decider, deciding.definition
-        if deciding.definition is not None:
-            self._attempts.activities = deciding.definition.program.activities
+        self._attempts.define(deciding.definition)
 
     def _decider_now(self) -> Decider:
         return self._decider or Idle()  # of a closed run, nothing is decided any more
@@ -407,30 +394,6 @@ class Run:
             self._log.exception("A commit cannot be reported by Events")
         return transition
 
-    async def _done_by_pods(self, state: State) -> State:
-        """The state with those activities only that pods do.
-
-        The definitions of those that code has scheduled are found; what has none is about to fail, and is left out.
-        """
-        state = _of_pods(state)
-        if isinstance(self._decider, Idle):  # it only ends
-            return msgspec.structs.replace(state, activities={})
-        if state.code is None:
-            return state
-        known = dict(self._attempts.activities)
-        for activity in state.activities.values():
-            if definition_key(activity) in known:
-                continue
-            workflow = activity.task_queue.removeprefix(PODS_QUEUE)
-            found = await self._tools.definitions.activity(self.ref.namespace, workflow, activity.activity_type)
-            if isinstance(found, Failure):
-                self._attempts.refuse(activity, found)
-            else:
-                known[definition_key(activity)] = found
-        self._attempts.activities = known
-        kept = {key: each for key, each in state.activities.items() if definition_key(each) in known}
-        return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
-
     def _facts(self, now: datetime, state: State | None) -> run_status.RunFacts:
         """What the status tells beside a state."""
         done, waits = "", list[Awaited]()
@@ -461,11 +424,3 @@ def _over(request: inputs.Request, reason: str) -> Answer:
     if isinstance(request, inputs.TerminateRequested):
         return Answer(ok=True)
     return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)
-
-
-def _of_pods(state: State) -> State:
-    """The state with those activities only that pods do."""
-    if not any(activity.by_worker for activity in state.activities.values()):
-        return state
-    kept = {key: activity for key, activity in state.activities.items() if not activity.by_worker}
-    return msgspec.structs.replace(state, activities=kept)

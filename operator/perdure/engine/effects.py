@@ -1,10 +1,12 @@
-"""What is to be done outside of a run for its state: children to be started, other runs to be asked, the next run to be made.
+"""What is to be done outside of a run for its state: children to be started, other runs to be asked, pods to be made.
 
-`effects` reads it from the state alone. So whoever holds the committed state, before or after a crash, knows what is to be done.
-What was done comes back as `inputs.EffectDone`, and the state forgets it. (Temporal: the transfer tasks of its history service.)
+It is read from the state alone. So whoever holds the committed state, before or after a crash, knows what is to be done. What was
+done of `effects` comes back as `inputs.EffectDone`, and the state forgets it; what was done of `attempt_effects` holds until the
+attempt ends. (Temporal: the transfer tasks of its history service.)
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 
 from perdure.engine.starts import ParentClosePolicy
@@ -76,6 +78,25 @@ Effect: TypeAlias = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class StartAttempt:
+    """Make the pod of an attempt, and its Lease where it has one."""
+
+    scheduled_event_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    """Ask an attempt to stop."""
+
+    scheduled_event_id: int
+    attempt: int
+
+
+AttemptEffect: TypeAlias = StartAttempt | StopAttempt
+
+
 def effects(state: State) -> tuple[Effect, ...]:
     """Everything that the state asks for, in the order in which it is to be done."""
     found: list[Effect] = [ReportAttempt.of(key) for key in state.reports]
@@ -96,3 +117,19 @@ def effects(state: State) -> tuple[Effect, ...]:
 def is_to_be_started(child: PendingChild, state: State) -> bool:
     """Whether the run of a child has to exist; once the parent has closed, only that of an abandoned one."""
     return child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON)
+
+
+def attempt_effects(state: State, now: datetime) -> tuple[AttemptEffect, ...]:
+    """Everything that the state asks for of the pods of its attempts, in the order in which it is to be done."""
+    by_pods = [activity for activity in state.activities.values() if not activity.by_worker]
+    stops = (
+        StopAttempt(activity.scheduled_event_id, activity.attempt)
+        for activity in by_pods
+        if activity.cancel_requested and activity.started_time is not None
+    )
+    starts = (
+        StartAttempt(activity.scheduled_event_id, activity.attempt)
+        for activity in by_pods
+        if state.may_start(activity, now)
+    )
+    return (*stops, *starts)

@@ -10,23 +10,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.api.workflow import Activity
-from perdure.controller.attempts import Attempts
+from perdure.api.workflow import WorkflowSpec
+from perdure.controller.attempts.attempts import Attempts
+from perdure.controller.commit import Record
+from perdure.controller.deadletters import DeadLetters
+from perdure.controller.definitions import Definition, Definitions
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.logs import PATIENCE
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
+from perdure.controller.tools import Tools
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
 from perdure.engine.state import PendingActivity, State
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
+from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods import build_pod
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
-WORK = Activity.parse({"name": "work", "startToCloseTimeout": "5m", "container": {"image": "shop"}})
+SPEC = {
+    "activities": [{"name": "work", "startToCloseTimeout": "5m", "container": {"image": "shop"}}],
+    "steps": [{"name": "step", "activity": {"name": "work"}}],
+}
+DEFINITION = Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None)
+WORK = DEFINITION.program.activities["work"]
 NO_IMAGE = "container activity: ErrImagePull: no such image"
 
 
@@ -54,17 +64,25 @@ def state_of(*numbers: int, stuck: bool = False) -> State:
 async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[Attempts, list[str]]]:
     told: list[str] = []
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
-        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-        policies = Policies(client, Recorder(client, instance="test"))
+        recorder = Recorder(client, instance="test")
+        tools = Tools(
+            client=client,
+            pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
+            definitions=Definitions(client),
+            policies=Policies(client, recorder),
+            letters=DeadLetters(client, recorder),
+            recorder=recorder,
+        )
+        meta = {"namespace": RUN.namespace, "name": RUN.name, "uid": RUN.uid, "resourceVersion": "1"}
         found = Attempts(
-            pods,
-            policies,
+            tools,
             RUN,
+            Record(client, {"metadata": meta}),
             lambda _note, _pod: None,
             lambda note, pod: told.append(f"{pod}: {note}"),
             wake=wake,
         )
-        found.activities = {"work": WORK}
+        found.define(DEFINITION)
         yield found, told
 
 
@@ -221,8 +239,9 @@ async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_
 async def test_a_pod_that_nobody_waits_for_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, _):
         nothing = State(start_time=T0, next_event_id=9)
-        found.give_up(nothing, found.superfluous(nothing))
-        assert found._leaving
+        held = found._held
+        held.give_up(nothing, held.superfluous(nothing))
+        assert held.leaving
         assert found.next_wake(nothing, at(2)) is None
 
 
@@ -230,17 +249,17 @@ async def test_nothing_is_settled_while_a_pod_is_held(monkeypatch: pytest.Monkey
     async with failing(monkeypatch) as (found, node, _):
         await node.answer("it has failed")
         await found.gather(state_of(2), at(3))
-        assert not found._unread  # it was read, and the run is found deleted at its commit
+        assert not found._held.unread  # it was read, and the run is found deleted at its commit
         assert not found.settled
-        found.let_all_go()
-        assert found._leaving
+        found._held.let_all_go()
+        assert found._held.leaving
 
 
 async def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with failing(monkeypatch) as (found, _, _):
-        older = State(start_time=T0, next_event_id=2)
-        found.give_up(older, [])
-        assert not found._leaving
-        assert [key.scheduled_event_id for key in found.superfluous(older)] == [2]
+        older, held = State(start_time=T0, next_event_id=2), found._held
+        held.give_up(older, [])
+        assert not held.leaving
+        assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]

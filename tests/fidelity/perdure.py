@@ -11,10 +11,11 @@ from fidelity.driver import Server
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.runtime.retention import Limits
-from simulated.apiserver import ApiServer
+from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
-from simulated.loop import Loop
-from simulated.operators import Operator, task_factory
+from simulated.operators import TroubledOperator
 
 NAMESPACE = "default"
 
@@ -54,7 +55,7 @@ async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: 
     kubernetes = ApiServer(loop, Random(0))
     kubernetes.create("namespaces", {"metadata": {"name": NAMESPACE}}, namespace="None")
     frontend = Frontend(Settings(authentication=False))
-    operator = Operator(
+    operator = TroubledOperator(
         "perdure",
         loop,
         Random(1),

@@ -41,7 +41,7 @@ from perdure.frontend.errors import RpcError
 from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.kube.client import ApiError
 from perdure.runtime.callbacks import CallbackToken
-from simulated.apiserver import Key
+from perdure.simulation.cluster.apiserver import Key
 
 BILLS, HANDLERS = "bills", TaskQueue(name="handlers")
 FIVE = Payload(metadata={"encoding": b"json/plain"}, data=b"5")

@@ -13,7 +13,7 @@ from typing import Any
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
 from perdure.runtime.retention import Limits
-from simulated.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
 from simulated.loop import START
 
 _FINALIZER = "perdure.dev/outcome"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from simulated.loop import Loop
+from perdure.simulation.cluster.loop import Loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
-from simulated.apiserver import Object, Write
-from simulated.kubelet import Ending
+from perdure.simulation.cluster.apiserver import Object, Write
+from perdure.simulation.cluster.kubelet import Ending
+from perdure.simulation.cluster.patching import copy
 from simulated.loop import START
-from simulated.patching import copy
 from simulated.world import Scenario, World
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from simulated.apiserver import Answer, ApiServer, Key, Request
-from simulated.loop import VirtualLoop
+from perdure.simulation.cluster.apiserver import Answer, ApiServer, Key, Request
+from simulated.loop import ShuffledLoop
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
 PODS = "/api/v1/namespaces/default/pods"
@@ -16,7 +16,7 @@ JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 
 @pytest.fixture
 def server() -> Any:
-    loop = VirtualLoop(Random(0))
+    loop = ShuffledLoop(Random(0))
     yield ApiServer(loop, Random(0), largest_page=2)
     loop.close()
 

@@ -10,9 +10,9 @@ import pytest
 
 from kube import Cluster
 from perdure.kube.access import find_access
-from simulated.apiserver import ApiServer, Request
+from perdure.simulation.cluster.apiserver import ApiServer, Request
 from simulated.differential import KINDS, MERGE_PATCH, Asked, differences
-from simulated.loop import VirtualLoop
+from simulated.loop import ShuffledLoop
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(3600)]
 
@@ -68,7 +68,7 @@ async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytes
     async with aiohttp.ClientSession(connector=connector) as session:
         real = Real(session, access.server)
         for seed in range(SEED, SEED + max(1, REQUESTS // EACH)):
-            loop = VirtualLoop(Random(0))
+            loop = ShuffledLoop(Random(0))
             found += await differences(seed, EACH, namespace.namespace, in_memory(ApiServer(loop, Random(0))), real)
             loop.close()
             await real.clear(namespace.namespace)

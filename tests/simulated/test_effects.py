@@ -26,10 +26,10 @@ from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
-from simulated.apiserver import ApiServer, Key, Write
+from perdure.simulation.cluster.apiserver import ApiServer, Key, Write
 from simulated.faults import Faults
-from simulated.loop import START, VirtualLoop
-from simulated.session import Session, Trace
+from simulated.loop import START, ShuffledLoop
+from simulated.network import FaultySession, Trace
 from simulated.world import Result, Setting, World, simulate
 
 KEY = Key("workflowruns", "default", "run")
@@ -40,13 +40,13 @@ class Place:
     """A client of an API server in memory, and its virtual time."""
 
     def __init__(self) -> None:
-        self.loop = VirtualLoop(Random(0))
+        self.loop = ShuffledLoop(Random(0))
         self.server = ApiServer(self.loop, Random(0))
         self.server.create("workflowruns", {"metadata": {"name": "run"}, "spec": {"workflow": {"name": "any"}}})
         self.requests: list[str] = []
         self.noted: Trace = lambda _line, _about: None
         """Called after each request."""
-        session = Session(self.loop, self.server, Faults(self.loop, Random(0), 0), "test", self._note)
+        session = FaultySession(self.loop, self.server, Faults(self.loop, Random(0), 0), "test", self._note)
         self.client = api.Client(Access(server=""), session)  # type: ignore[arg-type]
 
     def _note(self, line: str, about: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.kube.events import Recorder
-from simulated.apiserver import Key, Object
+from perdure.simulation.cluster.apiserver import Key, Object
 from simulated.world import Setting, World, simulate
 
 STAY: Object = {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}

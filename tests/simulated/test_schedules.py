@@ -2,7 +2,7 @@
 
 import asyncio
 
-from simulated.apiserver import Key, Object
+from perdure.simulation.cluster.apiserver import Key, Object
 from simulated.world import Setting, World, simulate
 
 STRICT: Object = {

@@ -10,12 +10,14 @@ from typing import Any
 
 from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
-from simulated.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.kubelet import Ending, Kubelet
+from perdure.simulation.cluster.loop import DeadlockError, SpinningError
+from perdure.simulation.cluster.process import task_factory
 from simulated.checker import Checker
 from simulated.faults import Faults
-from simulated.kubelet import Ending, Kubelet
-from simulated.loop import DeadlockError, SpinningError, VirtualLoop
-from simulated.operators import Operator, task_factory
+from simulated.loop import ShuffledLoop
+from simulated.operators import TroubledOperator
 
 API_VERSION = "perdure.dev/v1alpha1"
 _SETTLE_SECONDS = 150
@@ -54,12 +56,12 @@ class World:
     """The cluster, as scenarios use it."""
 
     setting: Setting
-    loop: VirtualLoop
+    loop: ShuffledLoop
     server: ApiServer
     checker: Checker
     faults: Faults
     trace: Callable[[str, str], None]
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[TroubledOperator] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
@@ -112,12 +114,12 @@ class World:
         for _ in range(self.setting.operators):
             self.start()
 
-    def start(self, frontend: Frontend | None = None) -> Operator:
+    def start(self, frontend: Frontend | None = None) -> TroubledOperator:
         """Start one more operator; with a frontend if Temporal SDKs are served."""
         random = self.random(f"operator {len(self.names)}")
         name = f"op-{len(self.names)}"
         self.names.add(name)
-        operator = Operator(
+        operator = TroubledOperator(
             name,
             self.loop,
             random,
@@ -206,7 +208,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         setting: Its seed, and what goes wrong.
         trace: Takes the timeline: the time in seconds, a line, and the text to find it by.
     """
-    loop = VirtualLoop(Random(f"{setting.seed}/loop"))
+    loop = ShuffledLoop(Random(f"{setting.seed}/loop"))
     loop.set_task_factory(task_factory)
     asyncio.set_event_loop(loop)
     server = ApiServer(loop, Random(f"{setting.seed}/server"), largest_page=Random(setting.seed).choice([3, 20, 500]))

@@ -32,8 +32,8 @@ from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL
-from simulated.patching import json_patch
-from simulated.selecting import by_labels
+from perdure.simulation.cluster.patching import json_patch
+from perdure.simulation.cluster.selecting import by_labels
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend
-from perdure.handlers.main import Options, assemble
+from perdure.handlers.assembly import Options, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now

@@ -21,7 +21,7 @@ from perdure.controller.manager import Manager
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.listing import Listing
-from perdure.handlers.main import Options, assemble
+from perdure.handlers.assembly import Options, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.handlers.main import Options
+from perdure.handlers.assembly import Options
 from perdure.runtime.retention import Limits
 
 

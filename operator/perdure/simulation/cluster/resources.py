@@ -3,14 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from simulated.patching import copy
-
-_CRDS = Path(__file__).resolve().parents[2] / "crds"
+from perdure.api.common import Resource as Model
+from perdure.api.crdgen import KINDS, custom_resource_definition
+from perdure.simulation.cluster.patching import copy
 
 Default = Callable[[Any], None]
 """Fills defaults into a value, in place."""
@@ -37,17 +34,19 @@ class Resource:
 
     @property
     def api_version(self) -> str:
+        """Group and version, as objects say it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def is_custom(self) -> bool:
+        """Whether it is one of Perdure's own."""
         return self.group == "perdure.dev"
 
 
 @cache
 def resources() -> dict[tuple[str, str], Resource]:
     """All kinds, by group and plural."""
-    found = [*_builtin(), *map(_custom, sorted(_CRDS.glob("*.yaml")))]
+    found = [*_builtin(), *map(_custom, KINDS)]
     return {(each.group, each.plural): each for each in found}
 
 
@@ -64,9 +63,8 @@ def _builtin() -> Iterator[Resource]:
     yield Resource(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")
 
 
-def _custom(file: Path) -> Resource:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    spec = yaml.load(file.read_text(), Loader=loader)["spec"]
+def _custom(kind: type[Model]) -> Resource:
+    spec = custom_resource_definition(kind)["spec"]
     version = next(each for each in spec["versions"] if each["storage"])
     fields = {field["jsonPath"].removeprefix(".") for field in version.get("selectableFields", ())}
     return Resource(
@@ -84,7 +82,7 @@ def _custom(file: Path) -> Resource:
 def _defaults(schema: dict[str, Any]) -> Default | None:  # noqa: C901 (a case for each sort of value)
     """What fills in the defaults of a structural schema; None where it has none. Absent parents are not made."""
     given = {key: each["default"] for key, each in schema.get("properties", {}).items() if "default" in each}
-    within = {key: fill for key, each in schema.get("properties", {}).items() if (fill := _defaults(each))}
+    within = {key: inner for key, each in schema.get("properties", {}).items() if (inner := _defaults(each))}
     items = _defaults(schema["items"]) if isinstance(schema.get("items"), dict) else None
     others = schema.get("additionalProperties")
     values = _defaults(others) if isinstance(others, dict) else None

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from simulated.apiserver import ApiServer, Key, Object, Write
-from simulated.loop import Loop
+from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.loop import Loop
 
 _KILLED = 143
 """Exit code of a container that SIGTERM has ended."""

@@ -17,10 +17,10 @@ from uuid import UUID
 
 import orjson
 
-from simulated.loop import Loop
-from simulated.patching import PatchError, copy, json_patch, merge_patch
-from simulated.resources import Resource, resources
-from simulated.selecting import by_fields, by_labels
+from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.patching import PatchError, copy, json_patch, merge_patch
+from perdure.simulation.cluster.resources import Resource, resources
+from perdure.simulation.cluster.selecting import by_fields, by_labels
 
 Object = dict[str, Any]
 
@@ -392,12 +392,13 @@ def _parse(path: str) -> tuple[Resource, str | None, str | None, str | None]:
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
     namespace = None
-    if rest[0] == "namespaces" and len(rest) > 2:
+    if rest[0] == "namespaces" and rest[2:]:
         namespace, rest = rest[1], rest[2:]
     resource = resources().get((group, rest[0]))
     if resource is None:
         raise Refusal(404, "NotFound", f"the server could not find the requested resource: {path}")
-    return resource, namespace, rest[1] if len(rest) > 1 else None, rest[2] if len(rest) > 2 else None
+    name, subresource, *_ = (*rest[1:], None, None)
+    return resource, namespace, name, subresource
 
 
 def _owners(obj: Object) -> set[str]:
@@ -409,7 +410,8 @@ def _marked(obj: Object, when: str, seconds: int) -> Object:
     meta = {**obj["metadata"], "deletionTimestamp": when, "deletionGracePeriodSeconds": seconds}
     if "generation" in meta and "deletionTimestamp" not in obj["metadata"]:
         meta["generation"] += 1
-    return copy({**obj, "metadata": meta})
+    marked: Object = copy({**obj, "metadata": meta})
+    return marked
 
 
 def _kept(old: Object, new: Object) -> Object:

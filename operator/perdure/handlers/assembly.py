@@ -1,0 +1,110 @@
+"""The operator put together from its parts, without what watches for it."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from perdure.controller.deadletters import DeadLetters
+from perdure.controller.definitions import Definitions
+from perdure.controller.identity import ActivityIdentity
+from perdure.controller.manager import Manager
+from perdure.controller.operations import Operations
+from perdure.controller.pods import Pods
+from perdure.controller.policies import Policies
+from perdure.controller.served import ServedNamespaces
+from perdure.controller.tools import Tools
+from perdure.controller.undecoded import Undecoded
+from perdure.controller.workers import Workers
+from perdure.kube.client import Client
+from perdure.kube.events import Recorder
+from perdure.runtime.attempts import PodSettings
+from perdure.runtime.retention import MIB, Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the environment says; the chart sets it."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to watch; none: the whole cluster."""
+    excluded: tuple[str, ...] = ()
+    """Namespaces to leave to another operator; ``*`` stands for any characters."""
+    port: int = 8080
+    """Port of /livez, /readyz and /metrics."""
+    log_level: str = "info"
+    workers: int = 32
+    """How many runs and schedules are worked on at a time; one namespace has half of them at most."""
+    activity_identity: str = "perdure-activity"
+    """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
+    sidecar_image: str = "localhost/perdure:0.1.0"
+    """Image of the sidecars of activities that name none: the operator's own."""
+    pod_ttl: timedelta = timedelta(minutes=5)
+    """How long the pods of attempts that have succeeded are kept, for their logs; zero: not at all."""
+    instance: str = "perdure"
+    """Name of this pod, for Events."""
+    finished: Limits = field(default_factory=Limits)
+    """How much each namespace may keep of runs that have finished."""
+    temporal_address: str = ""
+    """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Options":
+        """Read the options.
+
+        Raises:
+            ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS or
+                PERDURE_FINISHED_MIB is not a number.
+        """
+        return cls(
+            namespaces=_listed(environment.get("PERDURE_WATCH_NAMESPACES", "")),
+            excluded=_listed(environment.get("PERDURE_EXCLUDE_NAMESPACES", "")),
+            port=int(environment.get("PERDURE_HTTP_PORT") or 8080),
+            log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
+            workers=int(environment.get("PERDURE_WORKERS") or 32),
+            activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
+            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
+            pod_ttl=timedelta(seconds=int(environment.get("PERDURE_POD_TTL_SECONDS") or 300)),
+            instance=environment.get("POD_NAME") or socket.gethostname(),
+            finished=Limits(
+                runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
+                size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
+            ),
+            temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
+        )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manager, Operations]:
+    """Build what does the work from its parts.
+
+    Args:
+        client: Speaks to the API server.
+        options: What the environment says.
+        workers: Who serves workers that poll task queues.
+
+    Returns:
+        The runs and schedules, and the Operations; neither works yet.
+    """
+    recorder = Recorder(client, instance=options.instance)
+    client.skipped = Undecoded(recorder).report
+    settings = PodSettings(
+        service_account=options.activity_identity, sidecar_image=options.sidecar_image, pod_ttl=options.pod_ttl
+    )
+    tools = Tools(
+        client=client,
+        pods=Pods(client, ActivityIdentity(client, options.activity_identity), settings),
+        definitions=Definitions(client),
+        policies=Policies(client, recorder),
+        letters=DeadLetters(client, recorder),
+        recorder=recorder,
+        workers=workers,
+    )
+    served = ServedNamespaces(options.namespaces, options.excluded)
+    client.serves = served.__contains__
+    manager = Manager(tools, served, workers=options.workers, kept=options.finished)
+    operations = Operations(tools, manager.runs, manager.schedules, manager.first_lists, served)
+    return manager, operations

@@ -1,0 +1,125 @@
+"""The operator as a process in virtual time: its own parts, put together as `perdure-operator` does, which can be killed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from perdure.controller.workers import NoWorkers, Workers
+from perdure.handlers.assembly import Options, assemble
+from perdure.handlers.routes import Route, routes
+from perdure.kube import clock
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.session import Session
+from perdure.simulation.cluster.watches import Deliver, Watch
+
+Trace = Callable[[str, str], None]
+"""Takes a line of the timeline, and the text to find it by."""
+
+_Result = TypeVar("_Result")
+_process: ContextVar["Operator | None"] = ContextVar("process", default=None)
+
+
+def task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None) -> asyncio.Task[Any]:
+    """Makes tasks that the process they belong to knows of, so that they end with it."""
+    context = context or copy_context()
+    task = asyncio.Task(coro, loop=loop, context=context)
+    process = context.get(_process)
+    if process is not None:
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
+    return task
+
+
+class Operator:
+    """One process of the operator, from its start until it is killed."""
+
+    def __init__(
+        self,
+        options: Options,
+        loop: Loop,
+        server: ApiServer,
+        session: Session,
+        *,
+        crashed: Callable[[str], None],
+        workers: Workers | None = None,
+        skew: float = 0.0,
+        trace: Trace | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            options: What its environment says.
+            loop: Runs it.
+            server: The API server, which it watches.
+            session: Its connections to the API server.
+            crashed: Called if its work ends by itself.
+            workers: Who serves workers that poll task queues; None: nobody.
+            skew: Seconds that its clock is ahead.
+            trace: Takes the timeline.
+        """
+        self.name = options.instance
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.watches: list[Watch] = []
+        self._loop = loop
+        self._server = server
+        self._session = session
+        self._trace = trace
+        self._crashed = crashed
+        self._context = copy_context()
+        self._context.run(self._begin, options, lambda: loop.now() + timedelta(seconds=skew), workers or NoWorkers())
+
+    def _begin(self, options: Options, now: Callable[[], datetime], workers: Workers) -> None:
+        _process.set(self)
+        clock.source.set(now)
+        client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's
+        self.manager, self.operations = assemble(client, options, workers)
+        for each in (self.manager, self.operations):
+            self._loop.create_task(each.run()).add_done_callback(self._ended)
+        for route in routes(self.manager, self.operations):
+            seen = self.watch(route.plural, route.label, self._deliver(route))
+            self.watches.append(seen)
+            seen.start()
+
+    def watch(self, plural: str, label: str | None, deliver: Deliver) -> Watch:
+        """A watch of one kind."""
+        return Watch(self._loop, self._server, plural, label=label, deliver=deliver)
+
+    def _deliver(self, route: Route) -> Deliver:
+        def deliver(type_: str | None, obj: dict[str, Any]) -> None:
+            meta = obj["metadata"]
+            if self._trace is not None:
+                told = "terminating, " if "deletionTimestamp" in meta else ""
+                phase = (obj.get("status") or {}).get("phase", "")
+                line = (
+                    f"hears {type_ or 'LISTED'} {route.plural} {meta['name']} {told}{phase} v{meta['resourceVersion']}"
+                )
+                self._trace(line, str(meta))
+            self._context.run(route.take, obj, deleted=type_ == "DELETED")
+
+        return deliver
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not self._session.dead:
+            error = "it was cancelled" if task.cancelled() else repr(task.exception())
+            self._crashed(f"operator {self.name} has ended by itself: {error}")
+
+    def do(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        """Do something in this process, as its frontend does."""
+        return self._loop.create_task(work, context=self._context.copy())
+
+    async def kill(self) -> None:
+        """End the process: everything in its memory is gone. What it has sent may still arrive."""
+        if self._trace is not None:
+            self._trace("KILLED", "")
+        self._session.dead = True
+        for each in self.watches:
+            each.stop()
+        while self.tasks:
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.gather(*self.tasks, return_exceptions=True)

@@ -1,0 +1,84 @@
+"""Stands in for `aiohttp.ClientSession`, between the operator's own client and the API server in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from perdure.simulation.cluster.apiserver import Answer, ApiServer, Request
+
+
+class Session:
+    """The connections of one process. Requests take no time. Once it is dead, nothing is sent any more and nothing arrives."""
+
+    def __init__(self, server: ApiServer, actor: str) -> None:
+        """`actor` is who sends the requests."""
+        self._server = server
+        self._actor = actor
+        self.dead = False
+        self.headers: dict[str, str] = {}
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: dict[str, str] | None = None,
+        data: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        **_: Any,
+    ) -> "_Exchange":
+        """As `aiohttp.ClientSession.request`."""
+        request = Request(
+            method=method, url=url, query=params or {}, headers=headers or {}, body=data or b"", actor=self._actor
+        )
+        return _Exchange(self, request)
+
+    def get(self, url: str, **options: Any) -> "_Exchange":
+        """As `aiohttp.ClientSession.get`."""
+        return self.request("GET", url, **options)
+
+    async def exchange(self, request: Request) -> Answer:
+        """Send a request, and wait for its answer."""
+        if self.dead:
+            raise asyncio.CancelledError
+        return self.arrive(request)
+
+    def arrive(self, request: Request) -> Answer:
+        """Have a request answered: it has arrived."""
+        return self._server.handle(request)
+
+
+class _Exchange:
+    """As the response of aiohttp, within its `async with`."""
+
+    def __init__(self, session: Session, request: Request) -> None:
+        self._session = session
+        self._request = request
+        self._answer = Answer(0, b"")
+
+    async def __aenter__(self) -> Self:
+        self._answer = await self._session.exchange(self._request)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
+
+    @property
+    def content(self) -> Self:
+        return self
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self._answer.body
+
+    def close(self) -> None:
+        """The rest of the answer is not wanted."""
+
+    async def read(self) -> bytes:
+        return self._answer.body

@@ -1,0 +1,60 @@
+"""Watches: one per kind and process."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.simulation.cluster.apiserver import ApiServer, Write
+from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.patching import copy
+
+Deliver = Callable[[str | None, dict[str, Any]], None]
+"""Takes the type of an event, None for what a first list shows, and the object."""
+
+
+class Watch:
+    """What one process hears of one kind: of everything, in order, as soon as it has happened."""
+
+    def __init__(self, loop: Loop, server: ApiServer, plural: str, *, label: str | None, deliver: Deliver) -> None:
+        """`label` is one that objects must have to be told of; None: of all."""
+        self.loop = loop
+        self.plural = plural
+        self._server = server
+        self._label = label
+        self._deliver = deliver
+        self.open = True
+
+    def start(self) -> None:
+        """List what there is, and hear what follows."""
+        self._server.observers.append(self._observe)
+        self.list()
+
+    def stop(self) -> None:
+        """Hear no more, and tell no more of what was heard."""
+        self.open = False
+        self._server.observers.remove(self._observe)
+
+    def list(self) -> None:
+        """Hear of all that there is."""
+        for obj in self._server.of(self.plural):
+            self._queue(None, obj)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural == self.plural and self.hears():
+            self._queue(write.type, write.after)
+
+    def _queue(self, type_: str | None, obj: dict[str, Any]) -> None:
+        if self._label is None or self._label in (obj["metadata"].get("labels") or {}):
+            self.schedule(type_, obj)
+
+    def hears(self) -> bool:
+        """Whether the connection holds."""
+        return True
+
+    def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
+        """Have an event told."""
+        self.loop.call_soon(self.tell, type_, obj)
+
+    def tell(self, type_: str | None, obj: dict[str, Any]) -> None:
+        """Tell of an event, unless the watch was stopped meanwhile."""
+        if self.open:
+            self._deliver(type_, copy(obj))

@@ -1,0 +1,74 @@
+"""The connections of a process over a network that delays and loses requests and answers."""
+
+import asyncio
+
+import aiohttp
+
+from perdure.simulation.cluster.apiserver import Answer, ApiServer, Refusal, Request
+from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.process import Trace
+from perdure.simulation.cluster.session import Session
+from simulated.faults import Fate, Faults
+
+
+class FaultySession(Session):
+    """Requests take time, and some fail. What was sent before the process has died may still arrive."""
+
+    def __init__(self, loop: Loop, server: ApiServer, faults: Faults, actor: str, trace: Trace) -> None:
+        super().__init__(server, actor)
+        self._loop = loop
+        self._faults = faults
+        self._trace = trace
+        self._stands_until = 0.0
+
+    def freeze(self, seconds: float) -> None:
+        """Take no answers for a while: the process stands still."""
+        self._stands_until = max(self._stands_until, self._loop.time() + seconds)
+
+    async def exchange(self, request: Request) -> Answer:
+        """Send a request, and wait for its answer.
+
+        Raises:
+            OSError, aiohttp.ClientError, TimeoutError: it was lost, or its answer.
+        """
+        if self.dead:
+            raise asyncio.CancelledError
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        fate = self._faults.fate()
+        self._loop.call_later(fate.arrives_after, self._meet, request, fate, answer)
+        return await answer
+
+    def _meet(self, request: Request, fate: Fate, answer: asyncio.Future[Answer]) -> None:
+        if self.dead and not fate.survives:
+            return
+        stands = max(0.0, self._stands_until - self._loop.time())
+        after = stands + fate.answered_after
+        if fate.dropped:
+            self._tell(request, "is lost")
+            self._loop.call_later(after, _fail, answer, aiohttp.ServerDisconnectedError())
+        elif fate.refused:
+            self._tell(request, f"is refused: {fate.refused}")
+            refusal = Refusal(fate.refused, "InternalError", "a fault of the simulation")
+            self._loop.call_later(after, _give, answer, refusal.answer())
+        else:
+            given = self.arrive(request)
+            self._tell(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
+            if fate.unanswered:
+                self._loop.call_later(after, _fail, answer, TimeoutError())
+            else:
+                self._loop.call_later(after, _give, answer, given)
+
+    def _tell(self, request: Request, what: str) -> None:
+        body = request.body.decode()
+        selected = "&".join(f"{key}={value}" for key, value in request.query.items())
+        self._trace(f"{request.method:6} {request.url} {selected} → {what}  {body[:300]}", f"{request.url} {body}")
+
+
+def _give(answer: asyncio.Future[Answer], given: Answer) -> None:
+    if not answer.done():
+        answer.set_result(given)
+
+
+def _fail(answer: asyncio.Future[Answer], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

@@ -1,15 +1,15 @@
-"""The steps of a run of code: each activity, timer, child and signal for itself, in the order in which they began.
+"""The steps of a run of code, in the order in which they began: activities, timers, children, Nexus operations, signals.
 
 Their ids are no paths, and each kind counts for itself: activity `1` and timer `1` have nothing to do with each other.
 """
 
 from collections.abc import Iterator
 
-from perdure.cli.view.openings import OpenActivity
+from perdure.cli.view.openings import OpenActivity, OpenOperation
 from perdure.cli.view.recorded import Recorded
 from perdure.cli.view.steps import Source, Step, pods_of
 
-_CHILD = "childWorkflow"
+_CHILD, _NEXUS = "childWorkflow", "nexus"
 _PHASES = {
     "StartChildWorkflowExecutionFailed": "Failed",
     "ChildWorkflowExecutionCompleted": "Completed",
@@ -38,6 +38,7 @@ class _Reader:
         self.activities = {activity.step: activity for activity in source.openings.activities}
         self.timers = {timer.step: timer for timer in source.openings.timers}
         self.children = {child.workflow_id: child for child in source.openings.children}
+        self.operations = {operation.scheduled_event_id: operation for operation in source.openings.operations}
         self.paths: set[str] = set()
 
     def begun(self) -> Iterator[Recorded]:
@@ -60,6 +61,16 @@ class _Reader:
         for child in self.children.values():
             if (_CHILD, child.workflow_id) not in known:
                 yield Recorded(_CHILD, workflow_id=child.workflow_id, has_started=bool(child.child_run_id))
+        for number, operation in self.operations.items():
+            if number not in self.source.history.begun:
+                yield Recorded(
+                    _NEXUS,
+                    path=operation.name,
+                    event_id=number,
+                    target=operation.endpoint,
+                    has_started=operation.started is not None,
+                    start=operation.scheduled,
+                )
         yield from recorded
 
     def step(self, told: Recorded) -> Step:
@@ -67,8 +78,10 @@ class _Reader:
         activity = self.activities.get(told.path) if is_open and told.kind == "activity" else None
         timer = self.timers.get(told.path) if is_open and told.kind == "timer" else None
         child = self.children.get(told.workflow_id) if is_open and told.kind == _CHILD else None
-        state = self.state(told, activity)
-        attempt = activity.attempt if activity else told.attempt
+        operation = self.operations.get(told.event_id or 0) if is_open and told.kind == _NEXUS else None
+        called = activity or operation
+        state = self.state(told, called)
+        attempt = called.attempt if called else told.attempt
         return Step(
             path=self.path(told),
             name=_id(told) or told.target,
@@ -83,13 +96,14 @@ class _Reader:
             last_start=activity.started if activity else told.last_start,
             failure=told.failure,
             retry_state=told.retry_state,
-            last_failure=activity.last_failure if activity else told.last_failure,
+            last_failure=called.last_failure if called else told.last_failure,
             pods=pods_of(self.source, told, attempt - 1 if attempt and state == "BackingOff" else attempt),
             task_queue=told.task_queue,
             worker=activity.worker if activity else told.worker,
             open=activity,
             timer=timer,
             child=child,
+            operation=operation,
         )
 
     def path(self, told: Recorded) -> str:
@@ -99,10 +113,10 @@ class _Reader:
         self.paths.add(path)
         return path
 
-    def state(self, told: Recorded, activity: OpenActivity | None) -> str:
+    def state(self, told: Recorded, called: OpenActivity | OpenOperation | None) -> str:
         """How it stands by its events."""
-        if activity is not None:
-            return activity.state
+        if called is not None:
+            return called.state
         if told.ended is not None:
             return _PHASES.get(told.closed_by, told.ended)
         if self.source.closed and not told.abandoned:
@@ -114,4 +128,4 @@ class _Reader:
 
 def _id(told: Recorded) -> str:
     """What users know it by."""
-    return told.path if told.kind in {"activity", "timer"} else told.workflow_id
+    return told.path if told.kind in {"activity", "timer", _NEXUS} else told.workflow_id

@@ -22,8 +22,10 @@ _NAMES = {
     "last_start": "lastAttemptStartTime",
     "losses": "lostAttempts",
     "next_attempt": "nextAttemptTime",
+    "operations": "pendingNexusOperations",
     "received": "receivedTime",
     "removed_at": "removalTime",
+    "requested": "requestedTime",
     "scheduled": "scheduledTime",
     "signals": "pendingSignals",
     "start": "startTime",
@@ -34,8 +36,8 @@ _NAMES = {
 }
 _THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
 """What users and their programs gave: it is not touched."""
-_OF_STEPS = ("open", "timer", "limit", "child")
-"""They stand under `pendingActivities`, `pendingTimers` and `pendingChildren`."""
+_OF_STEPS = ("open", "timer", "limit", "child", "operation")
+"""They stand under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
 
 
 def as_data(run: Run, page: Page) -> dict[str, Any]:
@@ -53,9 +55,10 @@ def as_data(run: Run, page: Page) -> dict[str, Any]:
         del data[name]
     for step in data["steps"]:
         _prune(step)
+    for called in (*data["activities"], *data["operations"]):
+        time, kind = called["deadline"] or (None, None)
+        called["deadline"] = time and {"time": time, "timeout": kind}
     for activity in data["activities"]:
-        time, kind = activity["deadline"] or (None, None)
-        activity["deadline"] = time and {"time": time, "timeout": kind}
         activity["losses"] = activity["losses"] or None
     data["duration_seconds"] = run.duration(page.now)
     data["pods"] = sorted(run.seen.pods) if run.seen else None

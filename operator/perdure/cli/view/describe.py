@@ -7,7 +7,7 @@ from rich.text import Text
 from perdure.cli.view import failure, hints, text
 from perdure.cli.view.facts import Request, Run
 from perdure.cli.view.page import Page
-from perdure.cli.view.pending import activity_card, child_lines, signal_lines, timer_lines
+from perdure.cli.view.pending import activity_card, child_lines, operation_cards, signal_lines, timer_lines
 from perdure.cli.view.tasks import Code, standing
 from perdure.cli.view.tree import tree
 
@@ -42,6 +42,7 @@ def sections(run: Run, page: Page) -> Iterator[Text]:
         ("Pending activities", [line for activity in run.activities for line in activity_card(activity, page)]),
         ("Pending timers", list(timer_lines(run, page))),
         ("Pending children", list(child_lines(run, page))),
+        ("Pending Nexus operations", list(operation_cards(run, page))),
         ("Pending signals", list(signal_lines(run, page))),
         ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),

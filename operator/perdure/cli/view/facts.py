@@ -15,7 +15,7 @@ from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.cli.view.coded import coded_steps
 from perdure.cli.view.failure import with_cause
-from perdure.cli.view.openings import Child, OpenActivity, Seen, Signal, Timer, read_openings
+from perdure.cli.view.openings import Child, OpenActivity, OpenOperation, Seen, Signal, Timer, read_openings
 from perdure.cli.view.page import elapsed
 from perdure.cli.view.recorded import History, read_history
 from perdure.cli.view.steps import Source, Step, read_steps
@@ -123,6 +123,8 @@ class Run:
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[Child, ...]
+    operations: tuple[OpenOperation, ...]
+    """Of Nexus."""
     signals: tuple[Signal, ...]
     undecided: Undecided | None
     removed_at: datetime | None
@@ -209,6 +211,7 @@ def read_run(
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,
+        operations=open_.operations,
         signals=open_.signals,
         undecided=_undecided(state),
         removed_at=_removed_at(spec, end),

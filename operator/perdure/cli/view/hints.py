@@ -99,6 +99,11 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
         )
     for activity in run.activities[:_MAX_ACTIVITIES]:
         yield from _of_activity(activity, run, page)
+    for operation in [each for each in run.operations if each.last_failure][:_MAX_ACTIVITIES]:
+        yield (
+            f"`{operation.name}` was not answered; an administrator sees which task queue its workers have to poll",
+            page.endpoint(operation.endpoint),
+        )
     for child in [child for child in run.children if child.phase][:_MAX_ACTIVITIES]:
         yield f"how the child of `{child.step}` stands", page.perdure(run.namespace, "describe", child.workflow_run)
     yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)

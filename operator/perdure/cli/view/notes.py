@@ -3,7 +3,7 @@
 from perdure.cli.view import text
 from perdure.cli.view.facts import Run
 from perdure.cli.view.failure import summary
-from perdure.cli.view.openings import Child, OpenActivity
+from perdure.cli.view.openings import Child, OpenActivity, OpenOperation
 from perdure.cli.view.page import Page
 from perdure.cli.view.steps import Step
 
@@ -30,17 +30,22 @@ def note(step: Step, run: Run, page: Page) -> str:
             told = f"cut off when the run ended {run.phase}"
         case "Running" if run.closed:
             told = f"goes on by itself since the run ended {run.phase}"
-        case _ if step.open is not None:
-            told = _attempt(step.open, page)
-        case _ if step.child is not None:
-            told = _child(step.child)
-        case "Waiting":
-            told = _waiting(step, page)
         case _:
-            told = ""
+            told = _pending(step, page)
     if step.limit is not None and not run.closed:
         told = text.join((told, f"times out {page.near(step.limit.fires)}"))
     return text.one_line(told)
+
+
+def _pending(step: Step, page: Page) -> str:
+    """What a step that has begun waits for."""
+    if step.open is not None:
+        return _attempt(step.open, page)
+    if step.child is not None:
+        return _child(step.child)
+    if step.operation is not None:
+        return _operation(step.operation, page)
+    return _waiting(step, page) if step.state == "Waiting" else ""
 
 
 def _before(step: Step) -> str:
@@ -70,6 +75,16 @@ def _waiting(step: Step, page: Page) -> str:
 def _child(child: Child) -> str:
     where = f"run {child.workflow_run}" if child.workflow_run else f"workflow id {child.workflow_id}"
     return text.join((where, text.join((child.phase, child.progress), " "), child.waits_for))
+
+
+def _operation(operation: OpenOperation, page: Page) -> str:
+    asked = "is asked to stop" if operation.cancellation else None
+    if operation.started is not None:
+        return text.join((f"namespace {operation.handler_namespace} has started it", asked))
+    due = page.near(operation.next_attempt) if operation.next_attempt else "waits for its handler"
+    before = operation.last_failure
+    failed = f"attempt {operation.attempt - 1} failed: {summary(before)}" if before else None
+    return text.join((f"attempt {operation.attempt} {due}", failed, asked))
 
 
 def _attempt(activity: OpenActivity, page: Page) -> str:

@@ -1,4 +1,4 @@
-"""What is open in a run: activities, timers, children, signals that nobody has taken."""
+"""What is open in a run: activities, timers, children, Nexus operations, signals that nobody has taken."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ import msgspec
 from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.api.names import child_name
 from perdure.cli.view.text import read_time
-from perdure.engine.state import PendingActivity, PendingChild
+from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
 
 _LIMIT = ":timeout"
@@ -118,6 +118,49 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCancellation:
+    """A request to cancel a Nexus operation."""
+
+    state: str
+    """Scheduled or BackingOff; Succeeded or Failed once the handler has answered; empty until the operation has started."""
+    attempt: int | None
+    """Number of the call that is due, or was answered; None until the operation has started."""
+    requested: datetime | None
+    """When the handler could first be asked."""
+    next_attempt: datetime | None
+    last_failure: Json | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOperation:
+    """A Nexus operation that has not closed. Its request ID is for the caller and the handler only."""
+
+    scheduled_event_id: int
+    endpoint: str
+    service: str
+    operation: str
+    handler_namespace: str
+    operation_token: str
+    """The handler's name for it; empty until it has started."""
+    state: str
+    """Scheduled: a call to start it is due; BackingOff: the last call failed; Running: the handler has started it."""
+    attempt: int
+    """Number of the call that is due, or has started it."""
+    scheduled: datetime | None
+    started: datetime | None
+    next_attempt: datetime | None
+    last_failure: Json | None
+    deadline: tuple[datetime, str] | None
+    """The next deadline, and which timeout it is."""
+    cancellation: OpenCancellation | None
+
+    @property
+    def name(self) -> str:
+        """The service and the operation."""
+        return f"{self.service}.{self.operation}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
     """A signal that was received, and that no step has taken yet."""
 
@@ -134,6 +177,7 @@ class Openings:
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[Child, ...]
+    operations: tuple[OpenOperation, ...]
     signals: tuple[Signal, ...]
     scheduled: Mapping[str, int]
     """Activities' events, by path."""
@@ -162,6 +206,7 @@ def read_openings(name: str, status: Json, state: Json, now: datetime, seen: See
         activities=tuple(_activity(entry, kept.get(str(entry.get("step"))), now, seen, paused) for entry in entries),
         timers=tuple(_timers(status)),
         children=tuple(_children(name, status, state, seen)),
+        operations=() if status.get("completionTime") else tuple(_operations(state, now)),
         signals=tuple(_signals(status, state)),
         scheduled={path: entry.scheduled_event_id for path, entry in kept.items()},
         told={str(entry["signalId"]): str(entry.get("workflowId")) for entry in externals if entry.get("signalId")},
@@ -213,7 +258,7 @@ def _activity(
     )
 
 
-def _deadline(kept: PendingActivity) -> tuple[datetime, str] | None:
+def _deadline(kept: PendingActivity | PendingOperation) -> tuple[datetime, str] | None:
     try:
         return min(((time, str(kind)) for time, kind in kept.deadlines()), default=None)
     except TypeError:  # times without a zone: damaged
@@ -246,6 +291,50 @@ def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterat
         )
 
 
+def _operations(state: Json, now: datetime) -> Iterator[OpenOperation]:
+    stored = mapping(state.get("operations"))
+    for number, kept in convert_all(stored, PendingOperation).items():
+        started, calls = _time(kept.started_time), mapping(mapping(stored.get(number)).get("calls"))
+        due = _time(kept.calls.due)
+        waits = started is None and due is not None and due > now
+        yield OpenOperation(
+            scheduled_event_id=kept.scheduled_event_id,
+            endpoint=kept.endpoint,
+            service=kept.service,
+            operation=kept.operation,
+            handler_namespace=kept.handler_namespace,
+            operation_token=kept.operation_token,
+            state="Running" if started else "BackingOff" if waits else "Scheduled",
+            attempt=max(kept.calls.attempts, 1) if started else kept.calls.attempt,
+            scheduled=_time(kept.scheduled_time),
+            started=started,
+            next_attempt=due if waits else None,
+            last_failure=mapping(calls.get("lastFailure")) or None,
+            deadline=_deadline(kept),
+            cancellation=_cancellation(kept, mapping(mapping(stored.get(number)).get("cancellation")), now),
+        )
+
+
+def _cancellation(kept: PendingOperation, stored: Json, now: datetime) -> OpenCancellation | None:
+    if kept.cancellation is None:
+        return None
+    calls, state = kept.cancellation.calls, kept.cancellation.state
+    due = _time(calls.due) if calls and not state else None
+    waits = due is not None and due > now
+    return OpenCancellation(
+        state=state or ("BackingOff" if waits else "Scheduled" if calls else ""),
+        attempt=None if calls is None else calls.attempts if state else calls.attempt,
+        requested=_time(kept.cancellation.requested_time),
+        next_attempt=due if waits else None,
+        last_failure=mapping(mapping(stored.get("calls")).get("lastFailure")) or None,
+    )
+
+
+def _time(time: datetime | None) -> datetime | None:
+    """A time with a zone, whatever the status says."""
+    return None if time is None else read_time(time.isoformat())
+
+
 def _signals(status: Json, state: Json) -> Iterator[Signal]:
     """The memory has all of them, with what they carry; the status the first ones, and their names only."""
     shown = mappings(status.get("pendingSignals"))
@@ -257,5 +346,5 @@ def _signals(status: Json, state: Json) -> Iterator[Signal]:
         yield from (Signal(name=str(s.get("name")), received=read_time(s.get("receivedTime"))) for s in shown)
         return
     for signal in read:
-        received = read_time(signal.time.isoformat())
+        received = _time(signal.time)
         yield Signal(name=signal.name, received=received, input=signal.input, identity=signal.identity)

@@ -138,6 +138,10 @@ class Page:
         options = ("--namespace", namespace, "--task-queue", text.one_line(task_queue))
         return f"temporal task-queue describe {shlex.join(options)}"
 
+    def endpoint(self, name: str) -> str:
+        """A command of Temporal's that tells which task queue of which namespace a Nexus endpoint names."""
+        return f"temporal operator nexus endpoint get {shlex.join(('--name', text.one_line(name)))}"
+
     def _command(self, program: str, namespace: str | None, arguments: tuple[str, ...]) -> str:
         options = ["--context", self.context] if self.context else []
         options += ["-n", namespace] if namespace else []

@@ -1,6 +1,7 @@
-"""What is open in a run, for itself: a card for each activity, a line for each timer, child and signal."""
+"""What is open in a run, for itself: a card for each activity and Nexus operation, a line for each timer, child and signal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from rich.text import Text
@@ -8,13 +9,13 @@ from rich.text import Text
 from perdure.cli.view import failure, text
 from perdure.cli.view.facts import Run
 from perdure.cli.view.notes import heartbeat
-from perdure.cli.view.openings import OpenActivity
+from perdure.cli.view.openings import OpenActivity, OpenCancellation, OpenOperation
 from perdure.cli.view.page import Page
 from perdure.cli.view.tree import tries
 
 _LABEL = 14
 _MAX_SHOWN = 20
-"""Timers, children and signals that are shown each."""
+"""Timers, children, Nexus operations and signals that are shown each."""
 
 _Entry = TypeVar("_Entry")
 
@@ -31,7 +32,11 @@ def activity_card(activity: OpenActivity, page: Page) -> Iterator[Text]:
     """
     head = Text(f"  {text.one_line(activity.step)} ({text.one_line(activity.activity)})  ")
     yield head.append_text(page.status(activity.state))
-    for name, shown in _told(activity, page):
+    yield from _fields(_told(activity, page), page)
+
+
+def _fields(told: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
+    for name, shown in told:
         first, *rest = text.wrap(text.one_line(shown), max(page.width - _LABEL - 4, 20))
         yield Text(f"    {text.pad(f'{name}:', _LABEL)}{first}")
         yield from (Text(" " * (_LABEL + 4) + line) for line in rest)
@@ -57,10 +62,61 @@ def _told(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     if beat:
         yield "Heartbeat", page.shorten(beat, page.width - _LABEL - 4)
     if activity.deadline:
-        time, timeout = activity.deadline
-        yield "Times out", f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
+        yield "Times out", _timeout(activity.deadline, page)
     if activity.last_failure:
         yield "Last failure", failure.summary(activity.last_failure)
+
+
+def _timeout(deadline: tuple[datetime, str], page: Page) -> str:
+    time, timeout = deadline
+    return f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
+
+
+def operation_cards(run: Run, page: Page) -> Iterator[Text]:
+    """Show the Nexus operations of a run.
+
+    Args:
+        run: The run.
+        page: What they are shown on.
+
+    Yields:
+        Lines.
+    """
+    for operation in _first(run.operations):
+        yield Text(f"  {text.one_line(operation.name)}  ").append_text(page.status(operation.state))
+        yield from _fields(_of_operation(operation, page), page)
+    yield from _rest(run.operations, page)
+
+
+def _of_operation(operation: OpenOperation, page: Page) -> Iterator[tuple[str, str]]:
+    yield "Endpoint", f"{operation.endpoint}, handled in namespace {operation.handler_namespace}"
+    due = page.near(operation.next_attempt) if operation.next_attempt else None
+    yield "Attempt", text.join((str(operation.attempt), due))
+    if operation.operation_token:
+        yield "Token", operation.operation_token
+    if operation.scheduled:
+        yield "Scheduled", page.moment(operation.scheduled)
+    if operation.started:
+        yield "Started", page.moment(operation.started)
+    if operation.deadline:
+        yield "Times out", _timeout(operation.deadline, page)
+    if operation.last_failure:
+        yield "Last failure", failure.summary(operation.last_failure)
+    if operation.cancellation:
+        yield "Cancel asked", _cancellation(operation.cancellation, page)
+
+
+def _cancellation(asked: OpenCancellation, page: Page) -> str:
+    if not asked.state:
+        return "yes; the handler is asked once the operation has started"
+    return text.join(
+        (
+            page.moment(asked.requested) if asked.requested else "yes",
+            f"{asked.state}, attempt {asked.attempt}",
+            page.near(asked.next_attempt) if asked.next_attempt else None,
+            failure.summary(asked.last_failure) if asked.last_failure else None,
+        )
+    )
 
 
 def timer_lines(run: Run, page: Page) -> Iterator[Text]:

@@ -1,4 +1,4 @@
-"""What the events of a history say of steps: of each activity, timer, child and signal the newest one."""
+"""What the events of a history say of steps: of each activity, timer, child, Nexus operation and signal the newest one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,6 +27,10 @@ _ENDED = {
     "ChildWorkflowExecutionCanceled": "Cancelled",
     "ExternalWorkflowExecutionSignaled": "Succeeded",
     "SignalExternalWorkflowExecutionFailed": "Failed",
+    "NexusOperationCompleted": "Succeeded",
+    "NexusOperationFailed": "Failed",
+    "NexusOperationTimedOut": "Failed",
+    "NexusOperationCanceled": "Cancelled",
 }
 
 
@@ -36,7 +40,7 @@ class Recorded:
 
     kind: str
     path: str = ""
-    """Its id: the path of its step, where no code has made it up."""
+    """Its id: the path of its step, where no code has made it up; the service and the operation of a Nexus operation."""
     event_id: int | None = None
     """Of the event that it began with."""
     target: str = ""
@@ -49,7 +53,7 @@ class Recorded:
     abandoned: bool = False
     """Whether it goes on when the run ends."""
     has_started: bool = False
-    """Of a child."""
+    """Of a child, or of a Nexus operation."""
     maximum_attempts: int = 0
     attempt: int | None = None
     losses: int = 0
@@ -105,8 +109,8 @@ def read_history(events: Iterable[Json]) -> History:
         new = _begun(kind, event)
         path = next((str(event[key]) for key in _IDS if event.get(key)), "")
         if new is not None:
-            new.path, new.event_id = path, integer(number)
-            (told.timers if new.kind == "timer" else told.tasks)[path] = begun[number] = new
+            new.path, new.event_id = path or new.path, integer(number)
+            (told.timers if new.kind == "timer" else told.tasks)[new.path] = begun[number] = new
             continue
         known = next((begun[event[key]] for key in _BEGUN if event.get(key) in begun), None)
         if known is not None:
@@ -169,6 +173,13 @@ def _begun(kind: str, event: Json) -> Recorded | None:
                 workflow_id=str(event.get("workflowId") or ""),
                 start=start,
             )
+        case "NexusOperationScheduled":
+            return Recorded(
+                "nexus",
+                path=f"{event.get('service')}.{event.get('operation')}",
+                target=str(event.get("endpoint") or ""),
+                start=start,
+            )
         case _:
             return None
 
@@ -182,6 +193,8 @@ def _follow(known: Recorded, kind: str, event: Json) -> None:
         known.last_failure = mapping(event.get("lastFailure")) or None
     elif kind == "ChildWorkflowExecutionStarted":
         known.has_started = True
+    elif kind == "NexusOperationStarted":
+        known.has_started = known.abandoned = True
     elif kind in _ENDED:
         known.end, known.closed_by, known.ended = time, kind, _ENDED[kind]
         known.attempt = integer(event.get("attempt")) or known.attempt

@@ -13,7 +13,7 @@ from typing import Any
 
 from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.names import pod_name
-from perdure.cli.view.openings import Child, OpenActivity, Openings, Seen, Timer
+from perdure.cli.view.openings import Child, OpenActivity, Openings, OpenOperation, Seen, Timer
 from perdure.cli.view.recorded import History, Recorded
 from perdure.cli.view.text import read_time
 from perdure.engine.failures import FailureKind
@@ -76,6 +76,7 @@ class Step:
     limit: Timer | None = None
     """Of its `timeout`."""
     child: Child | None = None
+    operation: OpenOperation | None = None
     steps: "tuple[Step, ...]" = ()
     """Its parts, and the steps in it."""
 

@@ -62,8 +62,8 @@ def end(run: Coded, outcome: OperationOutcome, at: float = 0, **said: Any) -> An
     return run.ask(inp.OperationEnded, at, outcome=outcome, **about)
 
 
-def started(run: Coded, at: float = 0) -> Coded:
-    assert answer(run, OperationOutcome.STARTED, at, operation_token="token").ok
+def started(run: Coded, at: float = 0, attempt: int = 1) -> Coded:
+    assert answer(run, OperationOutcome.STARTED, at, attempt, operation_token="token").ok
     return run
 
 

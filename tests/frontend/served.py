@@ -20,6 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.call import Call
+from perdure.kube import clock
 from simulated.world import Setting, World, simulate
 
 QUEUE = "orders"
@@ -30,6 +31,7 @@ class Served:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        clock.source.set(world.loop.now)  # a frontend reads it before it has an operator
         self.restart()
 
     def restart(self) -> None:

@@ -36,6 +36,7 @@ from temporalio.api.workflow.v1 import OnConflictOptions
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse, PollWorkflowTaskQueueResponse
 
 from frontend.served import QUEUE, Served, complete_workflow, names, served
+from perdure.controller.runconditions import lacks_worker
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.nexus import CALLERS_HEADER
@@ -252,6 +253,63 @@ async def test_an_endpoint_that_does_not_exist_fails_the_task_or_the_operation(h
     await asyncio.sleep(1)
     await here.call("DeleteNexusEndpoint", id=made.id, version=1)
     await until(here, "NexusOperationFailed")
+
+
+def stored(here: Served) -> dict[str, Any]:
+    """The run of the workflow, as the API server has it."""
+    [run] = [each for each in here.world.server.of("workflowruns") if each["spec"]["workflowId"] == "w"]
+    return run
+
+
+def lacks(here: Served) -> str:
+    """What the workflow says of workers that are missing."""
+    return lacks_worker(stored(here)["status"])
+
+
+@served
+async def test_an_endpoint_that_no_worker_polls_is_reported_until_one_does(here: Served) -> None:
+    await endpoint(here)
+    await asyncio.sleep(30)  # the time that workers have to come after a restart
+    await here.start()
+    await here.decide(schedule())
+    await asyncio.sleep(8)
+    assert lacks(here) == "", "workers may be busy for a while"
+    await asyncio.sleep(130)  # the next call is due a minute later
+    lacking = "operation `invoices.charge`: no worker polls the task queue of the Nexus endpoint `billing`"
+    assert lacks(here) == lacking
+    assert [each["note"] for each in here.world.server.posted if each["reason"] == "NoWorker"] == [lacking]
+    polling = asyncio.create_task(handle(here))
+    while lacks(here):
+        assert not polling.done(), "it is noticed before the next call"
+        await asyncio.sleep(1)
+    await answer(here, await polling, async_success=StartOperationResponse.Async(operation_token="later"))
+    await here.decide()
+    await asyncio.sleep(120)
+    assert lacks(here) == "", "it waits for no worker any more"
+
+
+@served
+async def test_a_worker_that_has_polled_is_missed_when_it_stops(here: Served) -> None:
+    task = await caller(here)
+    await asyncio.sleep(100)  # it does not answer, and polls no more
+    assert "endpoint `billing`" in lacks(here)
+    assert task.task_token
+
+
+@served
+async def test_nothing_is_told_of_the_workers_of_an_endpoint_that_does_not_admit_the_namespace(here: Served) -> None:
+    made = await endpoint(here)
+    await asyncio.sleep(30)
+    await here.start()
+    await here.decide(schedule())
+    run = here.operator.manager.runs.get(stored(here)["metadata"]["uid"])
+    assert run is not None
+    assert run.state is not None
+    [operation] = run.state.operations.values()
+    assert not here.frontend.handled("default", operation)
+    await here.call("UpdateNexusEndpoint", ((CALLERS_HEADER, "shop"),), id=made.id, version=1, spec=spec())
+    assert here.frontend.handled("default", operation)
+    assert not here.frontend.handled("shop", operation)
 
 
 @served

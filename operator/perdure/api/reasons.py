@@ -82,8 +82,8 @@ class ConditionReason(StrEnum):
     then."""
 
     NO_WORKER = "NoWorker"
-    """No Temporal SDK worker polls the task queue of the run or of one of its activities. Start a worker, or check its address,
-    namespace and task queue."""
+    """No Temporal SDK worker polls the task queue of the run, of one of its activities, or of a Nexus endpoint that it calls.
+    Start a worker, or check its address, namespace and task queue."""
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
     """The operator cannot decide the next step, or the worker of a workflow as code failed or timed out. The operator retries
@@ -312,8 +312,8 @@ class EventReason(StrEnum):
     then."""
 
     NO_WORKER = "NoWorker"
-    """No Temporal SDK worker polls the task queue of the run or of one of its activities. Reported once, until a worker
-    polls."""
+    """No Temporal SDK worker polls the task queue of the run, of one of its activities, or of a Nexus endpoint that it calls.
+    Reported once, until a worker polls."""
 
     WORKFLOW_TASK_FAILED = "WorkflowTaskFailed"
     """The operator cannot decide the next step, or the worker of a workflow as code failed or timed out. The operator retries

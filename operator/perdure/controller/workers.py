@@ -1,10 +1,12 @@
 """The seam to whoever serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from perdure.engine.code import Task
-from perdure.engine.state import State
+from perdure.engine.operations import operations_buffered
+from perdure.engine.state import PendingOperation, State
 from perdure.kube import client as api
 from perdure.runtime.attempts import RunRef
 
@@ -53,6 +55,10 @@ class Workers(Protocol):
         """Whether somebody has asked for workflow tasks, or for activities, of a task queue lately."""
         ...
 
+    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+        """Whether somebody has asked lately for calls of the endpoint that a run of a namespace calls, or that is not known."""
+        ...
+
 
 class NoWorkers:
     """Nobody serves workers: what they would do waits."""
@@ -68,6 +74,11 @@ class NoWorkers:
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
         """Nobody does."""
         del namespace, task_queue, activities
+        return False
+
+    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+        """Nobody does."""
+        del namespace, operation
         return False
 
 
@@ -97,6 +108,11 @@ def unserved(state: State, now: datetime, workers: Workers, namespace: str, *, t
         if not workers.polled(namespace, queue, activities=True):
             what = f"step `{activity.activity_id}`" if code is None else f"activity `{activity.activity_type}`"
             return f"{what}: no worker polls the task queue `{queue}` for activities"
+    for operation, since in _uncalled(state):
+        if since + patience <= now and not workers.handled(namespace, operation):
+            what = f"operation `{operation.service}.{operation.operation}`"
+            # Which task queue that is, is no business of the caller's namespace.
+            return f"{what}: no worker polls the task queue of the Nexus endpoint `{operation.endpoint}`"
     return ""
 
 
@@ -106,9 +122,20 @@ def look_again_at(state: State, now: datetime) -> datetime | None:
     task = _waiting_task(state)
     if task is not None:
         since.append(task.scheduled_time)
+    since.extend(time for _, time in _uncalled(state))
     if not since:
         return None
     return now + min(max(now - max(since), PATIENCE), _LEAST_OFTEN)
+
+
+def _uncalled(state: State) -> Iterator[tuple[PendingOperation, datetime]]:
+    """The Nexus operations whose handlers have not answered, and since when; also those whose next call is due later."""
+    buffered = operations_buffered(state)
+    for operation in () if state.closed else state.operations.values():
+        if operation.open_call is None or operation.scheduled_event_id in buffered:
+            continue
+        asked = operation.cancellation.requested_time if operation.started_time and operation.cancellation else None
+        yield operation, asked or operation.scheduled_time
 
 
 def _waiting_task(state: State) -> Task | None:

@@ -13,7 +13,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
-from perdure.engine.state import State
+from perdure.engine.state import PendingOperation, State
 from perdure.frontend import failures, priorities
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.history import Historian, update_request
@@ -145,6 +145,16 @@ class Core:
             return True
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue)
         return self.queues.alive(queue) or (activities and bool(self.queues.pollers(queue)))
+
+    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+        """Whether a worker asks for calls of an operation's endpoint, or did a moment ago; or has not had the time to.
+
+        Of an endpoint that does not admit the namespace nothing is told, and nothing of one that was not read yet.
+        """
+        endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
+        if now() < self._begun + _WORKERS_COME_WITHIN or endpoint is None or not endpoint.admits(namespace):
+            return True
+        return self.queues.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 
     def _offers(self, run: Followed, state: State, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid

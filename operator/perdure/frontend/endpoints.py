@@ -81,11 +81,12 @@ class EndpointRegistry:
 
     async def find(self, endpoint_id: str, name: str = "") -> tuple[str, Endpoint] | None:
         """Return an endpoint by its ID; one that was created again since, by its name. None if there is none."""
-        known = await self.all()
-        for each, endpoint in known.items():
-            if endpoint.id == endpoint_id:
-                return each, endpoint
-        return (name, known[name]) if name in known else None
+        return _find(await self.all(), endpoint_id, name)
+
+    def known(self, endpoint_id: str, name: str) -> Endpoint | None:
+        """Return an endpoint as it was last read, found as by `find`. None if there was none, or nothing was read yet."""
+        found = _find(self._read[1], endpoint_id, name) if self._read is not None else None
+        return found[1] if found is not None else None
 
     async def create(self, name: str, namespace: str, task_queue: str, **fields: Any) -> Endpoint:
         """Create an endpoint.
@@ -178,6 +179,13 @@ class EndpointRegistry:
     def _known(self, endpoints: dict[str, Endpoint]) -> Endpoints:
         self._read = now(), endpoints
         return endpoints
+
+
+def _find(known: Endpoints, endpoint_id: str, name: str) -> tuple[str, Endpoint] | None:
+    for each, endpoint in known.items():
+        if endpoint.id == endpoint_id:
+            return each, endpoint
+    return (name, known[name]) if name in known else None
 
 
 def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:

@@ -3,13 +3,18 @@
 from datetime import timedelta
 
 from engine.coded import STICKY, T0, Coded, activity
+from engine.test_operations import BUSY, answer, scheduled, started
 from engine.test_tasks import taken
 from perdure.controller.workers import PATIENCE, NoWorkers, look_again_at, unserved
+from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
+from perdure.engine.inputs import OperationOutcome
+from perdure.engine.state import PendingOperation
 
 SECOND = timedelta(seconds=1)
 TASK = "no worker polls the task queue `orders`"
 ACTIVITY = "activity `work`: no worker polls the task queue `orders` for activities"
+OPERATION = "operation `invoices.charge`: no worker polls the task queue of the Nexus endpoint `billing`"
 
 
 class Pollers(NoWorkers):
@@ -21,6 +26,10 @@ class Pollers(NoWorkers):
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
         assert (namespace, task_queue) == ("shop", "orders")
         return ("activities" if activities else "tasks") in self.sorts
+
+    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+        assert (namespace, operation.endpoint) == ("shop", "billing")
+        return "operations" in self.sorts
 
 
 def told(run: Coded, after: timedelta, *polled: str, before: bool = False) -> str:
@@ -52,6 +61,32 @@ def test_an_attempt_that_nobody_asks_for_is_told_of_after_a_while() -> None:
     assert told(run, PATIENCE) == ACTIVITY, "another still waits"
     taken(run, "b")
     assert told(run, PATIENCE) == ""
+
+
+def test_an_operation_that_nobody_handles_is_told_of_after_a_while_and_between_its_calls() -> None:
+    run = scheduled()
+    assert told(run, PATIENCE - SECOND) == ""
+    assert told(run, PATIENCE, "operations") == ""
+    assert told(run, PATIENCE, "tasks", "activities") == OPERATION
+    for attempt in range(1, 7):
+        due = run.state.operations["5"].calls.due
+        answer(run, OperationOutcome.ATTEMPT_FAILED, (due - T0).total_seconds(), attempt, failure=BUSY)
+    assert run.state.operations["5"].calls.due == run.now + 32 * SECOND
+    assert told(run, 40 * SECOND) == OPERATION
+    assert look(run, 40 * SECOND) == 40 * SECOND, "a worker that comes is noticed before the next call"
+    started(run, 63, attempt=7)
+    assert told(run, 90 * SECOND, "tasks") == ""
+    run.decide(seconds=90)
+    assert look(run, 90 * SECOND) is None
+
+
+def test_a_cancellation_that_nobody_handles_is_told_of_after_a_while() -> None:
+    run = started(scheduled())
+    run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5), seconds=20)
+    assert told(run, 20 * SECOND + PATIENCE - SECOND) == ""
+    assert told(run, 20 * SECOND + PATIENCE) == OPERATION
+    assert run.ask(inp.OperationCancelReported, 30, scheduled_event_id=5, attempt=1).ok
+    assert told(run, 60 * SECOND, "tasks") == ""
 
 
 def test_what_was_told_of_stays_told_of_in_its_next_attempt() -> None:

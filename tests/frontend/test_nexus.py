@@ -21,7 +21,7 @@ from temporalio.api.enums.v1 import (
     WorkflowIdConflictPolicy,
     WorkflowTaskFailedCause,
 )
-from temporalio.api.failure.v1 import Failure, NexusHandlerFailureInfo
+from temporalio.api.failure.v1 import CanceledFailureInfo, Failure, NexusHandlerFailureInfo
 from temporalio.api.nexus.v1 import (
     Endpoint,
     EndpointSpec,
@@ -41,6 +41,7 @@ from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.kube.client import ApiError
+from perdure.observe import metrics
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.apiserver import Key
 
@@ -424,6 +425,31 @@ async def test_a_worker_that_does_not_answer_has_failed_and_another_is_asked(her
         await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
     await answer(here, again, sync_success=StartOperationResponse.Sync(payload=FIVE))
     assert "NexusOperationCompleted" in names(await here.history())
+
+
+def ended(namespace: str) -> dict[str, float]:
+    """How many operations of the callers in a namespace have ended, by outcome."""
+    [family] = metrics.NEXUS_OPERATIONS.collect()
+    mine = [each for each in family.samples if each.labels["namespace"] == namespace and each.name.endswith("_total")]
+    return {each.labels["outcome"]: each.value for each in mine}
+
+
+@served
+async def test_operations_that_have_ended_are_counted_by_outcome(here: Served) -> None:
+    metrics.NEXUS_OPERATIONS.clear()
+    await endpoint(here)
+    await here.start()
+    await here.decide(schedule(), schedule(), schedule(), schedule(schedule_to_close_timeout=timedelta(seconds=5)))
+    good, bad, stopped, _ = [await handle(here) for _ in range(4)]
+    assert ended("default") == {}, "none has ended"
+    await answer(here, good, sync_success=StartOperationResponse.Sync(payload=FIVE))
+    final = Failure(message="no", nexus_handler_failure_info=NexusHandlerFailureInfo(type="BAD_REQUEST"))
+    await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=bad.task_token, failure=final)
+    canceled = Failure(message="stopped", canceled_failure_info=CanceledFailureInfo())
+    await answer(here, stopped, failure=canceled)
+    await until(here, "NexusOperationTimedOut")
+    assert ended("default") == {"Completed": 1, "Failed": 1, "Canceled": 1, "TimedOut": 1}
+    assert ended(BILLS) == {}
 
 
 @served

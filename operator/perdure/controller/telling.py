@@ -1,5 +1,7 @@
 """Events and metrics of what a run has just committed: for people, best effort, after the fact."""
 
+from collections.abc import Mapping
+
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.controller.definitions import Definition
@@ -14,6 +16,12 @@ from perdure.language.results import ONLY_LOGGED, doubt, no_output
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
+_OPERATION_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
+    ev.NexusOperationCompleted: "Completed",
+    ev.NexusOperationFailed: "Failed",
+    ev.NexusOperationTimedOut: "TimedOut",
+    ev.NexusOperationCanceled: "Canceled",
+}
 _WELL = frozenset({RunStatus.COMPLETED, RunStatus.CONTINUED_AS_NEW})
 
 
@@ -73,6 +81,8 @@ class Teller:
             self._record("Normal", EventReason.STARTED, self._started(), "Start")
         for event in transition.events:
             self._happened(event)
+            if type(event) in _OPERATION_OUTCOMES:
+                metrics.NEXUS_OPERATIONS.labels(self._run.namespace, _OPERATION_OUTCOMES[type(event)]).inc()
             if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
                 self._doubt(definition, event)
         if after.closed and transition.events:

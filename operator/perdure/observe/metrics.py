@@ -11,6 +11,12 @@ RUNS = Counter(
     "perdure_workflow_runs", "Runs that have closed, by outcome.", ["namespace", "outcome"], registry=REGISTRY
 )
 ATTEMPTS = Counter("perdure_activity_attempts", "Attempts that have ended, by outcome.", ["outcome"], registry=REGISTRY)
+NEXUS_OPERATIONS = Counter(
+    "perdure_nexus_operations",
+    "Nexus operations that have ended, by the namespace of their caller and outcome.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
 COMMITS = Counter("perdure_commits", "Status writes of runs: one is one transition.", registry=REGISTRY)
 SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(

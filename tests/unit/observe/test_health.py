@@ -72,9 +72,13 @@ async def test_metrics_are_what_prometheus_reads() -> None:
 async def test_every_metric_is_named_and_described_as_ours() -> None:
     families = [f for f in metrics.REGISTRY.collect() if not f.name.endswith("_created")]
     families = [f for f in families if not f.name.startswith("process_")]  # those of any process
-    assert {"perdure_activity_attempts", "perdure_pass_duration_seconds", "perdure_queue_depth", "perdure_timers"} <= {
-        family.name for family in families
-    }
+    assert {
+        "perdure_activity_attempts",
+        "perdure_nexus_operations",
+        "perdure_pass_duration_seconds",
+        "perdure_queue_depth",
+        "perdure_timers",
+    } <= {family.name for family in families}
     for family in families:
         assert family.name.startswith("perdure_")
         assert family.documentation.endswith(".")

@@ -18,9 +18,10 @@ from perdure.cli.replaying import read_history, replay
 from perdure.cli.view.difference import Difference, show
 from perdure.cli.view.page import Page
 from perdure.engine import history
+from perdure.language.interpreter import Refuser
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.players import Chain
-from perdure.simulation.world import World
+from perdure.simulation.playing import Play
 
 Json = dict[str, Any]
 
@@ -50,7 +51,7 @@ class Recorded:
         return found
 
 
-def simulate(scenario: Path, **changes: Any) -> World:
+def simulate(scenario: Path, **changes: Any) -> Play:
     """Play a scenario; `changes` are fields of it that are to be different."""
     data = {**yaml.safe_load(scenario.read_text(encoding="utf-8")), **changes}
     files = [scenario.parent / name for name in data["files"]]
@@ -58,16 +59,16 @@ def simulate(scenario: Path, **changes: Any) -> World:
     return play(manifests, data, str(scenario))
 
 
-def play(manifests: list[Manifest], scenario: Json, source: str) -> World:
+def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
     """Play a scenario with manifests that stand somewhere else."""
     told = read_scenario(scenario, source)
-    world = World(read_cast(manifests, told, source), told)
+    world = Play(read_cast(manifests, told, source), told)
     world.play()
     return world
 
 
-def recorded(world: World) -> list[Recorded]:
-    """The histories of all runs of a simulation."""
+def recorded(world: Play) -> list[Recorded]:
+    """The histories of all runs of a simulation; one whose input was refused never began."""
     chains = [player for player in world.players if isinstance(player, Chain)]
     return [
         Recorded(
@@ -79,6 +80,7 @@ def recorded(world: World) -> list[Recorded]:
         )
         for chain in chains
         for run in chain.runs
+        if not isinstance(run.decider, Refuser)
     ]
 
 

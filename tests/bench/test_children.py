@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from perdure.engine import history
+from perdure.engine.events import AnyEvent
+from perdure.engine.state import State
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.players import Chain, Run
-from perdure.simulation.world import World
+from perdure.simulation.playing import Play
 
 pytestmark = pytest.mark.bench
 
@@ -76,26 +78,26 @@ def test_what_children_cost() -> None:
         assert {len(child.events) for child in children} == {3 * ACTIVITIES + 2}
 
 
-def play(count: int) -> tuple[World, int]:
-    """Simulate; the world, and the bytes of the largest state of the parent after a pass."""
+def play(count: int) -> tuple[Play, int]:
+    """Simulate; what was played, and the bytes of the largest state of the parent after a pass."""
     told = read_scenario({**SCENARIO, "input": count}, "scenario")
-    world = Measured(read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], told, "scenario"), told)
-    world.play()
-    return world, world.largest
+    played = Measured(read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], told, "scenario"), told)
+    played.play()
+    return played, played.largest
 
 
-class Measured(World):
-    """A world that looks at the parent's state every now and then."""
+class Measured(Play):
+    """A simulation that looks at the parent's state every now and then."""
 
     largest = 0
     passes = 0
 
-    def _took(self, run: Run, transition: Any) -> None:
-        super()._took(run, transition)
-        if run is self.lead.current and run.state is not None:
+    def committed(self, run: Run, state: State, events: tuple[AnyEvent, ...]) -> None:
+        super().committed(run, state, events)
+        if run is self.lead.current:
             self.passes += 1
             if self.passes % 10 == 1:
-                self.largest = max(self.largest, size(history.encode(run.state)))
+                self.largest = max(self.largest, size(history.encode(state)))
 
 
 def bytes_of(run: Run) -> int:

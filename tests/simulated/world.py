@@ -11,11 +11,12 @@ from typing import Any
 from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
-from perdure.simulation.cluster.kubelet import Ending, Kubelet
+from perdure.simulation.cluster.kubelet import Ending
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import task_factory
 from simulated.checker import Checker
 from simulated.faults import Faults
+from simulated.kubelet import SlowKubelet
 from simulated.loop import ShuffledLoop
 from simulated.operators import TroubledOperator
 
@@ -239,7 +240,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         trace=(lambda line, about: trace(loop.time(), line, about)) if trace else (lambda _line, _about: None),
         names=names,
     )
-    Kubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
+    SlowKubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
 
     async def play() -> None:
         try:

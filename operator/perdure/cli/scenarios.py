@@ -9,9 +9,9 @@ import yaml
 
 from perdure.cli.documents import STDIN, Loader
 from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
+from perdure.simulation.playing import EndlessError, Play
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
-from perdure.simulation.world import EndlessError, World
 
 Result = tuple[Scenario, Report]
 
@@ -44,7 +44,7 @@ def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> 
     scenario = read_scenario(data, source)
     folder = Path(scenario_file).parent if scenario_file not in {None, STDIN} and scenario_file else Path()
     manifests = list(_manifests(list(files), scenario, folder))
-    world = World(read_cast(manifests, scenario, source), scenario)
+    world = Play(read_cast(manifests, scenario, source), scenario)
     try:
         world.play()
     except EndlessError as error:

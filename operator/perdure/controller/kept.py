@@ -4,7 +4,6 @@ Nothing is remembered: the time is a label of the pod, which is set with the wri
 and a kept pod costs no memory. The pods of a run that is deleted go with it, by their owner reference.
 """
 
-import asyncio
 from collections import defaultdict
 from datetime import datetime
 from typing import Final
@@ -14,7 +13,7 @@ import structlog
 from perdure.api import labels
 from perdure.controller.served import ServedNamespaces
 from perdure.kube import client as api
-from perdure.kube.clock import now
+from perdure.kube.clock import now, until_next_look
 
 LOOK_SECONDS: Final = 30.0
 """Seconds between two looks; a pod may stay so much longer."""
@@ -39,7 +38,7 @@ async def delete_for_ever(client: api.Client, served: ServedNamespaces) -> None:
                 await delete_expired(client, namespace, now())
             except (api.ApiError, *api.TRANSIENT) as error:
                 log.warning("Could not delete kept pods, trying again", namespace=namespace, error=repr(error))
-        await asyncio.sleep(LOOK_SECONDS)
+        await until_next_look(LOOK_SECONDS)
 
 
 async def delete_expired(client: api.Client, namespace: str | None, time: datetime, *, most: int = MAX_KEPT) -> int:

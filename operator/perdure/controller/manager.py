@@ -40,7 +40,7 @@ from perdure.controller.sweep import Sweep
 from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.kube import client as api
-from perdure.kube.clock import now
+from perdure.kube.clock import now, until_next_look
 from perdure.runtime.retention import Limits
 
 SWEEP_SECONDS: Final = 60.0
@@ -204,7 +204,7 @@ class Manager:
     async def _sweep_for_ever(self) -> None:
         ahead = _ahead()
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
+            await until_next_look(SWEEP_SECONDS)
             ahead, before = _ahead(), ahead
             if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
                 self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))

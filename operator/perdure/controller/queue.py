@@ -14,6 +14,7 @@ import structlog
 
 from perdure.controller.errors import NotYetError
 from perdure.controller.fairness import FairQueue
+from perdure.kube.clock import looks
 from perdure.observe import metrics
 
 Key = TypeVar("Key")
@@ -195,9 +196,11 @@ class KeyedQueue(Generic[Key]):
                 if self._armed.get(key) == when:
                     del self._armed[key]
                     self.wake(key)
-            pause = min(self._heap[0][0] - now, _LONGEST_SLEEP) if self._heap else _LONGEST_SLEEP
+            pause = self._heap[0][0] - now if self._heap else None
+            if looks.get():
+                pause = min(pause, _LONGEST_SLEEP) if pause is not None else _LONGEST_SLEEP
             try:
-                async with asyncio.timeout(pause.total_seconds()):
+                async with asyncio.timeout(pause.total_seconds() if pause is not None else None):
                     await self._earlier.wait()
             except TimeoutError:
                 continue

@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -14,6 +16,17 @@ class RetryFilter(logging.Filter):
         if record.name.startswith("kopf") and record.levelno == logging.ERROR and "will retry" in record.getMessage():
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         return True
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Within this block our own loggers say nothing."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def configure(level: str) -> None:

@@ -1,7 +1,7 @@
 """From an attempt to its Lease, and from a Lease to what the attempt last said."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from perdure.runtime import payloads
 from perdure.runtime.attempts import Attempt, KubeObject, RunRef
 from perdure.runtime.ownership import is_attempt
 from perdure.runtime.pods import LONGEST_DEADLINE, attempt_annotations, attempt_labels
+from perdure.runtime.times import read_time
 
 TOO_LARGE_KEY = "perdure.dev/details-too-large"
 """The one key of what stands in for heartbeat details that exceed the limit; its value is their size in bytes."""
@@ -79,14 +80,16 @@ class Pulse:
     """When the API server had answered the reading that first showed it."""
     looked: datetime
     """When the API server was asked for the last reading."""
+    believed: bool = False
+    """Whether `renewTime` is believed. It may lie ahead then: in a simulation a Lease says at once until when it is renewed."""
 
     @classmethod
-    def begin(cls, now: datetime) -> "Pulse":
+    def begin(cls, now: datetime, *, believed: bool = False) -> "Pulse":
         """The attempt is seen to run, by this process: it has from now on until its first heartbeat is due.
 
         So it is after a restart too. What was known before is forgotten, and the first reading shows a heartbeat or none.
         """
-        return cls(renewed=None, since=now, looked=now)
+        return cls(renewed=None, since=now, looked=now, believed=believed)
 
     def read(self, attempt: Attempt, lease: KubeObject | None, asked: datetime, answered: datetime) -> "Pulse":
         """Take in what the attempt's Lease says; None, or the Lease of another attempt, says nothing.
@@ -99,10 +102,13 @@ class Pulse:
         """
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
-        return Pulse(renewed=text, since=self.since if text == self.renewed else answered, looked=asked)
+        shown = (read_time(text) or answered) if self.believed else answered
+        return replace(self, renewed=text, since=self.since if text == self.renewed else shown, looked=asked)
 
     def look_at(self, timeout: timedelta) -> datetime:
         """When the Lease is to be read next."""
+        if self.believed:
+            return max(self.since + timeout, self.looked)
         return min(self.looked + timeout / 6 + _LATENCY, max(self.since + timeout, self.looked))
 
     def lost(self, timeout: timedelta) -> bool:

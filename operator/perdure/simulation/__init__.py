@@ -1,5 +1,4 @@
-"""Simulation: workflows run through the real engine and interpreter in virtual time, with scripted outcomes. Pure.
+"""Simulation: the operator itself plays scenarios, on a cluster in memory and in virtual time.
 
-What the controller and the cluster do for a real run, `world` does here: it starts attempts and children, delivers signals,
-applies parent close policies, starts the runs that continue or retry others. It takes no time and touches nothing.
+A scenario says how pods and children end, and what people ask for; everything else is done by the operator, as on a cluster.
 """

@@ -14,10 +14,10 @@ from perdure.language.failures import as_json, matches
 from perdure.language.interpreter import load_memory
 from perdure.language.values import shown
 from perdure.simulation.players import Chain, Run, ScriptedChild, Try
+from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.timeline import length
 from perdure.simulation.tree import Node
-from perdure.simulation.world import World
 
 Json = dict[str, Any]
 
@@ -28,13 +28,13 @@ _SLACK = timedelta(milliseconds=1)
 class Report:
     """What came of a simulation that has been played."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Play) -> None:
         self.world = world
         self.lead = world.lead
         self.last = self.lead.current
         self.start = world.start
         closed = self.last.state.close_time if self.last.state else None
-        self.elapsed = (closed or world.now) - self.start
+        self.elapsed = (closed or world.end) - self.start
 
     # What there is to know
 

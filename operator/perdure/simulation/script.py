@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from perdure.api.workflow import Activity
-from perdure.engine.failures import Failure, FailureKind
-from perdure.runtime.outcomes import container_failure
-from perdure.runtime.statuses import BY_SIGNAL, SIGNALS, EndedContainer
-from perdure.simulation.scenario import Attempt, Fail, Reply
+from perdure.api.durations import format_decimal_duration
+from perdure.simulation.scenario import Attempt, Child, Reply
 
 _Entry = TypeVar("_Entry", bound=Reply)
 
@@ -86,33 +83,19 @@ def exit_code(entry: Attempt) -> int:
     return entry.exit_code if entry.exit_code is not None else 1 if entry.fail else 0
 
 
-def attempt_failure(entry: Attempt, definition: Activity) -> Failure | None:
-    """Why an attempt fails, by the same rules as that of a real pod; None if it succeeds."""
-    code = exit_code(entry)
-    if not code:
-        return None
-    ended = EndedContainer(
-        name="activity",
-        exit_code=code,
-        reason="Error",
-        message=json.dumps({"error": entry.fail.dump()}) if entry.fail else "",
-        signal=SIGNALS.get(code - BY_SIGNAL),
-        started=None,
-        finished=None,
-    )
-    return container_failure(ended, definition)
-
-
-def child_failure(fail: Fail) -> Failure:
-    """Why a scripted child fails."""
-    return Failure(
-        kind=FailureKind.APPLICATION,
-        type=fail.type or "Failed",
-        message=fail.message or "the scenario lets it fail",
-        details=fail.details,
-        non_retryable=fail.non_retryable,
-    )
-
-
-LOST = Failure(kind=FailureKind.SERVER, message="the scenario lets the pod get lost", details={"reason": "PodGone"})
-"""Why an attempt is lost."""
+def stand_in(entry: Child | None) -> dict[str, Any]:
+    """The definition of a Workflow that does what a scenario says of a child; None: it says nothing."""
+    takes: dict[str, Any] = {
+        "name": "takes",
+        "sleep": {"duration": format_decimal_duration(entry.after if entry else timedelta(0))},
+    }
+    if entry is not None and entry.hang:
+        takes = {"name": "hangs", "waitForSignal": {"name": "never"}}
+    if entry is not None and entry.fail is not None:
+        given = entry.fail.dump()
+        said: dict[str, Any] = {key: given[key] for key in ("details", "nonRetryable") if key in given}
+        said |= {"type": entry.fail.type or "Failed", "message": entry.fail.message or "the scenario lets it fail"}
+        ends: dict[str, Any] = {"name": "ends", "fail": said}
+    else:
+        ends = {"name": "ends", "return": {"output": entry.output if entry else None}}
+    return {"steps": [takes, ends] if entry and (entry.hang or entry.after) else [ends]}

@@ -9,8 +9,8 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.engine.recording import MAX_PENDING
 from perdure.language.walk import MAX_WAITING
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
+from perdure.simulation.playing import Play
 from perdure.simulation.report import Report
-from perdure.simulation.world import World
 
 FANS = 32
 BLOCK = 32
@@ -46,18 +46,26 @@ def simulate(workflow: dict[str, Any], **scenario: Any) -> Report:
         given = read_scenario(scenario, "s")
     cast = read_cast([Manifest("f", yaml.safe_load(yaml.safe_dump(workflow)))], given, "s")
     assert isinstance(cast.lead.spec, WorkflowRunSpec)
-    world = World(cast, given)
+    world = Play(cast, given)
     world.play()
     return Report(world)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"children"}))
 def test_the_step_that_asks_for_too_much_fails_and_with_it_the_run(kind: str) -> None:
     report = simulate(fans(KINDS[kind]), maxEvents=200_000)
     assert report.phase == "Failed"
     failure = report.as_json()["failure"]
     assert failure["type"] == "PendingLimitExceeded"
     assert f"{MAX_WAITING} steps and items of the run wait already" in failure["message"]
+
+
+def test_so_many_children_do_not_fit_into_the_status_so_the_run_is_terminated() -> None:
+    report = simulate(fans(KINDS["children"]), maxEvents=200_000)
+    assert report.phase == "Terminated"
+    assert (
+        "the run's status, which holds its history and outputs, would grow to" in report.as_json()["failure"]["message"]
+    )
 
 
 def test_the_failure_can_be_caught_and_what_was_begun_goes_on() -> None:

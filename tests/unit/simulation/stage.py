@@ -10,9 +10,9 @@ from perdure.engine import history
 from perdure.engine.state import beside_history_removed
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.players import Chain, Run, make_run
+from perdure.simulation.playing import Play
 from perdure.simulation.report import Report
 from perdure.simulation.tree import Node
-from perdure.simulation.world import World
 
 Json = dict[str, Any]
 
@@ -82,7 +82,7 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     manifests = [Manifest("w.yaml", workflow(spec) if isinstance(spec, str) else spec)]
     manifests += [Manifest(f"other{i}.yaml", other) for i, other in enumerate(others)]
     told = read_scenario(yaml.safe_load(scenario), "s.yaml")
-    world = World(read_cast(manifests, told, "s.yaml"), told)
+    world = Play(read_cast(manifests, told, "s.yaml"), told)
     world.play()
     for player in world.players:
         for run in player.runs if isinstance(player, Chain) else ():
@@ -94,7 +94,7 @@ def hold_to_its_history(run: Run) -> None:
     """A run's history, as stored, leads to its state, and a decider that begins anew decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))
-    again = make_run(run.chain, run.first, run.name, run.run_id).decider
+    again = make_run(run.chain, run.first, run.name, run.run_id, run.given).decider
     state = history.replay(events, again, undecided=len(run.state.undecided), unfinished=run.state.unfinished)
     closed = {"memory": None} if run.state.closed else {}
     want = msgspec.structs.replace(beside_history_removed(run.state), **closed)

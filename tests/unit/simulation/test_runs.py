@@ -1,13 +1,12 @@
 """How runs go: signals, pauses, cancellation, time; children, continuations, retries."""
 
 import json
-import time
 
 import msgspec
 import pytest
 
 from perdure.engine import history
-from perdure.simulation.world import EndlessError
+from perdure.simulation.playing import EndlessError
 from unit.simulation.stage import play, workflow
 
 SUBSCRIPTION = """
@@ -21,10 +20,8 @@ steps:
 """
 
 
-def test_a_year_of_subscription_takes_no_real_time() -> None:
-    before = time.perf_counter()
+def test_a_year_of_subscription_is_played_to_its_end() -> None:
     played = play(SUBSCRIPTION, "input: {month: 1}")
-    assert time.perf_counter() - before < 1
     assert (played.phase, played.json["output"], played.json["runs"]) == ("Completed", 12, 12)
     assert played.elapsed == 12 * 30 * 86400
     assert len(played.attempts("charge")) == 12
@@ -132,8 +129,10 @@ def test_a_run_that_stays_paused_says_so() -> None:
         ("slow", "{after: 100s, heartbeats: {every: 20s}}", (20, "Cancelled")),
         ("slow", "{after: 10s, heartbeats: {every: 20s}}", (10, "Completed")),
         ("slow", "{after: 100s}", (5, "Cancelled")),
-        ("work", "{after: 100s, ignoresCancel: true}", (100, "Completed")),
-        ("work", "{after: 100s, fail: {}, ignoresCancel: true}", (100, "Failed")),
+        ("work", "{after: 20s, ignoresCancel: true}", (20, "Completed")),
+        ("work", "{after: 100s, ignoresCancel: true}", (35, "Cancelled")),
+        ("slow", "{after: 100s, ignoresCancel: true}", (100, "Completed")),
+        ("slow", "{after: 100s, fail: {}, ignoresCancel: true}", (100, "Failed")),
     ],
 )
 def test_an_attempt_stops_when_it_hears_that_the_run_is_cancelled(

@@ -90,9 +90,14 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
 class ApiServer:
     """Everything that is stored, and the rules of changing it. Stored objects are never changed in place."""
 
+    log = b"the log of a container\n"
+    """What every container writes."""
+
     def __init__(self, loop: Loop, random: Random, *, largest_page: int = 500) -> None:
         self.objects: dict[Key, Object] = {}
         self.observers: list[Callable[[Write], None]] = []
+        self.admit: Callable[[Key, Object], None] = lambda _key, _obj: None
+        """May change what is to be created."""
         self.posted: list[Object] = []
         """Kubernetes Events; they are not stored."""
         self._loop = loop
@@ -126,7 +131,7 @@ class ApiServer:
         key = Key(resource.plural, str(namespace), name)
         if subresource == "log":
             self.get(key)
-            return Answer(200, b"the log of a container\n")
+            return Answer(200, self.log)
         if request.method == "PUT" and resource.made_by_put and key not in self.objects:
             made = self.create(key.plural, body, namespace=key.namespace, actor=request.actor)
             return Answer(201, orjson.dumps(made))
@@ -235,6 +240,7 @@ class ApiServer:
             raise Refusal(409, "AlreadyExists", f"{key.plural} {key.name!r} already exists")
         resource = next(each for each in resources().values() if each.plural == key.plural)
         obj: Object = copy(body)
+        self.admit(key, obj)
         obj.setdefault("apiVersion", resource.api_version)
         obj.setdefault("kind", resource.kind)
         if resource.has_status:
@@ -245,12 +251,16 @@ class ApiServer:
             obj["status"] = {"phase": "Pending"}
         obj["metadata"] |= {
             "namespace": key.namespace,
-            "uid": str(UUID(int=self._random.getrandbits(128), version=4)),
+            "uid": self.new_uid(key),
             "creationTimestamp": self._stamp(),
         }
         if resource.has_generation:
             obj["metadata"]["generation"] = 1
         return obj
+
+    def new_uid(self, key: Key) -> str:  # noqa: ARG002 - another server may say it by the key
+        """A UID for a new object."""
+        return str(UUID(int=self._random.getrandbits(128), version=4))
 
     def update(self, key: Key, change: Callable[[Object], None], *, actor: str = "user") -> Object | None:
         """Change a copy of an object, all of it, and store that; None if it does not exist."""
@@ -284,6 +294,10 @@ class ApiServer:
         if "deletionTimestamp" in obj["metadata"]:
             return obj
         return self._store(key, _marked(obj, self._stamp(), 0), actor, asked=True)
+
+    def remove(self, key: Key, *, actor: str) -> None:
+        """Remove an object, whatever its finalizers: somebody has deleted it by force."""
+        self._remove(key, actor, asked=True)
 
     def _delete_pod(self, key: Key, obj: Object, actor: str, grace: int | None) -> Object:
         """Pods get the time that their containers take to stop, unless none runs."""

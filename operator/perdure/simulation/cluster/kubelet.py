@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
@@ -16,8 +15,8 @@ _KILLED = 143
 class Ending:
     """How a pod's container ends."""
 
-    after: float
-    """Seconds from its start."""
+    after: float | None
+    """Seconds from its start; None: never by itself."""
     code: int = 0
     message: str = '"ok"'
     """What it leaves as its result, or as its failure."""
@@ -30,9 +29,8 @@ Script = Callable[[Object], Ending]
 class Kubelet:
     """Runs every pod. Also counts how often each has been started, by run and name."""
 
-    def __init__(self, loop: Loop, random: Random, server: ApiServer, script: Script) -> None:
+    def __init__(self, loop: Loop, server: ApiServer, script: Script) -> None:
         self._loop = loop
-        self._random = random
         self._server = server
         self._script = script
         self._stopped: set[str] = set()
@@ -43,22 +41,30 @@ class Kubelet:
             return
         uid = write.after["metadata"]["uid"]
         if write.type == "ADDED":
-            self._loop.call_later(self._random.uniform(0.5, 2), self._start, write.key, uid)
+            self._loop.call_later(self.start_seconds(write.after), self._start, write.key, uid)
         elif write.type == "MODIFIED" and "deletionTimestamp" in write.after["metadata"]:
             before = write.before or {}
             if "deletionTimestamp" not in before["metadata"] and uid not in self._stopped:
-                self._loop.call_later(self._random.uniform(0.05, 1), self._stop, write.key, uid)
+                self._loop.call_later(self.stop_seconds(write.after), self._stop, write.key, uid)
 
-    def _live(self, key: Key, uid: str) -> Object | None:
+    def start_seconds(self, pod: Object) -> float:  # noqa: ARG002 - kubelets of a kind say it by the pod
+        """How long after it was made a pod starts."""
+        return 0.0
+
+    def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
+        """How long a pod that is deleted takes to stop."""
+        return 0.0
+
+    def live(self, key: Key, uid: str) -> Object | None:
         """The pod, if it is still that one and its containers have not ended."""
         pod = self._server.objects.get(key)
         return pod if pod and pod["metadata"]["uid"] == uid and uid not in self._stopped else None
 
     def _start(self, key: Key, uid: str) -> None:
-        pod = self._live(key, uid)
+        pod = self.live(key, uid)
         if pod is None or "deletionTimestamp" in pod["metadata"]:
             return
-        started = self._stamp()
+        started = self.stamp()
 
         def run(obj: Object) -> None:
             obj["spec"]["nodeName"] = "node"
@@ -67,12 +73,13 @@ class Kubelet:
 
         self._server.update(key, run, actor="kubelet")
         ending = self._script(pod)
-        self._loop.call_later(ending.after, self._end, key, uid, ending)
-        self._beat(key, uid)
+        if ending.after is not None:
+            self._loop.call_later(ending.after, self._end, key, uid, ending)
+        self.beat(key, uid)
 
-    def _beat(self, key: Key, uid: str) -> None:
+    def beat(self, key: Key, uid: str) -> None:
         """Renew the pod's Lease, if it has one that wants it, until the container has ended."""
-        if self._live(key, uid) is None:
+        if self.live(key, uid) is None:
             return
         lease = self._server.objects.get(Key("leases", key.namespace, key.name))
         seconds = lease["spec"].get("leaseDurationSeconds") if lease else 1.0
@@ -81,37 +88,43 @@ class Kubelet:
             where = Key("leases", key.namespace, key.name)
             self._server.update(where, lambda obj: obj["spec"].update(renewTime=renewed), actor="pod")
         if seconds:
-            self._loop.call_later(seconds / 3, self._beat, key, uid)
+            self._loop.call_later(seconds / 3, self.beat, key, uid)
 
     def _end(self, key: Key, uid: str, ending: Ending) -> None:
-        pod = self._live(key, uid)
+        pod = self.live(key, uid)
         if pod is not None:
-            self._finish(key, uid, ending.code, ending.message)
+            self.ended(key, uid, ending)
+
+    def ended(self, key: Key, uid: str, ending: Ending) -> None:
+        """The container of a pod has ended by itself."""
+        self.finish(key, uid, ending.code, ending.message)
 
     def _stop(self, key: Key, uid: str) -> None:
         """The pod was deleted: its containers are stopped, and it goes, unless a finalizer keeps it."""
-        pod = self._live(key, uid)
+        pod = self.live(key, uid)
         if pod is not None and pod["status"]["phase"] == "Running":
-            self._finish(key, uid, _KILLED, "")
+            self.finish(key, uid, _KILLED, "")
         pod = self._server.objects.get(key)
         if pod is not None and pod["metadata"]["uid"] == uid:
             self._stopped.add(uid)
             self._server.delete(key, actor="kubelet", grace=0)
 
-    def _finish(self, key: Key, uid: str, code: int, message: str) -> None:
+    def finish(self, key: Key, uid: str, code: int, message: str) -> None:
+        """The containers of a pod have ended."""
         self._stopped.add(uid)
-        finished = self._stamp()
+        finished = self.stamp()
 
-        def finish(obj: Object) -> None:
+        def end_all(obj: Object) -> None:
             status = obj["status"]
             end = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
             end |= {"startedAt": status["startTime"], "finishedAt": finished}
             status["phase"] = "Failed" if code else "Succeeded"
             status["containerStatuses"] = _containers(obj, {"terminated": end})
 
-        self._server.update(key, finish, actor="kubelet")
+        self._server.update(key, end_all, actor="kubelet")
 
-    def _stamp(self) -> str:
+    def stamp(self) -> str:
+        """The time, as kubelets write it: in whole seconds."""
         return self._loop.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -20,12 +20,17 @@ class DeadlockError(Exception):
     """Everything waits, and nothing is scheduled that could end that."""
 
 
+class TooLateError(Exception):
+    """Time has come to its end, and something is still scheduled."""
+
+
 class _Selector(selectors.DefaultSelector):
     """Waits for nothing: adds the time that it is asked to wait to the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: float) -> None:
         super().__init__()
         self.time = 0.0
+        self._end = end
         self._turns = 0
 
     def forgive(self) -> None:
@@ -35,6 +40,8 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise DeadlockError("nothing is scheduled")
+        if self.time + timeout > self._end:
+            raise TooLateError(f"time ends after {self._end:.0f} s")
         if timeout > 0:
             self.time += timeout
             self._turns = 0
@@ -55,13 +62,22 @@ class Loop(asyncio.SelectorEventLoop):
 class VirtualLoop(Loop):
     """Runs asyncio code in virtual time. Timers that are due at the same time run in the order in which they were made."""
 
-    def __init__(self, start: datetime) -> None:
-        """`start` is what the clock shows in the beginning."""
-        self._clock = _Selector()
+    def __init__(self, start: datetime, *, lasts: timedelta | None = None) -> None:
+        """`start` is what the clock shows in the beginning; `lasts` is how much time there is, None: any amount."""
+        self._clock = _Selector(math.inf if lasts is None else lasts.total_seconds())
         self._start = start
         self._last: dict[float, float] = {}
         """By a time that timers were asked for, when the last of them is due."""
         super().__init__(self._clock)
+
+    @property
+    def _clock_resolution(self) -> float:
+        """Timers due within so many seconds are due: after months, time has larger steps than asyncio reckons with."""
+        return max(_RESOLUTION, 2 * math.ulp(self._clock.time))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, _: float) -> None:
+        """What asyncio takes it for is not asked for."""
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -107,6 +123,7 @@ class VirtualLoop(Loop):
 
 
 _MANY_TIMES = 10_000
+_RESOLUTION = 1e-9
 
 
 def _settle(settle: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> None:

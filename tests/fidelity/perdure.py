@@ -1,15 +1,17 @@
 """Perdure's frontend and operator over an API server in memory, in real time, on a loopback port."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from random import Random
 from threading import Thread
 
 from fidelity.driver import Server
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend, serve
+from perdure.kube.client import Object
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import Loop
@@ -20,15 +22,24 @@ from simulated.operators import TroubledOperator
 NAMESPACE = "default"
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What the API server has at first."""
+
+    namespaces: tuple[str, ...]
+    config_maps: Sequence[Object]
+    """In the operator's namespace."""
+
+
 @contextmanager
-def in_memory() -> Iterator[Server]:
-    """An operator that serves one namespace; gone at the end of the block."""
+def in_memory(*others: str, config_maps: Sequence[Object] = ()) -> Iterator[Server]:
+    """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps."""
     port: Future[int] = Future()
     crashes: list[str] = []
     loop = Loop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
-    thread = Thread(target=_run, args=(loop, port, stop, crashes))
+    thread = Thread(target=_run, args=(loop, port, stop, crashes, Contents((NAMESPACE, *others), config_maps)))
     thread.start()
     try:
         yield Server(f"127.0.0.1:{port.result()}", NAMESPACE)
@@ -39,10 +50,10 @@ def in_memory() -> Iterator[Server]:
     assert not crashes, crashes
 
 
-def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str]) -> None:
+def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], contents: Contents) -> None:
     asyncio.set_event_loop(loop)  # gRPC asks for the loop of its thread
     try:
-        loop.run_until_complete(_operate(loop, port, stop, crashes))
+        loop.run_until_complete(_operate(loop, port, stop, crashes, contents))
     except Exception as error:
         if port.done():
             raise
@@ -51,9 +62,12 @@ def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str])
         loop.close()
 
 
-async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str]) -> None:
+async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], contents: Contents) -> None:
     kubernetes = ApiServer(loop, Random(0))
-    kubernetes.create("namespaces", {"metadata": {"name": NAMESPACE}}, namespace="None")
+    for name in contents.namespaces:
+        kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
+    for each in contents.config_maps:
+        kubernetes.create("configmaps", each, namespace=NAMESPACE)
     frontend = Frontend(Settings(authentication=False))
     operator = TroubledOperator(
         "perdure",
@@ -67,7 +81,7 @@ async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: 
         trace=_untraced,
         crashed=crashes.append,
         frontend=frontend,
-        namespaces=(NAMESPACE,),
+        namespaces=contents.namespaces,
     )
 
     async def served() -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Final
 
 from perdure.api.depth import nests_deeper
@@ -13,10 +14,62 @@ MAX_ALL: Final = 40 * 1024
 MAX_VALUE: Final = 2_048
 """Bytes of one value, as Temporal's servers have it (`limit.searchAttributesSizeOfValue`); a run has 100 at the most."""
 
+REGISTRY: Final = "perdure-search-attributes"
+"""Name of the ConfigMap that has the registered search attributes of a namespace: their names and types."""
+SYSTEM: Final = {
+    "WorkflowId": "Keyword",
+    "WorkflowType": "Keyword",
+    "RunId": "Keyword",
+    "ExecutionStatus": "Keyword",
+    "StartTime": "Datetime",
+    "CloseTime": "Datetime",
+    "ExecutionTime": "Datetime",
+    "ExecutionDuration": "Int",
+    "HistoryLength": "Int",
+    "HistorySizeBytes": "Int",
+    "StateTransitionCount": "Int",
+    "TaskQueue": "Keyword",
+    "ParentWorkflowId": "Keyword",
+    "ParentRunId": "Keyword",
+    "RootWorkflowId": "Keyword",
+    "RootRunId": "Keyword",
+    "FirstRunId": "Keyword",
+}
+"""The fields that every run has, and the type of each."""
+PREDEFINED: Final = {
+    "TemporalChangeVersion": "KeywordList",
+    "TemporalScheduledStartTime": "Datetime",
+    "TemporalScheduledById": "Keyword",
+    "TemporalSchedulePaused": "Bool",
+    "BuildIds": "KeywordList",
+    "BinaryChecksums": "KeywordList",
+    "BatcherNamespace": "Keyword",
+    "BatcherUser": "Keyword",
+    "TemporalNamespaceDivision": "Keyword",
+    "TemporalPauseInfo": "KeywordList",
+    "TemporalReportedProblems": "KeywordList",
+    "TemporalWorkerDeployment": "Keyword",
+    "TemporalWorkerDeploymentVersion": "Keyword",
+    "TemporalWorkflowVersioningBehavior": "Keyword",
+}
+"""The types of the search attributes that every Temporal server knows."""
+
 _MISNAMED: Final = (
     f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.`, a letter or digit first and last: it becomes a label"
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+class AttributeType(StrEnum):
+    """The type of a registered search attribute, as Temporal calls it."""
+
+    KEYWORD = "Keyword"
+    TEXT = "Text"
+    INT = "Int"
+    DOUBLE = "Double"
+    BOOL = "Bool"
+    DATETIME = "Datetime"
+    KEYWORD_LIST = "KeywordList"
 
 
 def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:

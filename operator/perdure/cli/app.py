@@ -25,6 +25,7 @@ VERBS = {
     "pause": "perdure.cli.verbs.pause",
     "replay": "perdure.cli.verbs.replay",
     "schedule": "perdure.cli.verbs.schedule",
+    "search-attributes": "perdure.cli.verbs.search_attributes",
     "reset": "perdure.cli.verbs.reset",
     "retry": "perdure.cli.verbs.retry",
     "signal": "perdure.cli.verbs.signal",

@@ -212,6 +212,36 @@ class Cluster:
         )
         return made
 
+    async def config_map(self, name: str) -> Object | None:
+        """Read a ConfigMap of the namespace; None if there is none.
+
+        Raises:
+            NoNamespaceError: there is no such namespace.
+            CliError: it cannot be read.
+        """
+        try:
+            found: Object = await self._ask(self._client.get(self._config_maps(name)), name, "ConfigMap")
+        except GoneError:
+            if await self._lacks_namespace():
+                raise NoNamespaceError(self._no_namespace) from None
+            return None
+        return found
+
+    async def store_config_map(self, body: Object) -> None:
+        """Replace a ConfigMap that was read and not changed since, or create one.
+
+        Raises:
+            CliError: it was refused, or someone else has changed or created it meanwhile.
+        """
+        meta = body["metadata"]
+        if "resourceVersion" in meta:
+            await self._ask(self._client.replace(self._config_maps(meta["name"]), body), meta["name"], "ConfigMap")
+        else:
+            await self._ask(self._client.create(self._config_maps(), body))
+
+    def _config_maps(self, name: str | None = None) -> str:
+        return str(self._api.path(self._api.CORE, self.namespace, "configmaps", name))
+
     async def seen(self, run: Object) -> Seen | None:
         """See a run's pods with their Leases, why pods were refused, and its children.
 

@@ -22,7 +22,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
 from temporalio.api.sdk.v1 import UserMetadata
 
-from perdure.api.searching import unfit
+from perdure.api.searching import PREDEFINED, SYSTEM, AttributeType, unfit
 from perdure.frontend import given
 from perdure.frontend.given import UnfitError
 
@@ -219,47 +219,10 @@ def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
 
 # Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} where the type does not follow from the value
 
-SYSTEM = {
-    "WorkflowId": "Keyword",
-    "WorkflowType": "Keyword",
-    "RunId": "Keyword",
-    "ExecutionStatus": "Keyword",
-    "StartTime": "Datetime",
-    "CloseTime": "Datetime",
-    "ExecutionTime": "Datetime",
-    "ExecutionDuration": "Int",
-    "HistoryLength": "Int",
-    "HistorySizeBytes": "Int",
-    "StateTransitionCount": "Int",
-    "TaskQueue": "Keyword",
-    "ParentWorkflowId": "Keyword",
-    "ParentRunId": "Keyword",
-    "RootWorkflowId": "Keyword",
-    "RootRunId": "Keyword",
-    "FirstRunId": "Keyword",
-}
-"""The fields that every run has, and the type of each."""
-PREDEFINED = {
-    "TemporalChangeVersion": "KeywordList",
-    "TemporalScheduledStartTime": "Datetime",
-    "TemporalScheduledById": "Keyword",
-    "TemporalSchedulePaused": "Bool",
-    "BuildIds": "KeywordList",
-    "BinaryChecksums": "KeywordList",
-    "BatcherNamespace": "Keyword",
-    "BatcherUser": "Keyword",
-    "TemporalNamespaceDivision": "Keyword",
-    "TemporalPauseInfo": "KeywordList",
-    "TemporalReportedProblems": "KeywordList",
-    "TemporalWorkerDeployment": "Keyword",
-    "TemporalWorkerDeploymentVersion": "Keyword",
-    "TemporalWorkflowVersioningBehavior": "Keyword",
-}
-"""The types of the search attributes that every Temporal server knows."""
 _SET_BY_SERVERS = frozenset(
     {"TemporalWorkerDeployment", "TemporalWorkerDeploymentVersion", "TemporalWorkflowVersioningBehavior"}
 )
-"""Those of them that clients and workers cannot set."""
+"""Predefined search attributes that clients and workers cannot set."""
 
 
 def attribute_type(value: Any, name: str = "") -> str:
@@ -304,13 +267,13 @@ def _is_moment(value: Any) -> bool:
 
 
 _FITS: dict[str, Callable[[Any], bool]] = {
-    "Keyword": _is_word,
-    "Text": _is_word,
-    "Int": _is_whole,
-    "Double": _is_number,
-    "Bool": lambda value: isinstance(value, bool),
-    "Datetime": _is_moment,
-    "KeywordList": lambda value: isinstance(value, list) and all(map(_is_word, value)),
+    AttributeType.KEYWORD: _is_word,
+    AttributeType.TEXT: _is_word,
+    AttributeType.INT: _is_whole,
+    AttributeType.DOUBLE: _is_number,
+    AttributeType.BOOL: lambda value: isinstance(value, bool),
+    AttributeType.DATETIME: _is_moment,
+    AttributeType.KEYWORD_LIST: lambda value: isinstance(value, list) and all(map(_is_word, value)),
 }
 """What each type of search attribute takes."""
 ATTRIBUTE_TYPES = tuple(_FITS)

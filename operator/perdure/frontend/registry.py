@@ -5,13 +5,12 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from perdure.api import labels
+from perdure.api.searching import REGISTRY
 from perdure.frontend import payloads as data
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.kube import client as api
 from perdure.kube.clock import now
 
-CONFIG_MAP = "perdure-search-attributes"
-"""Name of the ConfigMap in each namespace."""
 _FRESH = timedelta(seconds=10)
 """How long a ConfigMap that was read counts: one that `kubectl` or another operator changes takes effect within this time."""
 _TRIES = 20
@@ -79,17 +78,17 @@ class Registry:
             with suppress(api.AlreadyExistsError, api.ConflictError):
                 self._read[namespace] = now(), await self._changed(namespace, change)
                 return self._read[namespace][1]
-        raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
+        raise unavailable(f"ConfigMap {REGISTRY} changes too often")
 
     async def _changed(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
         """Read the ConfigMap, and write it if anything changes."""
-        client, url = self._client(), api.path(api.CORE, namespace, "configmaps", CONFIG_MAP)
+        client, url = self._client(), api.path(api.CORE, namespace, "configmaps", REGISTRY)
         try:
             found = await client.get(url)
         except api.NotFoundError:
             found = {}
         stored = found.get("data") or {}
-        meta = found.get("metadata") or {"name": CONFIG_MAP, "namespace": namespace}
+        meta = found.get("metadata") or {"name": REGISTRY, "namespace": namespace}
         annotations = meta.get("annotations") or {}
         adopted = labels.ADOPTED_ANNOTATION in annotations
         types = change(stored if adopted else {**self._in_use(namespace), **stored})

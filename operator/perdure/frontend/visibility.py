@@ -16,6 +16,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from perdure.api.lenient import mapping, moment, text
+from perdure.api.searching import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -25,7 +26,7 @@ from perdure.kube.client import older
 from perdure.runtime.chains import extras_of, parent_of
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
-BUILT_IN = {**data.SYSTEM, **data.PREDEFINED}
+BUILT_IN = {**SYSTEM, **PREDEFINED}
 """The types of what filters can name without registering it."""
 
 

@@ -44,6 +44,16 @@ class ApiServer:
         group = "" if where.path.startswith("/api/v1/") else ".perdure.dev"
         return 404, {"kind": "Status", "reason": "NotFound", "message": f'{plural}{group} "{name}" not found'}
 
+    def replace(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Replace an object, if it has not changed since it was read."""
+        status, found = self.answer(path)
+        if status == 200 and found["metadata"].get("resourceVersion") != body["metadata"]["resourceVersion"]:
+            message = "the object has been modified; please apply your changes to the latest version and try again"
+            return 409, {"kind": "Status", "reason": "Conflict", "message": message}
+        if status == 200:
+            self.answers[path] = body
+        return status, body if status == 200 else found
+
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.refuses(body):
             return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
@@ -67,6 +77,10 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.reply(*api.create(urlsplit(self.path).path, body))
+
+        def do_PUT(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(*api.replace(urlsplit(self.path).path, body))
 
         def reply(self, status: int, body: dict[str, Any]) -> None:
             data = json.dumps(body).encode()

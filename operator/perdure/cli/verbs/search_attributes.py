@@ -1,0 +1,174 @@
+"""`search-attributes`: the names and types that Temporal clients and workers of a namespace may use."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.cli.cluster import connect
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import ColorOption, ContextOption, NamedOutputOption, NamespaceOption, word_of, words_shown
+from perdure.cli.page import page_of, program_of
+from perdure.cli.terminal import Color, Screen
+from perdure.cli.view.search_attributes import table
+
+HELP = """Register search attributes for workflows as code.
+
+\b
+Examples:
+  {program} search-attributes list
+  {program} search-attributes create CustomerId --type Keyword
+  {program} search-attributes remove CustomerId
+"""
+
+LIST_HELP = """List the search attributes that are registered in a namespace.
+
+\b
+Examples:
+  {program} search-attributes list
+  {program} search-attributes list --output json
+"""
+
+CREATE_HELP = """Register search attributes of one type.
+
+Temporal clients and workers of the namespace can set them within 10 seconds.
+The type of a registered one does not change.
+
+Exit status: 0 they are registered, 1 one has another type (none is registered
+then), 2 trouble.
+
+\b
+Examples:
+  {program} search-attributes create CustomerId --type Keyword
+  {program} search-attributes create Amount Discount --type Double
+"""
+
+REMOVE_HELP = """Remove search attributes from the registry.
+
+Runs keep the values that they have; new ones cannot be set.
+
+Exit status: 0 they are removed, 1 one is not registered (none is removed
+then), 2 trouble.
+
+\b
+Examples:
+  {program} search-attributes remove CustomerId
+"""
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of search attributes", show_default=False)]
+
+
+class _RefusedError(CliError):
+    status = ExitCode.NO
+
+
+def list_(
+    context: typer.Context,
+    *,
+    namespace: NamespaceOption = None,
+    output: NamedOutputOption = "text",
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """List search attributes."""
+
+    async def read() -> tuple[str, dict[str, str]]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return found.namespace, _types(await found.config_map(REGISTRY))
+
+    where, types = asyncio.run(read())
+    screen = Screen(color)
+    if output == "json":
+        screen.write_json(types)
+    elif output == "name":
+        for name in sorted(types):
+            screen.write(name)
+    elif not types:
+        typer.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
+    else:
+        screen.show(table(types, page_of(context, screen)))
+
+
+def create(
+    context: typer.Context,
+    names: Names,
+    *,
+    kind: Annotated[
+        AttributeType,
+        typer.Option(
+            "--type", help="Type of all of them", parser=word_of(AttributeType), metavar=words_shown(AttributeType)
+        ),
+    ],
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Register search attributes."""
+    for name in names:
+        if name in SYSTEM or name in PREDEFINED:
+            raise CliError(f"`{name}` is built in: every run has it, and you cannot register it")
+        if (wrong := unfit({name: ""}).get(name)) is not None:
+            raise CliError(f"the search attribute `{name}` {wrong}")
+
+    def add(types: dict[str, str]) -> dict[str, str]:
+        for name in names:
+            if types.get(name, kind) != kind:
+                raise _RefusedError(
+                    f"the search attribute `{name}` has the type {types[name]}, which does not change; "
+                    "remove it first, or choose another name"
+                )
+        return {**types, **dict.fromkeys(names, kind.value)}
+
+    for name, before in _change(context, cluster, namespace, add, names).items():
+        typer.echo(f"{name} is registered{' already' if before else ''} as {kind.value}")
+
+
+def remove(
+    context: typer.Context,
+    names: Names,
+    *,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Remove search attributes."""
+
+    def drop(types: dict[str, str]) -> dict[str, str]:
+        for name in names:
+            if name not in types:
+                raise _RefusedError(
+                    f"the search attribute `{name}` is not registered; `{program_of(context)} search-attributes list` "
+                    "shows those that are"
+                )
+        return {name: kind for name, kind in types.items() if name not in names}
+
+    for name in _change(context, cluster, namespace, drop, names):
+        typer.echo(f"{name} is removed")
+
+
+def _change(
+    context: typer.Context, cluster: str | None, namespace: str | None, change: Any, names: list[str]
+) -> dict[str, str]:
+    """Change the registry; return the types that the named ones had before, empty for one that was not registered."""
+
+    async def write() -> dict[str, str]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            stored = await found.config_map(REGISTRY)
+            before = _types(stored)
+            after = change(before)
+            if after != before:
+                empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRY}}
+                await found.store_config_map({**(stored or empty), "data": after})
+            return {name: before.get(name, "") for name in names}
+
+    return asyncio.run(write())
+
+
+def _types(stored: dict[str, Any] | None) -> dict[str, str]:
+    return dict((stored or {}).get("data") or {})
+
+
+COMMANDS = {
+    "list": (list_, LIST_HELP),
+    "create": (create, CREATE_HELP),
+    "remove": (remove, REMOVE_HELP),
+}

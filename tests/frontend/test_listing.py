@@ -50,6 +50,18 @@ def upsert(attributes: SearchAttributes) -> Command:
 
 
 @served
+async def test_a_run_that_only_points_to_another_one_is_none(here: Served) -> None:
+    await here.start("w")
+    spec = {"workflow": {"type": "Order", "taskQueue": QUEUE}, "workflowId": "w"}
+    here.world.create("WorkflowRun", "again", {**spec, "workflowIdConflictPolicy": "UseExisting"})
+    await asyncio.sleep(60)
+    status = here.world.run("again")["status"]
+    assert (status["phase"], status["conditions"][0]["reason"]) == ("Completed", "WorkflowExecutionAlreadyStarted")
+    assert await listed(here, "") == ["w"]
+    await here.decide(complete_workflow())
+
+
+@served
 async def test_a_filter_takes_durations_and_every_way_to_write_a_status(here: Served) -> None:
     for name, minutes in (("short", 1), ("long", 90)):
         await here.start(name)

@@ -42,7 +42,7 @@ WAITS = {"startDelay": "10m", "startPaused": True}
         ({"inline": STAY, "workflowId": "one", **WAITS}, ("False", "WorkflowExecutionAlreadyStarted")),
         (
             {"inline": STAY, "workflowId": "one", "workflowIdConflictPolicy": "UseExisting", **WAITS},
-            ("True", "Completed"),
+            ("True", "WorkflowExecutionAlreadyStarted"),
         ),
     ],
     ids=["invalid", "workflow ID in use", "points to the open run"],

@@ -12,6 +12,7 @@ seconds: within a second the resourceVersion decides that a run had when it was 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from perdure.runtime.chains import continuation_of, first_run_id, is_open, paren
 from perdure.runtime.retention import Tally, stored_size
 from perdure.schedule.runs import owner_of
 
+_ALREADY_STARTED: Final = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
 
@@ -55,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     closed: str = ""
     """RFC 3339; empty while it is open."""
     refused: bool = False
-    """It never ran: its workflow id was taken."""
+    """It never ran, because its workflow ID was in use: it has failed, or only points to the run that has it."""
     successor: str = ""
     """Name of the run that continues or retries it; it keeps the workflow id for that one until it is there."""
     first_uid: str = ""
@@ -357,7 +359,7 @@ def entry_of(obj: api.Object) -> Entry:
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
         phase=status.get("phase", ""),
         closed=closed,
-        refused=(status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
+        refused=any(mapping(c).get("reason") == _ALREADY_STARTED for c in status.get("conditions") or ()),
         successor=text(state.get("successor")) if closed and state.get("startSuccessor") else "",
         first_uid=first_run_id(obj),
         parent_uid=parent.run_id if parent else "",

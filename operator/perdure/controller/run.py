@@ -24,7 +24,7 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller import status as run_status
 from perdure.controller.answers import answered
 from perdure.controller.attempts.attempts import Attempts
-from perdure.controller.beginning import Idle
+from perdure.controller.beginning import Idle, Pointer
 from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.definitions import Definition, NotReadyError
 from perdure.controller.effects.applying import Effects
@@ -412,6 +412,7 @@ class Run:
             definition=definition.snapshot if definition else None,
             unserved=self._unserved(state, now) if state is not None else "",
             refused=self._effects.refused(state) if state is not None else "",
+            points_to=self._decider.name if isinstance(self._decider, Pointer) else "",
         )
 
     def _unserved(self, state: State, now: datetime) -> str:

@@ -85,6 +85,8 @@ class RunFacts:
     """What has waited for a while in a task queue that no worker polls; empty: nothing has."""
     refused: str = ""
     """Why the API server refuses an object that the run creates; empty: it refuses none."""
+    points_to: str = ""
+    """The run of the same workflow ID that this one only points to; empty: it does something itself."""
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
@@ -269,7 +271,11 @@ class _Verdict:
 
 def _verdicts(old: Status, facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> list[_Verdict]:
     """What the conditions of a run say."""
-    verdicts = [_outcome(facts, state, failure, delayed=delayed)]
+    if facts.points_to:
+        message = f"`{facts.points_to}` has this workflow ID"
+        verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
+    else:
+        verdicts = [_outcome(facts, state, failure, delayed=delayed)]
     if state.cancel_requested:
         verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
     if state.paused:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+from objects import Objects, objects
 from perdure.api.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine.events import (
@@ -28,7 +28,6 @@ from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
 from perdure.schedule.runs import scheduled_by
-from reading import reader
 
 Json = dict[str, Any]
 
@@ -54,7 +53,7 @@ def helm_program() -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """kubectl, for one cluster and one namespace."""
+    """One namespace of a cluster, and kubectl for it."""
 
     kubectl: str
     kubeconfig: Path
@@ -71,16 +70,39 @@ class Cluster:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
+    @property
+    def objects(self) -> Objects:
+        """All objects of the cluster."""
+        return objects(self.kubeconfig)
+
     def apply(self, *manifests: Json) -> None:
-        self("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+        """Create objects, or change them to what their manifests say."""
+        for manifest in manifests:
+            self.objects.apply(self.namespace, manifest)
+
+    def create(self, *manifests: Json) -> None:
+        """Create objects."""
+        for manifest in manifests:
+            self.objects.create(self.namespace, manifest)
 
     def start(self, name: str, spec: Json) -> None:
         """Create a WorkflowRun."""
-        self("create", "-f", "-", stdin=yaml.safe_dump(run_manifest(name, spec)))
+        self.create(run_manifest(name, spec))
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object, if there is one, and wait until it is gone."""
+        found = self.get(kind, name)
+        self.objects.delete(kind, self.namespace, name)
+
+        def gone() -> bool:
+            now = self.get(kind, name)
+            return now is None or now["metadata"]["uid"] != (found or now)["metadata"]["uid"]
+
+        self.wait(f"{kind} {name} to be gone", gone)
 
     def get(self, kind: str, name: str) -> Json | None:
         """An object; None if there is none."""
-        return reader(self.kubeconfig).get(kind, self.namespace, name)
+        return self.objects.get(kind, self.namespace, name)
 
     def whole(self, name: str) -> Json:
         """A WorkflowRun with its whole history in its status: nothing of it may be missing, or other than it was sealed."""
@@ -98,7 +120,7 @@ class Cluster:
 
     def list(self, kind: str, *selectors: str) -> list[Json]:
         """The objects that selectors pick, which are written as for kubectl."""
-        return reader(self.kubeconfig).list(kind, self.namespace, *selectors)
+        return self.objects.list(kind, self.namespace, *selectors)
 
     def wait(self, what: str, found: Callable[[], Any], *, seconds: float = 300.0) -> Any:
         """Wait until `found` gives something; it is asked again and again, and the time only ends a test that has failed."""
@@ -168,19 +190,20 @@ def temporary_namespace(cluster: Cluster, *, own: bool = False) -> Iterator[Clus
     if own:
         _check_that_own_namespaces_are_excluded(cluster)
     name = f"{'own' if own else 'test'}-{secrets.token_hex(4)}"
-    cluster("create", "namespace", name)
-    cluster("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     try:
         yield Cluster(cluster.kubectl, cluster.kubeconfig, name)
     finally:
-        cluster("delete", "namespace", name, "--wait=false")
+        cluster.objects.delete("namespace", "", name)
 
 
 def _check_that_own_namespaces_are_excluded(cluster: Cluster) -> None:
     """Two operators in a namespace would take turns, and a test of one that is killed would show nothing."""
-    environment = "jsonpath={.spec.template.spec.containers[0].env[?(@.name=='PERDURE_EXCLUDE_NAMESPACES')].value}"
-    system = Cluster(cluster.kubectl, cluster.kubeconfig, SYSTEM)
-    assert system("get", "deployment", "perdure", "-o", environment) == OWN, (
+    deployment = cluster.objects.get("deployment", SYSTEM, "perdure")
+    assert deployment is not None, f"Perdure is not installed in {SYSTEM}"
+    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": OWN} in environment, (
         "the deployed operator must leave the namespaces of these tests alone: "
         f"helm upgrade perdure charts/perdure -n {SYSTEM} --reuse-values --set 'excludeNamespaces={{{OWN}}}'"
     )

@@ -223,7 +223,7 @@ def test_deleting_a_run_removes_its_pods_and_leases(namespace: Cluster) -> None:
     work = python("import time; activity.heartbeat(); time.sleep(600)", heartbeatTimeout="1m")
     namespace.start("gone", one_step(work))
     namespace.pod("gone-2-1", "Running")
-    namespace("delete", "workflowrun", "gone")
+    namespace.delete("workflowrun", "gone")
     namespace.wait("its pods to be gone", lambda: not names(namespace))
     namespace.wait("its Leases to be gone", lambda: not namespace.list("lease"))
 
@@ -325,7 +325,7 @@ def test_describe_shows_why_a_pod_cannot_be_made(namespace: Cluster) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     namespace.wait("the refusal to be shown", lambda: "exceeded quota: none" in described())
-    namespace("delete", "quota", "none")
+    namespace.delete("quota", "none")
     assert namespace.closed("refused")["output"] == "done"
 
 

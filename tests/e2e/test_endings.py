@@ -294,7 +294,7 @@ def test_what_waits_for_a_quota_goes_on_when_there_is_room(namespace: Cluster) -
     namespace.start("patient", one_step(shell("echo 1 > /dev/termination-log", retryPolicy=ONCE)))
     reasons = ["get", "events", "--field-selector", "reason=PodRefused", "-o", "name"]
     namespace.wait("its pod to be refused", lambda: namespace(*reasons))
-    namespace("delete", "resourcequota", "none")
+    namespace.delete("resourcequota", "none")
     assert namespace.closed("patient")["output"] == 1
     SEEN.append(("refused by a quota, which was lifted then", "Completed", ""))
 
@@ -341,9 +341,9 @@ def test_a_lease_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(name
     namespace.wait("the refusal to be told", lambda: warned(namespace, "PodRefused", "no Lease for attempt 1 yet"))
     signal(namespace, "leased")
     namespace.wait("the other branch to continue", lambda: progress(namespace, "leased") == "2/3")
-    namespace("delete", "resourcequota", "none")
+    namespace.delete("resourcequota", "none")
     namespace.wait("the Lease", lambda: namespace.list("leases"))
-    namespace("delete", "workflowrun", "leased")
+    namespace.delete("workflowrun", "leased")
 
 
 def test_a_child_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(namespace: Cluster) -> None:
@@ -363,7 +363,7 @@ def test_a_child_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(name
     signal(namespace, "parent")
     namespace.wait("the other branch to continue", lambda: progress(namespace, "parent") == "2/3")
     assert (namespace.get("workflowrun", "parent") or {})["status"]["phase"] == "Running"
-    namespace("delete", "resourcequota", "none")
+    namespace.delete("resourcequota", "none")
     assert namespace.closed("parent")["phase"] == "Completed"
 
 
@@ -392,7 +392,7 @@ def test_a_pod_of_somebody_else_is_not_adopted(namespace: Cluster) -> None:
     namespace.wait(
         "that to be told", lambda: namespace("get", "events", "--field-selector", "reason=PodRefused", "-o", "name")
     )
-    namespace("delete", "pod", "taken-2-1")
+    namespace.delete("pod", "taken-2-1")
     assert namespace.closed("taken")["output"] is True
     SEEN.append(("a stranger's pod has the name", "waits, then its own", ""))
 

@@ -94,7 +94,7 @@ def test_many_runs_of_one_workflow_id_at_once_are_one(namespace: Cluster) -> Non
         for name in names
         for spec in [{"workflowId": "same", **inline(nap)}]
     ]
-    namespace("create", "-f", "-", stdin=yaml.safe_dump_all(runs))
+    namespace.create(*runs)
 
     def decided() -> list[str] | None:
         phases = [(run.get("status") or {}).get("phase") for run in namespace.list("workflowruns")]

@@ -55,7 +55,7 @@ def test_a_long_history_is_sealed_and_read_back_whole(namespace: Cluster, tmp_pa
         "patch", "historysegment", names(segments)[0], "--type=merge", "-p", '{"spec":{"events":[{"eventId":1}]}}'
     )
     assert "must not change" in refused.stderr
-    namespace("delete", "workflowrun", "long")
+    namespace.delete("workflowrun", "long")
     namespace.wait("the segments to be gone", lambda: not namespace.list("historysegments"))
 
 
@@ -86,7 +86,7 @@ def test_what_is_done_to_segments_is_told_and_the_run_goes_on(namespace: Cluster
     forged = {key: other[key] for key in ("apiVersion", "kind", "spec")}
     metadata = {key: other["metadata"][key] for key in ("name", "ownerReferences")}
     forged["spec"]["events"][0]["eventTime"] = "2000-01-01T00:00:00Z"
-    namespace("delete", "historysegment", other["metadata"]["name"])
+    namespace.delete("historysegment", other["metadata"]["name"])
     namespace.apply({**forged, "metadata": metadata})
     go(1)
     condition = namespace.condition("workflowrun", "hurt", "SegmentChanged")

@@ -79,5 +79,5 @@ def test_a_run_deleted_meanwhile_leaves_nothing_behind(namespace: Cluster, own_o
     namespace.start("gone", one_step(python("import time; time.sleep(600)")))
     namespace.pod("gone-2-1", "Running")
     with own_operator.down():
-        namespace("delete", "workflowrun", "gone")
+        namespace.delete("workflowrun", "gone")
     namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))

@@ -212,7 +212,7 @@ def test_the_history_of_a_scheduled_run_replays(namespace: Cluster) -> None:
 def test_a_schedule_that_is_deleted_takes_its_runs_along(namespace: Cluster) -> None:
     namespace.apply(schedule("gone", SLOW, cron=["@every 2s"]))
     counted(namespace, "gone", "actions", 1)
-    namespace("delete", "schedule", "gone")
+    namespace.delete("schedule", "gone")
     namespace.wait("its runs to be gone", lambda: not namespace.list("workflowruns"))
 
 

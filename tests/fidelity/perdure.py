@@ -32,17 +32,17 @@ class Contents:
 
 
 @contextmanager
-def in_memory(*others: str, config_maps: Sequence[Object] = ()) -> Iterator[Server]:
+def in_memory(*others: str, namespace: str = NAMESPACE, config_maps: Sequence[Object] = ()) -> Iterator[Server]:
     """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps."""
     port: Future[int] = Future()
     crashes: list[str] = []
     loop = Loop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
-    thread = Thread(target=_run, args=(loop, port, stop, crashes, Contents((NAMESPACE, *others), config_maps)))
+    thread = Thread(target=_run, args=(loop, port, stop, crashes, Contents((namespace, *others), config_maps)))
     thread.start()
     try:
-        yield Server(f"127.0.0.1:{port.result()}", NAMESPACE)
+        yield Server(f"127.0.0.1:{port.result()}", namespace)
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)
@@ -67,7 +67,7 @@ async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: 
     for name in contents.namespaces:
         kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
     for each in contents.config_maps:
-        kubernetes.create("configmaps", each, namespace=NAMESPACE)
+        kubernetes.create("configmaps", each, namespace=contents.namespaces[0])
     frontend = Frontend(Settings(authentication=False))
     operator = TroubledOperator(
         "perdure",

@@ -1,17 +1,17 @@
 """A real API server takes and refuses manifests, and says why in words: the table of `admission.yaml`."""
 
-import json
 import secrets
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client import ApiException
 
 from admission import CASES, assert_part, manifest
 from kube import Cluster
+from objects import refusal
 
 pytestmark = pytest.mark.cluster
 
@@ -28,29 +28,28 @@ def namespace(kubectl: Cluster) -> Iterator[str]:
     if other:
         pytest.fail(f"The cluster has not the CRDs of this checkout ({', '.join(other)}). Run `make install`.")
     name = f"admission-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
+    kubectl.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+    kubectl.objects.delete("namespace", "", name)
 
 
 def is_installed(kubectl: Cluster, file: Path) -> bool:
     want = yaml.safe_load(file.read_text(encoding="utf-8"))
-    answer = kubectl.run("get", "crd", want["metadata"]["name"], "--output=json")
-    return answer.returncode == 0 and json.loads(answer.stdout)["spec"]["versions"] == want["spec"]["versions"]
+    found = kubectl.objects.get("crd", "", want["metadata"]["name"])
+    return found is not None and bool(found["spec"]["versions"] == want["spec"]["versions"])
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_admission(kubectl: Cluster, namespace: str, kind: str, case: Json) -> None:
-    # Not `apply`: it drops every null before it sends anything.
-    asked = ("create", "--namespace", namespace, "--dry-run=server", "--output=json", "--filename=-")
-    answer = kubectl.run(*asked, stdin=json.dumps(manifest(kind, case)))
+    # Not applied, which drops every null before anything is sent.
+    asked = manifest(kind, case)
     if "refused" not in case:
-        assert answer.returncode == 0, f"refused, but should be taken: {answer.stderr}"
-        assert_part(case.get("stored", {}), json.loads(answer.stdout), kind)
+        assert_part(case.get("stored", {}), kubectl.objects.create(namespace, asked, dryRun="All"), kind)
         return
-    assert answer.returncode != 0, "taken, but should be refused"
+    with pytest.raises(ApiException) as caught:
+        kubectl.objects.create(namespace, asked, dryRun="All")
     for part in [*case["refused"], *case.get("server", [])]:
-        assert part in answer.stderr
+        assert part in refusal(caught.value)
 
 
 RUN = {"workflow": {"name": "x"}, "input": {"guest": "Ada", "nights": [1, 2]}, "searchAttributes": {"a": "b"}}
@@ -87,7 +86,7 @@ STORED = {
 def stored(kubectl: Cluster, namespace: str) -> str:
     """The namespace, with one object of each kind that is asked to change."""
     for kind, spec in STORED.items():
-        kubectl("create", "--namespace", namespace, "--filename=-", stdin=json.dumps(manifest(kind, {"spec": spec})))
+        kubectl.objects.create(namespace, manifest(kind, {"spec": spec}))
     return namespace
 
 
@@ -127,20 +126,21 @@ CHANGES = [
 
 @pytest.mark.parametrize(("kind", "change", "want_said"), CHANGES)
 def test_changes(kubectl: Cluster, stored: str, kind: str, change: Json, want_said: str | None) -> None:
-    patch = ("patch", kind, "one", "--namespace", stored, "--dry-run=server", "--type=merge", "--patch")
-    answer = kubectl.run(*patch, json.dumps({"spec": change}))
+    def patch() -> None:
+        kubectl.objects.patch(kind, stored, "one", {"spec": change}, dryRun="All")
+
     if want_said is None:
-        assert answer.returncode == 0, answer.stderr
-    else:
-        assert answer.returncode != 0, "taken, but should be refused"
-        assert want_said in answer.stderr
+        patch()
+        return
+    with pytest.raises(ApiException) as caught:
+        patch()
+    assert want_said in refusal(caught.value)
 
 
-def set_status(
-    kubectl: Cluster, namespace: str, kind: str, status: Json, *more: str
-) -> subprocess.CompletedProcess[str]:
-    patch = ("patch", kind, "one", "--namespace", namespace, "--subresource=status", "--type=merge", *more, "--patch")
-    return kubectl.run(*patch, json.dumps({"status": status}))
+def try_status(kubectl: Cluster, namespace: str, status: Json) -> Json:
+    """The run as it were with this status."""
+    change = {"status": status}
+    return kubectl.objects.patch("workflowrun", namespace, "one", change, subresource="status", dryRun="All")
 
 
 NOW = "2026-01-02T00:00:00Z"
@@ -156,21 +156,20 @@ def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None
         "output": [1, "2"],
         "definition": {"steps": []},
     }
-    answer = set_status(kubectl, stored, "WorkflowRun", status, "--dry-run=server", "--output=json")
-    assert answer.returncode == 0, answer.stderr
-    assert_part(status, json.loads(answer.stdout)["status"], "status")
+    assert_part(status, try_status(kubectl, stored, status)["status"], "status")
 
 
 def test_a_status_knows_the_phases(kubectl: Cluster, stored: str) -> None:
-    answer = set_status(kubectl, stored, "WorkflowRun", {"phase": "Sleeping"}, "--dry-run=server")
-    assert "status.phase" in answer.stderr
-    assert "ContinuedAsNew" in answer.stderr
+    with pytest.raises(ApiException) as caught:
+        try_status(kubectl, stored, {"phase": "Sleeping"})
+    assert "status.phase" in refusal(caught.value)
+    assert "ContinuedAsNew" in refusal(caught.value)
 
 
 def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
-    twice = {"conditions": [SUCCEEDED, SUCCEEDED]}
-    answer = set_status(kubectl, stored, "WorkflowRun", twice, "--dry-run=server")
-    assert "Duplicate value" in answer.stderr
+    with pytest.raises(ApiException) as caught:
+        try_status(kubectl, stored, {"conditions": [SUCCEEDED, SUCCEEDED]})
+    assert "Duplicate value" in refusal(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_a_table_tells_what_runs_whether_it_is_named_or_code(kubectl: Cluster, n
         run = manifest(
             "WorkflowRun", {"metadata": {"name": name}, "spec": {"workflow": workflow, "workflowId": "Cart 7"}}
         )
-        kubectl("create", "--namespace", namespace, "--filename=-", stdin=json.dumps(run))
+        kubectl.objects.create(namespace, run)
     titles, *lines = kubectl("get", "wfr", "named", "coded", "--namespace", namespace, "--output=wide").splitlines()
     first, last = titles.index("WORKFLOW"), titles.index("SCHEDULE")
     assert [line[first:last].strip().split(maxsplit=1) for line in lines] == [["flow", "Cart 7"], ["Order", "Cart 7"]]

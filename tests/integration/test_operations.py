@@ -47,7 +47,7 @@ def answer(namespace: Cluster, name: str) -> Json:
 
 def ask(namespace: Cluster, name: str, target: str | Json, **spec: Any) -> tuple[str, str]:
     """Ask, and give the reason and the message of the answer."""
-    namespace("create", "-f", "-", stdin=yaml.safe_dump(operation(name, target, **spec)))
+    namespace.create(operation(name, target, **spec))
     status = answer(namespace, name)
     (condition,) = status["conditions"]
     assert (condition["status"], condition["type"]) == ("True", status["phase"])
@@ -151,7 +151,7 @@ def test_signals_arrive_in_the_order_in_which_they_were_made(namespace: Cluster)
         operation(f"tell-{number * 7 % 40:02}", "order", signal={"name": "approved", "input": number})
         for number in range(40)
     ]
-    namespace("create", "-f", "-", stdin=yaml.safe_dump_all(asked))
+    namespace.create(*asked)
     assert namespace.closed("order")["output"] == list(range(40))
 
 
@@ -168,7 +168,7 @@ def test_two_that_signal_with_start_at_once_start_one_run_that_has_both(namespac
         )
         for item in ("lamp", "table")
     ]
-    namespace("create", "-f", "-", stdin=yaml.safe_dump_all(asked))
+    namespace.create(*asked)
     results = [answer(namespace, f"add-{item}")["result"] for item in ("lamp", "table")]
     assert [each["started"] for each in results] == [True, False]
     (run,) = namespace.list("workflowruns")
@@ -195,7 +195,7 @@ def test_a_workflow_that_goes_on_as_a_new_run_is_followed(namespace: Cluster) ->
         operation(f"tell-{number}", workflow_id("count"), signal={"name": "approved", "input": number})
         for number in range(3)
     ]
-    namespace("create", "-f", "-", stdin=yaml.safe_dump_all(asked))
+    namespace.create(*asked)
     assert [answer(namespace, f"tell-{number}")["phase"] for number in range(3)] == ["Complete"] * 3
 
     def last() -> list[Json]:
@@ -223,7 +223,7 @@ def test_a_run_in_another_namespace_is_out_of_reach(namespace: Cluster, cluster:
     try:
         assert ask(elsewhere, name, f"order-{namespace.namespace}", terminate={})[0] == "TargetNotFound"
     finally:
-        elsewhere("delete", "operation", name)
+        elsewhere.delete("operation", name)
     manifest = operation("reach", "order", terminate={})
     manifest["spec"]["target"]["namespace"] = namespace.namespace
     assert "unknown field" in refused(namespace, manifest)
@@ -253,7 +253,7 @@ def test_hostile_requests_are_refused_and_harm_nobody(namespace: Cluster) -> Non
     assert "must not change" in namespace.run("patch", "wop", "large", "--type=merge", "-p", change).stderr
     # Each of these fits, all of them do not: the run lives, and tells which did not.
     many = [operation(f"fill-{n}", "order", signal={"name": "x", "input": "x" * 120_000}) for n in range(12)]
-    namespace("create", "-f", "-", stdin=yaml.safe_dump_all(many))
+    namespace.create(*many)
     reasons = [answer(namespace, f"fill-{n}")["conditions"][0]["reason"] for n in range(12)]
     assert set(reasons) == {"SignalNotAwaited", "PayloadTooLarge"}
     assert ask(namespace, "last", "order", signal={"name": "approved", "input": 1})[0] == "Done"
@@ -268,7 +268,7 @@ def test_an_operation_that_is_deleted_before_its_run_starts_is_not_done(namespac
         namespace.wait(
             "it to be taken up", lambda n=name: (namespace.get("wop", n) or {}).get("status", {}).get("phase")
         )
-    namespace("delete", "operation", "withdrawn")
+    namespace.delete("operation", "withdrawn")
     namespace("label", "operation", "kept", "touched=yes")
     flow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "late"}}
     namespace.apply({**flow, "spec": {"steps": [APPROVAL, TOLD]}})

@@ -107,5 +107,5 @@ def test_a_workflow_waits_for_the_retry_policies_that_it_names(namespace: Cluste
         {"apiVersion": "perdure.dev/v1alpha1", "kind": "RetryPolicy", "metadata": {"name": "standard"}, "spec": policy}
     )
     namespace.wait("the Workflow to be accepted", lambda: told(namespace)["reason"] == "Accepted")
-    namespace("delete", "retrypolicy", "standard")
+    namespace.delete("retrypolicy", "standard")
     namespace.wait("the Workflow to wait again", lambda: told(namespace)["reason"] == "RetryPolicyNotFound")

@@ -76,4 +76,4 @@ def test_a_request_that_cannot_be_recorded_is_refused_and_those_beside_it_are_no
         assert namespace.closed("order")["phase"] == "Completed"
     finally:
         for each in policy:
-            namespace("delete", each["kind"], each["metadata"]["name"])
+            namespace.delete(each["kind"], each["metadata"]["name"])

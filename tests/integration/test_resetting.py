@@ -199,7 +199,7 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made.run_id]
     check_history(namespace.whole(made.name))
     # The child stays when the run goes that it was of.
-    namespace("delete", "workflowrun", "parent")
+    namespace.delete("workflowrun", "parent")
     assert namespace.get("workflowrun", early["name"]) is not None
 
 

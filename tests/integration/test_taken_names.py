@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import yaml
 
 from kube import Cluster, run_manifest
 from perdure.api import labels
@@ -23,7 +22,7 @@ def test_a_run_whose_name_is_taken_starts_under_another_name(namespace: Cluster)
     times = [first + timedelta(seconds=EVERY * number) for number in range(30)]
     names = [Start(nominal=time, actual=time).run_name("busy") for time in times]
     foreign = [run_manifest(name, WAITS) for name in names]
-    namespace("create", "-f", "-", stdin=yaml.safe_dump_all(foreign))
+    namespace.create(*foreign)
     steps = [{"name": "rest", "sleep": {"duration": "1s"}}]
     spec = {"intervals": [{"every": f"{EVERY}s"}], "workflowRunTemplate": {"spec": {"inline": {"steps": steps}}}}
     namespace.apply({"apiVersion": labels.API_VERSION, "kind": "Schedule", "metadata": {"name": "busy"}, "spec": spec})
@@ -51,4 +50,4 @@ def test_a_run_whose_name_is_taken_starts_under_another_name(namespace: Cluster)
         return any(f"WorkflowRun `{taken}` exists" in event.get("message", event.get("note", "")) for event in events)
 
     namespace.wait("an Event", told)
-    namespace("delete", "schedule", "busy")
+    namespace.delete("schedule", "busy")

@@ -14,12 +14,20 @@ from temporalio.worker import Worker
 
 from kube import Cluster
 from temporal import flows
+from temporal.memory import InMemory, serving_in_memory
 from temporal.server import Operator, serving
 
 
 @pytest.fixture(scope="module")
+def in_memory() -> Iterator[InMemory]:
+    """The operator over an API server in memory, speaking Temporal on a loopback port."""
+    with serving_in_memory() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """The real operator, speaking Temporal on a loopback port."""
+    """The operator as a process, on a real cluster, speaking Temporal on a loopback port."""
     with serving(cluster, tmp_path_factory.mktemp("operator") / "log") as running:
         yield running
 
@@ -29,7 +37,7 @@ class Temporal:
     """A client, and the task queue of its worker."""
 
     client: Client
-    operator: Operator
+    operator: InMemory | Operator
     task_queue: str
 
     @asynccontextmanager
@@ -48,6 +56,12 @@ class Temporal:
     async def run(self, workflow: Any, *arguments: Any, **options: Any) -> Any:
         return await (await self.start(workflow, *arguments, **options)).result()
 
+    @property
+    def cluster(self) -> Cluster:
+        """The namespace of the real cluster that is served."""
+        assert isinstance(self.operator, Operator), "the test is to be marked `cluster`"
+        return self.operator.cluster
+
     async def names(self, handle: WorkflowHandle[Any, Any]) -> list[str]:
         """The types of the events of a history, in CamelCase; that it has no gaps is seen to."""
         return [name for name, _ in await self.history(handle)]
@@ -65,9 +79,11 @@ class Temporal:
 
 
 @pytest.fixture
-async def temporal(operator: Operator) -> Temporal:
-    client = await operator.connect()
-    return Temporal(client, operator, f"queue-{uuid.uuid4().hex[:8]}")
+async def temporal(request: pytest.FixtureRequest) -> Temporal:
+    """Of the operator over an API server in memory; where the test is marked ``cluster``, of that on a real cluster."""
+    on_cluster = request.node.get_closest_marker("cluster") is not None
+    operator = request.getfixturevalue("operator" if on_cluster else "in_memory")
+    return Temporal(await operator.connect(), operator, f"queue-{uuid.uuid4().hex[:8]}")
 
 
 async def until(what: str, so: Any, seconds: float = 60.0) -> Any:

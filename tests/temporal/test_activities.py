@@ -13,8 +13,6 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 
 async def failure(temporal: Temporal, name: str, arguments: list[Any], **options: Any) -> ActivityError:
     with pytest.raises(WorkflowFailureError) as caught:
@@ -187,11 +185,12 @@ async def test_an_activity_is_completed_from_elsewhere(temporal: Temporal) -> No
             await by_id.complete("again")
 
 
+@pytest.mark.cluster
 async def test_a_worker_does_not_answer_for_an_activity_that_runs_in_a_pod(temporal: Temporal) -> None:
     waits = {"image": "registry.invalid/none", "command": ["true"]}
     work = {"name": "work", "startToCloseTimeout": "1h", "container": waits}
     definition = {"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]}
-    cluster = temporal.operator.cluster
+    cluster = temporal.cluster
     cluster.start("in-pod", {"inline": definition})
     pending = await asyncio.to_thread(cluster.pending, "in-pod", step="work")
     forged = temporal.client.get_async_activity_handle(workflow_id="in-pod", run_id=None, activity_id="work")
@@ -206,7 +205,7 @@ async def test_a_worker_does_not_answer_for_an_activity_that_runs_in_a_pod(tempo
         None,
         None,
     ]
-    cluster("delete", "workflowrun", "in-pod")
+    cluster.delete("workflowrun", "in-pod")
 
 
 async def test_ten_workflows_at_once(temporal: Temporal) -> None:

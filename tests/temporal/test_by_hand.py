@@ -23,8 +23,6 @@ from temporal import flows
 from temporal.byhand import LONG, ByHand, close, marker, schedule, timer
 from temporal.conftest import Temporal
 
-pytestmark = pytest.mark.cluster
-
 HOUR = timedelta(hours=1)
 
 

@@ -15,8 +15,6 @@ from temporalio.exceptions import ApplicationError, TerminatedError
 from kube import IMAGE, REPOSITORY
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 FOLDER = REPOSITORY / "examples" / "temporal"
 
 
@@ -71,10 +69,11 @@ async def test_a_file_is_gone_on_with_where_it_was_interrupted(temporal: Tempora
         assert await temporal.run(app.FileWorkflow.run, 40) == 40
 
 
+@pytest.mark.cluster
 async def test_a_schedule_starts_every_night_what_can_be_triggered_now(temporal: Temporal, app: Any) -> None:
     schedule = await importlib.import_module("files").count_every_night(temporal.client, temporal.task_queue)
     try:
-        found = temporal.operator.cluster.get("schedule", "nightly-count")
+        found = temporal.cluster.get("schedule", "nightly-count")
         assert found is not None
         assert found["spec"]["cron"] == ["0 2 * * *"]
         async with serving(temporal, app):
@@ -90,10 +89,11 @@ async def test_a_schedule_starts_every_night_what_can_be_triggered_now(temporal:
         await schedule.delete()
 
 
+@pytest.mark.cluster
 async def test_the_manifest_of_a_run_starts_the_workflow(temporal: Temporal, app: Any) -> None:
     manifest = yaml.safe_load((FOLDER / "run.yaml").read_text())
     manifest["spec"]["workflow"]["taskQueue"] = temporal.task_queue
-    temporal.operator.cluster.apply(manifest)
+    temporal.cluster.apply(manifest)
     async with serving(temporal, app):
         assert await temporal.client.get_workflow_handle("order-17").result() == "payment-17, parcel-17"
 
@@ -199,10 +199,11 @@ async def test_each_guest_leaves_as_its_parent_close_policy_says(temporal: Tempo
         assert await abandoned.result() == "left when told to"
 
 
+@pytest.mark.cluster
 async def test_code_has_its_activities_done_by_pods(temporal: Temporal, app: Any) -> None:
     manifest = yaml.safe_load((FOLDER / "checksums.yaml").read_text())
     manifest["spec"]["activities"][0]["container"]["image"] = IMAGE
-    temporal.operator.cluster.apply(manifest)
+    temporal.cluster.apply(manifest)
     async with serving(temporal, app):
         sums = await temporal.run(app.ChecksumsWorkflow.run, ["one", "two"])
     assert {text: found[:8] for text, found in sums.items()} == {"one": "7692c3ad", "two": "3fc4ccfe"}

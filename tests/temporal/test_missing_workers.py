@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cluster
 
 async def lacks(temporal: Temporal, handle: Any) -> str:
     """What the run says of the worker that it lacks, once it does."""
-    cluster = temporal.operator.cluster
+    cluster = temporal.cluster
     [name] = [
         run["metadata"]["name"]
         for run in cluster.list("workflowruns")
@@ -46,7 +46,7 @@ async def test_an_activity_that_nobody_asks_for_is_told_of_until_a_worker_takes_
 
 
 async def test_a_step_that_nobody_asks_for_is_told_of(temporal: Temporal) -> None:
-    cluster, queue = temporal.operator.cluster, f"{temporal.task_queue}-elsewhere"
+    cluster, queue = temporal.cluster, f"{temporal.task_queue}-elsewhere"
     work = {"name": "greet", "worker": {"taskQueue": queue}, "startToCloseTimeout": "1m"}
     steps = [{"name": "hello", "activity": {"name": "greet", "input": "ada"}}]
     steps.append({"name": "end", "return": {"output": "${steps.hello.output}"}})

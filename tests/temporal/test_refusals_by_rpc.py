@@ -27,8 +27,6 @@ from temporal import flows
 from temporal.byhand import ByHand, close, timer
 from temporal.conftest import Temporal
 
-pytestmark = pytest.mark.cluster
-
 
 def request(temporal: Temporal, **said: Any) -> StartWorkflowExecutionRequest:
     made = StartWorkflowExecutionRequest(

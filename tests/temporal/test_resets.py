@@ -27,8 +27,6 @@ from temporalio.worker import Replayer
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 
 async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **said: object) -> WorkflowHandle:
     """Reset a workflow; asked twice, as after a lost answer."""

@@ -33,8 +33,6 @@ from perdure.engine.starts import MAX_CHILD_DEPTH
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 
 async def test_a_cancelled_workflow_cleans_up_first(temporal: Temporal) -> None:
     async with temporal.worker():
@@ -296,18 +294,20 @@ async def test_lists_and_counts_by_search_attributes_and_status(temporal: Tempor
     await handles[1].terminate()
 
 
+@pytest.mark.cluster
 async def test_a_run_made_by_kubectl_is_a_workflow_like_others(temporal: Temporal) -> None:
     reference = {"type": "Greet", "taskQueue": temporal.task_queue}
-    temporal.operator.cluster.start("by-kubectl", {"workflow": reference, "input": "kubectl"})
+    temporal.cluster.start("by-kubectl", {"workflow": reference, "input": "kubectl"})
     async with temporal.worker():
         assert await temporal.client.get_workflow_handle("by-kubectl").result() == "Hello, kubectl"
-    run = temporal.operator.cluster.get("workflowrun", "by-kubectl")
+    run = temporal.cluster.get("workflowrun", "by-kubectl")
     assert run is not None
     assert run["status"]["output"] == "Hello, kubectl"
 
 
+@pytest.mark.cluster
 async def test_yaml_has_an_activity_done_by_a_worker_and_code_as_a_child(temporal: Temporal) -> None:
-    cluster = temporal.operator.cluster
+    cluster = temporal.cluster
     done_by_worker = {
         "name": "greet",
         "worker": {"taskQueue": temporal.task_queue},
@@ -330,8 +330,9 @@ async def test_yaml_has_an_activity_done_by_a_worker_and_code_as_a_child(tempora
     assert status["output"] == ["Hello, YAML", "Hello, child of YAML"]
 
 
+@pytest.mark.cluster
 async def test_code_has_an_activity_done_by_a_pod_and_a_workflow_as_a_child(temporal: Temporal) -> None:
-    cluster = temporal.operator.cluster
+    cluster = temporal.cluster
     spec = one_step(python("import json, os\nactivity.complete({'in': json.loads(os.environ['PERDURE_INPUT'])})"))
     cluster.apply(
         {

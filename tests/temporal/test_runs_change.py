@@ -35,8 +35,6 @@ from temporal import flows
 from temporal.byhand import ByHand
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 SIGNALS, EACH, UPDATES, STORM = 200, 20, 40, 40
 COMPLETED = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
@@ -123,8 +121,9 @@ async def test_a_workflow_that_continues_as_new_is_terminated_whenever_that_come
             assert (await newest.describe()).status is WorkflowExecutionStatus.TERMINATED
 
 
+@pytest.mark.cluster
 async def test_a_workflow_that_was_paused_goes_on_with_its_worker_and_with_another(temporal: Temporal) -> None:
-    cluster = temporal.operator.cluster
+    cluster = temporal.cluster
 
     async def operate(verb: str) -> None:
         name = f"{verb}-{uuid.uuid4().hex[:6]}"
@@ -212,16 +211,15 @@ async def test_what_waits_for_a_run_that_is_deleted_is_told_so(temporal: Tempora
         assert (await refused(waiting)).status is RPCStatusCode.NOT_FOUND
 
 
+@pytest.mark.cluster
 async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Temporal) -> None:
     handle, service = await temporal.start(flows.Box.run), temporal.client.workflow_service
-    [run] = [r for r in temporal.operator.cluster.list("workflowruns") if r["metadata"]["uid"] == handle.result_run_id]
+    [run] = [r for r in temporal.cluster.list("workflowruns") if r["metadata"]["uid"] == handle.result_run_id]
     name, good = run["metadata"]["name"], run["status"]["state"]
 
     def edit(state: Any) -> None:
         patch = json.dumps({"status": {"state": state}})
-        temporal.operator.cluster(
-            "patch", "workflowrun", name, "--subresource=status", "--type=merge", f"--patch={patch}"
-        )
+        temporal.cluster("patch", "workflowrun", name, "--subresource=status", "--type=merge", f"--patch={patch}")
 
     signal = of(temporal, SignalWorkflowExecutionRequest, handle)
     signal.signal_name = "put"

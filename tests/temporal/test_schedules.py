@@ -29,8 +29,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 
 class Maker:
     """Makes schedules, and removes them at the end."""
@@ -81,13 +79,14 @@ async def make(temporal: Temporal) -> AsyncIterator[Maker]:
             await handle.delete()
 
 
+@pytest.mark.cluster
 async def test_a_schedule_starts_workflows_and_kubectl_sees_it(make: Maker) -> None:
     async with make.temporal.worker():
         handle = await make(
             flows.Greet.run, "you", spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(timedelta(seconds=1))])
         )
         assert set(await make.results(handle, 2)) == {"Hello, you"}
-        found = make.temporal.operator.cluster.get("schedule", handle.id)
+        found = make.temporal.cluster.get("schedule", handle.id)
         assert found["spec"]["workflowRunTemplate"]["spec"]["workflow"]["type"] == "Greet"
         await handle.pause()
 
@@ -183,6 +182,7 @@ async def test_an_id_can_be_any_text_and_is_taken_once(make: Maker) -> None:
     assert caught.value.status is RPCStatusCode.NOT_FOUND
 
 
+@pytest.mark.cluster
 async def test_deleting_a_schedule_leaves_its_workflows(make: Maker) -> None:
     handle = await make(flows.Sleeper.run, 600, trigger_immediately=True)
 
@@ -195,7 +195,7 @@ async def test_deleting_a_schedule_leaves_its_workflows(make: Maker) -> None:
     run = make.client.get_workflow_handle(started.workflow_id)
 
     async def orphaned() -> bool:
-        found = json.loads(make.temporal.operator.cluster("get", "wfr", "-o", "json"))["items"]
+        found = json.loads(make.temporal.cluster("get", "wfr", "-o", "json"))["items"]
         [obj] = [obj for obj in found if obj["spec"].get("workflowId") == started.workflow_id]
         return not obj["metadata"].get("ownerReferences")
 
@@ -215,8 +215,9 @@ async def test_matching_times_are_told(make: Maker) -> None:
     assert [time.ToDatetime(tzinfo=UTC) for time in found.start_time] == noons
 
 
+@pytest.mark.cluster
 async def test_3_a_start_that_is_refused_is_tried_again_for_as_long_as_the_window_and_then_dropped(make: Maker) -> None:
-    cluster = make.temporal.operator.cluster
+    cluster = make.temporal.cluster
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     cluster.apply({**quota, "spec": {"hard": {"count/workflowruns.perdure.dev": "0"}}})
 
@@ -236,7 +237,7 @@ async def test_3_a_start_that_is_refused_is_tried_again_for_as_long_as_the_windo
 
         await until("the start to be given up", refused)
     finally:
-        cluster("delete", "resourcequota", "none")
+        cluster.delete("resourcequota", "none")
     async with make.temporal.worker():
         assert await make.results(long, 1) == ["Hello, you"]
     assert not (await short.describe()).info.running_actions

@@ -22,8 +22,6 @@ from temporalio.worker import Replayer
 from temporal import flows
 from temporal.conftest import Temporal, until
 
-pytestmark = pytest.mark.cluster
-
 
 async def test_signals_queries_and_updates_reach_the_workflow_in_order(temporal: Temporal) -> None:
     async with temporal.worker():

@@ -1,0 +1,30 @@
+"""The real operator over an API server in memory, in this process: SDKs see no difference, and no process has to be started."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.client import Client
+
+from fidelity.perdure import in_memory
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """One operator, and the namespace that it serves."""
+
+    address: str
+    """Where SDKs connect to."""
+    namespace: str
+
+    async def connect(self, **options: Any) -> Client:
+        """Connect a client."""
+        return await Client.connect(self.address, **{"namespace": self.namespace, **options})
+
+
+@contextmanager
+def serving_in_memory() -> Iterator[InMemory]:
+    """An operator, gone at the end of the block."""
+    with in_memory(namespace="orders") as server:
+        yield InMemory(server.address, server.namespace)

@@ -1,8 +1,8 @@
-"""`make test`: every test that decides, from nothing. `make test-all` (``--all``): the benchmarks too.
+"""`make test`: every test that decides, from nothing. `make test-all` (``--all``): longer trials of faults, and the benchmarks.
 
-What needs no cluster comes first, so that a mistake shows within seconds. The cluster has a name of its own and is removed at the
-end, unless KEEP=1 asks for it to stay. With CLUSTER=existing the tests run against the cluster that KUBECONFIG names (and IMAGE,
-see hack/deploy.py).
+What needs no cluster runs while one is brought up, and while those tests have it that change it for all others: they mostly
+wait. The cluster has a name of its own and is removed at the end, unless KEEP=1 asks for it to stay. With CLUSTER=existing the
+tests use the cluster that KUBECONFIG names (and IMAGE, see hack/deploy.py).
 """
 
 import os
@@ -10,13 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cluster import lifecycle
 from cluster.console import say
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
-from deploy import Target, existing_cluster, install, kind_cluster
+from deploy import existing_cluster, install, kind_cluster
 
 NAME = os.environ.get("NAME", "perdure-test")
 LEFT_ALONE = "excludeNamespaces={own-*}"
@@ -28,48 +32,62 @@ THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PE
 def main() -> int:
     """Run the tests; return the exit status."""
     began = time.monotonic()
-    benchmarks = "--all" in sys.argv[1:]
+    everything = "--all" in sys.argv[1:]
+    environment = {**THOROUGH, **os.environ} if everything else dict(os.environ)
     cache = Cache.from_environment(os.environ)
     try:
         ensure_tools(cache, DEFAULT_TOOLS)  # the tests of the chart need helm
-        status = pytest("not cluster", os.environ, processes=2, benchmarks=benchmarks)
-        status = status or on_some_cluster(cache, benchmarks=benchmarks)
+        with ThreadPoolExecutor(max_workers=1) as beside, TemporaryDirectory() as folder:
+            prepared = beside.submit(prepare, cache, environment, Path(folder) / "alone.log")
+            statuses = [pytest("not cluster and not bench", environment, processes=4)]
+            environment, alone = prepared.result()
+        statuses += [alone, pytest("cluster and not alone and not bench", environment, processes=5)]
+        if everything:
+            statuses.append(pytest("bench", environment))
+        status = max(statuses)
     except ClusterError as error:
         say(f"Error: {error}")
         status = 1
+    finally:
+        if not (os.environ.get("KEEP") or existing()):
+            lifecycle.down(cache, [NAME])
     say(f"All of it took {time.monotonic() - began:.0f} s.")
     return status
 
 
-def on_some_cluster(cache: Cache, *, benchmarks: bool) -> int:
-    """Bring up a cluster, or take the one that is there, and run the tests that need one."""
-    if os.environ.get("CLUSTER") == "existing":
-        target = existing_cluster(cache, os.environ.get("IMAGE"))
-        install(cache, target, LEFT_ALONE)
-        return on_cluster(target, benchmarks=benchmarks)
-    try:
-        target = kind_cluster(cache, NAME, audit=True)
-        install(cache, target, LEFT_ALONE)
-        return on_cluster(target, benchmarks=benchmarks)
-    finally:
-        if not os.environ.get("KEEP"):
-            lifecycle.down(cache, [NAME])
+def prepare(cache: Cache, environment: Mapping[str, str], log: Path) -> tuple[dict[str, str], int]:
+    """Bring up a cluster, or take the one that is there, and run the tests that must have it alone.
+
+    Args:
+        cache: Where what is needed for it is kept.
+        environment: That of the tests.
+        log: Takes the output of the tests, which is shown at their end.
+
+    Returns:
+        The environment of tests on the cluster, and the exit status of those that have run.
+    """
+    target = existing_cluster(cache, os.environ.get("IMAGE")) if existing() else kind_cluster(cache, NAME, audit=True)
+    install(cache, target, LEFT_ALONE)
+    image, name = target.image, target.name or ""
+    there = {**environment, **target.environment, "PERDURE_TEST_IMAGE": image, "PERDURE_TEST_CLUSTER": name}
+    status = pytest("cluster and alone and not bench", there, log=log)
+    say(log.read_text())
+    return there, status
 
 
-def on_cluster(target: Target, *, benchmarks: bool) -> int:
-    """Run the tests that need a cluster; those that change the installation come last, one after the other."""
-    environment = {**target.environment, "PERDURE_TEST_IMAGE": target.image, "PERDURE_TEST_CLUSTER": target.name or ""}
-    together = pytest("cluster and not alone", environment, processes=3, benchmarks=benchmarks)
-    alone = pytest("cluster and alone", environment, benchmarks=benchmarks)
-    return together or alone
+def existing() -> bool:
+    """Whether the cluster is not ours."""
+    return os.environ.get("CLUSTER") == "existing"
 
 
-def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, benchmarks: bool = False) -> int:
-    """Run the tests whose markers match ``which``, with the project's settings; ``processes`` at a time, or in this one."""
-    markers = which if benchmarks else f"{which} and not bench"
-    given = {**THOROUGH, **environment} if benchmarks else dict(environment)
-    command: Sequence[str] = [sys.executable, "-m", "pytest", "--durations=5", "-m", markers, "-n", str(processes)]
-    return subprocess.run(command, env=given, cwd=REPOSITORY, check=False).returncode
+def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, log: Path | None = None) -> int:
+    """Run the tests whose markers match ``which``, with the project's settings; ``processes`` at a time, or in this one.
+
+    Their output goes to ``log``, where one is given.
+    """
+    command: Sequence[str] = [sys.executable, "-m", "pytest", "--durations=5", "-m", which, "-n", str(processes)]
+    with log.open("wb") if log is not None else nullcontext() as output:
+        return subprocess.run(command, env=environment, cwd=REPOSITORY, stdout=output, check=False).returncode
 
 
 if __name__ == "__main__":

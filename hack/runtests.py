@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -85,7 +85,8 @@ def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, lo
 
     Their output goes to ``log``, where one is given.
     """
-    command: Sequence[str] = [sys.executable, "-m", "pytest", "--durations=5", "-m", which, "-n", str(processes)]
+    parallel = ["-n", str(processes), "--dist=worksteal"]  # the long ones are neighbours
+    command = [sys.executable, "-m", "pytest", "--durations=5", "-m", which, *parallel]
     with log.open("wb") if log is not None else nullcontext() as output:
         return subprocess.run(command, env=environment, cwd=REPOSITORY, stdout=output, check=False).returncode
 

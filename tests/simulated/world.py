@@ -153,6 +153,7 @@ class World:
                     self.operators.remove(victim)
                     await asyncio.sleep(random.choice([0, random.uniform(0, 5)]))
                     self.start()
+                    self._calm_at = max(self._calm_at, self.loop.time())
                 case "interrupt":
                     self._upset(victim.interrupt, random.choice([1, 5, 70]))
                 case _:

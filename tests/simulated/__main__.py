@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--operators", type=int, default=1, help="how many run at once")
     parser.add_argument("--faults", type=float, default=0.05, help="share of requests that fail")
     parser.add_argument("--kills", type=int, default=4, help="how often an operator is killed, frozen or cut off")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--trace", metavar="TEXT", help="print the timeline of what mentions TEXT; '' for all of it")
     parser.add_argument("--digest", action="store_true", help="print only what is the same whenever a seed is run")
     options = parser.parse_args()
@@ -44,6 +45,8 @@ def main() -> int:
         if result.violations:
             failed += 1
             _show(options, setting, result)
+            if options.until_failure:
+                break
         elif options.seeds == 1:
             print(
                 f"seed {seed}: {result.pods} pods, {result.writes} writes in {result.seconds:.0f} s, digest {result.digest}"

@@ -1,0 +1,178 @@
+"""Bugs of earlier versions, each as the change that brings it back into today's code, for the simulation to find."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A piece of a file, replaced."""
+
+    file: str
+    """Within ``operator/perdure``."""
+    good: str
+    """What the file contains exactly once."""
+    bad: str
+    """What stands there with the bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """One bug, and where the simulation finds it."""
+
+    name: str
+    commit: str
+    """The commit that fixed it."""
+    changes: tuple[Change, ...]
+    scenario: str
+    operators: int = 1
+    found: str
+    """Part of what the checker reports."""
+
+
+BUGS = (
+    Bug(
+        name="pod deleted by the state of a replaced operator",
+        commit="3803700",
+        changes=(
+            Change(
+                file="controller/attempts/applying.py",
+                good="            await self._record.confirm(afresh=True)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="mixed",
+        operators=2,
+        found="is deleted while its run waits for it",
+    ),
+    Bug(
+        name="child that no watch has shown yet taken for deleted",
+        commit="eeb3ffd",
+        changes=(
+            Change(
+                file="controller/child_outcomes.py",
+                good="            self._context.peers.noted(obj)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="families",
+        operators=2,
+        found="records ChildWorkflowExecutionTerminated",
+    ),
+    Bug(
+        name="parent close policy misses a child that continues as new",
+        commit="eeb3ffd",
+        changes=(
+            Change(
+                file="controller/effects/children.py",
+                good="    if any(entry.successor for entry in runs):\n        return False\n",
+                bad="",
+            ),
+            Change(
+                file="controller/effects/children.py",
+                good="        if answer.reason == inputs.CLOSED:",
+                bad="        if False:",
+            ),
+        ),
+        scenario="families",
+        found="of ending-terminate is Completed",
+    ),
+    Bug(
+        name="run decided from the state before a commit that was done",
+        commit="bdbb9e1",
+        changes=(
+            Change(
+                file="language/results.py",
+                good='    if path.endswith(":compensate"):\n'
+                '        return ""  # no expression reads what a compensation returns\n',
+                bad="",
+            ),
+            Change(
+                file="controller/run.py",
+                good="        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told\n"
+                '            self._log.exception("A commit cannot be reported by Events")\n',
+                bad="        finally:\n            pass\n",
+            ),
+            Change(
+                file="controller/run.py",
+                good="                self._state = None"
+                "  # it is recorded already: deciding by what was before would record it twice\n",
+                bad="",
+            ),
+            Change(
+                file="controller/run.py",
+                good="                self._state = None"
+                "  # what is only kept in memory may be the reason: go on from what is recorded\n",
+                bad="                pass\n",
+            ),
+        ),
+        scenario="sagas",
+        found="of 20 signals",
+    ),
+    Bug(
+        name="write over a status that was not seen",
+        commit="3803700",
+        changes=(
+            Change(
+                file="controller/commit.py",
+                good='        operations = [self._unchanged]\n        if "status"',
+                bad='        operations = []\n        if "status"',
+            ),
+        ),
+        scenario="flows",
+        operators=2,
+        found="its history was changed",
+    ),
+    Bug(
+        name="open run of a Schedule taken for deleted",
+        commit="eeb3ffd",
+        changes=(
+            Change(
+                file="controller/scheduledruns.py",
+                good="            chains = await self._listed_chains()\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="removal",
+        operators=2,
+        found="which is open",
+    ),
+    Bug(
+        name="pod of a deleted run held for ever",
+        commit="3977cfb",
+        changes=(
+            Change(
+                file="controller/runpods.py",
+                good="            self._orphans[key] = obj\n            self._queue.wake(key)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="deletion",
+        found="is still held",
+    ),
+    Bug(
+        name="finished runs of a namespace without bounds",
+        commit="3923056",
+        changes=(
+            Change(
+                file="controller/retention.py",
+                good='        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])\n',
+                bad="        return True\n",
+            ),
+        ),
+        scenario="bounded",
+        found="finished runs are left",
+    ),
+    Bug(
+        name="attempt timed out that a lagging watch has not shown to have ended",
+        commit="3803700",
+        changes=(
+            Change(
+                file="controller/attempts/reading.py",
+                good="        pod = await self._context.api.read_pod(self._context.run, key)\n",
+                bad="        pod = self._held.pods.get(key)\n",
+            ),
+        ),
+        scenario="flows",
+        found="is created after an earlier attempt of the activity has succeeded",
+    ),
+)

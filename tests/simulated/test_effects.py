@@ -290,6 +290,24 @@ def test_a_child_that_a_lagging_watch_has_not_shown_is_closed_with_its_parent(po
     assert with_two_operators(scenario).violations == []
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_runs_of_one_workflow_id_that_only_operations_have_shown_do_not_open_at_once(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("Workflow", "nap", {"steps": [{"name": "nap", "sleep": {"duration": "100s"}}]})
+        await asyncio.sleep(10)
+        world.operators[0].interrupt(300, "workflowruns")
+        for name in ("first", "second"):
+            world.create("WorkflowRun", name, {"workflow": {"name": "nap"}, "workflowId": "nap"})
+            world.operate(f"signal-{name}", name, signal={"name": "go", "input": {}})
+        await asyncio.sleep(600)
+        ends = sorted(run["status"]["phase"] for run in world.runs().values())
+        if ends != ["Completed", "Failed"]:
+            world.checker.fail(f"the runs are {ends}")
+
+    assert simulate(scenario, Setting(seed=seed, faults=0, kills=0)).violations == []
+
+
 # The frontend
 
 

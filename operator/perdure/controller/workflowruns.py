@@ -247,7 +247,7 @@ class WorkflowRuns:
         return self.get(entry.uid) or await self._fetch(entry)
 
     async def _fetch(self, entry: Entry) -> Run | None:
-        """A run that this process had no reason to know: it has closed."""
+        """A run that this process has not worked on: it has closed, or no watch has shown it yet."""
         url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
         try:
             obj = await self._tools.client.get(url)
@@ -255,7 +255,11 @@ class WorkflowRuns:
             return None
         if obj["metadata"]["uid"] != entry.uid:
             return None
-        return self.get(entry.uid) or self._add(obj)
+        run = self.get(entry.uid)
+        if run is None:
+            self._enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
+            run = self._add(obj)
+        return run
 
     def withdraw(self, run_id: str, request_id: str) -> None:
         """Take a request back; what the run has recorded stays done."""

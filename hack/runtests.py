@@ -1,8 +1,8 @@
 """`make test`: every test that decides, from nothing. `make test-all` (``--all``): longer trials of faults, and the benchmarks.
 
-What needs no cluster runs while one is brought up, and while those tests have it that change it for all others: they mostly
-wait. The cluster has a name of its own and is removed at the end, unless KEEP=1 asks for it to stay. With CLUSTER=existing the
-tests use the cluster that KUBECONFIG names (and IMAGE, see hack/deploy.py).
+What needs no cluster runs at a lower priority beside all else: tests on a cluster mostly wait for pods. Those that change the
+cluster for all others have it first. The cluster has a name of its own and is removed at the end, unless KEEP=1 asks for it to
+stay. With CLUSTER=existing the tests use the cluster that KUBECONFIG names (and IMAGE, see hack/deploy.py).
 """
 
 import os
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,10 +37,14 @@ def main() -> int:
     try:
         ensure_tools(cache, DEFAULT_TOOLS)  # the tests of the chart need helm
         with ThreadPoolExecutor(max_workers=1) as beside, TemporaryDirectory() as folder:
-            prepared = beside.submit(prepare, cache, environment, Path(folder) / "alone.log")
-            statuses = [pytest("not cluster and not bench", environment, processes=4)]
-            environment, alone = prepared.result()
-        statuses += [alone, pytest("cluster and not alone and not bench", environment, processes=5)]
+            log = Path(folder) / "log"
+            without = beside.submit(pytest, "not cluster and not bench", environment, processes=3, log=log)
+            try:
+                statuses, environment = on_cluster(cache, environment)
+            finally:
+                ended = without.result()
+                say(log.read_text())
+            statuses.append(ended)
         if everything:
             statuses.append(pytest("bench", environment))
         status = max(statuses)
@@ -55,24 +58,22 @@ def main() -> int:
     return status
 
 
-def prepare(cache: Cache, environment: Mapping[str, str], log: Path) -> tuple[dict[str, str], int]:
-    """Bring up a cluster, or take the one that is there, and run the tests that must have it alone.
+def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int], dict[str, str]]:
+    """Bring up a cluster, or take the one that is there, and run the tests that need it.
 
     Args:
         cache: Where what is needed for it is kept.
         environment: That of the tests.
-        log: Takes the output of the tests, which is shown at their end.
 
     Returns:
-        The environment of tests on the cluster, and the exit status of those that have run.
+        The exit statuses, and the environment of tests on the cluster.
     """
     target = existing_cluster(cache, os.environ.get("IMAGE")) if existing() else kind_cluster(cache, NAME, audit=True)
     install(cache, target, LEFT_ALONE)
     image, name = target.image, target.name or ""
     there = {**environment, **target.environment, "PERDURE_TEST_IMAGE": image, "PERDURE_TEST_CLUSTER": name}
-    status = pytest("cluster and alone and not bench", there, log=log)
-    say(log.read_text())
-    return there, status
+    alone = pytest("cluster and alone and not bench", there)
+    return [alone, pytest("cluster and not alone and not bench", there, processes=5)], there
 
 
 def existing() -> bool:
@@ -83,11 +84,14 @@ def existing() -> bool:
 def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, log: Path | None = None) -> int:
     """Run the tests whose markers match ``which``, with the project's settings; ``processes`` at a time, or in this one.
 
-    Their output goes to ``log``, where one is given.
+    Where a ``log`` is given, it takes their output, and they run at a lower priority.
     """
-    parallel = ["-n", str(processes), "--dist=worksteal"]  # the long ones are neighbours
+    parallel = ["-n", str(processes), "--dist=load", "--maxschedchunk=1"]  # in order: the slow ones come first
     command = [sys.executable, "-m", "pytest", "--durations=5", "-m", which, *parallel]
-    with log.open("wb") if log is not None else nullcontext() as output:
+    if log is None:
+        return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
+    with log.open("wb") as output:
+        command = ["nice", *command]
         return subprocess.run(command, env=environment, cwd=REPOSITORY, stdout=output, check=False).returncode
 
 

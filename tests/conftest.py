@@ -22,6 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # one that starts last is waited for
+
+
 @pytest.fixture(scope="session")
 def record(request: pytest.FixtureRequest) -> bool:
     """Whether golden histories are written anew."""

@@ -38,6 +38,7 @@ def creations(namespace: str) -> dict[str, list[int]]:
     return answers
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")

@@ -38,6 +38,7 @@ def schedule(name: str) -> Json:
     }
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")

@@ -133,6 +133,7 @@ def test_a_large_result_comes_through_the_lease_and_a_larger_one_is_refused(name
         assert status["failure"]["cause"]["type"] == "PayloadTooLarge"
 
 
+@pytest.mark.slow
 def test_start_to_close_ends_an_attempt_and_its_pod(namespace: Cluster) -> None:
     work = python("import time; time.sleep(600)", startToCloseTimeout="2s", retryPolicy=ONCE)
     namespace.start("slow", one_step(work))
@@ -161,6 +162,7 @@ def test_a_silent_activity_is_given_up_and_the_next_one_gets_its_last_details(na
     assert started.last_failure.timeout_type == "Heartbeat"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [1, -1], ids=["ahead", "behind"])
 def test_a_node_whose_clock_is_wrong_neither_ends_an_attempt_nor_keeps_a_silent_one(
     namespace: Cluster, hours: int

@@ -193,6 +193,7 @@ def failed(namespace: Cluster, name: str) -> Json:
     return cause
 
 
+@pytest.mark.slow
 def test_what_ends_an_attempt_by_itself_and_what_is_told(namespace: Cluster) -> None:
     """All at once: most of them wait for their nodes."""
     names = {what: f"end-{number}" for number, what in enumerate(ENDINGS)}

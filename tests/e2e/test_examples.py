@@ -128,6 +128,7 @@ def example(namespace: Cluster, request: pytest.FixtureRequest, *, record: bool)
 Use = Callable[[str], Example]
 
 
+@pytest.mark.slow
 def test_order_flow_survives_the_loss_of_its_pod_half_way(example: Use, namespace: Cluster) -> None:
     orders = example("order-flow")
     many = {"items": [f"lamp-{number}" for number in range(30)]}
@@ -147,6 +148,7 @@ def test_order_flow_survives_the_loss_of_its_pod_half_way(example: Use, namespac
     assert closed[0].result["resumedAt"] >= 2
 
 
+@pytest.mark.slow
 def test_a_subscription(example: Use) -> None:
     subscription = example("subscription")
     short = {"trial": "1s", "period": "1s", "periods": 2}
@@ -212,6 +214,7 @@ def activities_of(run: Json) -> list[str]:
     return [event.activity_type for event in recorded(run) if isinstance(event, ev.ActivityTaskScheduled)]
 
 
+@pytest.mark.slow
 def test_a_trip_is_booked_or_undone(example: Use) -> None:
     trips = example("trip-saga")
     broke = {"fare": "basic", "card": "4000000000000002"}

@@ -191,6 +191,7 @@ def test_a_delayed_run_begins_later_and_a_paused_one_waits(namespace: Cluster) -
     assert (namespace.get("workflowrun", "paused") or {})["status"]["phase"] == "Paused"
 
 
+@pytest.mark.slow
 def test_the_loser_of_a_race_is_stopped_and_what_it_did_is_no_result(namespace: Cluster) -> None:
     stops = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(600)"
     slow = python(stops, name="slow")

@@ -59,6 +59,7 @@ def test_a_long_history_is_sealed_and_read_back_whole(namespace: Cluster, tmp_pa
     namespace.wait("the segments to be gone", lambda: not namespace.list("historysegments"))
 
 
+@pytest.mark.slow
 def test_what_is_done_to_segments_is_told_and_the_run_goes_on(namespace: Cluster) -> None:
     loop = naps(120)["inline"]["steps"][0]
     parts = [

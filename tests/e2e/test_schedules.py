@@ -59,6 +59,7 @@ def created(run: Json) -> float:
     return datetime.fromisoformat(run["metadata"]["creationTimestamp"]).timestamp()
 
 
+@pytest.mark.slow
 def test_runs_with_pods_start_every_few_seconds_and_are_named_by_their_time(namespace: Cluster) -> None:
     work = python("activity.complete('done')")
     inline = {
@@ -216,6 +217,7 @@ def test_a_schedule_that_is_deleted_takes_its_runs_along(namespace: Cluster) -> 
     namespace.wait("its runs to be gone", lambda: not namespace.list("workflowruns"))
 
 
+@pytest.mark.slow
 @pytest.mark.own
 def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
     namespace: Cluster, own_operator: Process

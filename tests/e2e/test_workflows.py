@@ -105,6 +105,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_one_with_too_large_an_
     assert "spec.input" in huge["failure"]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["runTimeout", "executionTimeout"])
 def test_a_run_that_takes_too_long_is_closed_and_its_pods_are_stopped(namespace: Cluster, field: str) -> None:
     work = python("import time; time.sleep(600)")

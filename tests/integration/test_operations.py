@@ -229,6 +229,7 @@ def test_a_run_in_another_namespace_is_out_of_reach(namespace: Cluster, cluster:
     assert "unknown field" in refused(namespace, manifest)
 
 
+@pytest.mark.slow
 def test_hostile_requests_are_refused_and_harm_nobody(namespace: Cluster) -> None:
     namespace.start("order", inline(APPROVAL, TOLD))
     deep: Any = 1

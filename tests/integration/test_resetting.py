@@ -74,6 +74,7 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield asked
 
 
+@pytest.mark.slow
 async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_mended(
     namespace: Cluster, ask: Asker
 ) -> None:
@@ -203,6 +204,7 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     assert namespace.get("workflowrun", early["name"]) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.own
 async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker, own_operator: Process) -> None:
     slow = python("import time; time.sleep(3); activity.complete('worked')")

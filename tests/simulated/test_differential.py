@@ -61,6 +61,7 @@ def in_memory(server: ApiServer) -> Any:
     return send
 
 
+@pytest.mark.slow
 async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     access, found = find_access(), []

@@ -31,6 +31,7 @@ def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)  # the number of seeds is a matter of choice
 @pytest.mark.parametrize("operators", [1, 2], ids=["one operator", "two operators"])
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))

@@ -23,6 +23,7 @@ async def lacks(temporal: Temporal, handle: Any) -> str:
     return str(told["message"])
 
 
+@pytest.mark.slow
 async def test_a_workflow_whose_worker_goes_away_says_so_although_nothing_else_happens(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)

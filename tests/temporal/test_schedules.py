@@ -215,6 +215,7 @@ async def test_matching_times_are_told(make: Maker) -> None:
     assert [time.ToDatetime(tzinfo=UTC) for time in found.start_time] == noons
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 async def test_3_a_start_that_is_refused_is_tried_again_for_as_long_as_the_window_and_then_dropped(make: Maker) -> None:
     cluster = make.temporal.cluster

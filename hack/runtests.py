@@ -53,9 +53,17 @@ def main() -> int:
         status = 1
     finally:
         if not (os.environ.get("KEEP") or existing()):
-            lifecycle.down(cache, [NAME])
+            remove(cache)
     say(f"All of it took {time.monotonic() - began:.0f} s.")
     return status
+
+
+def remove(cache: Cache) -> None:
+    """Remove the cluster. If that fails, the tests have run nevertheless."""
+    try:
+        lifecycle.down(cache, [NAME])
+    except ClusterError as error:
+        say(f"The cluster {NAME} is still there: {error}")
 
 
 def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int], dict[str, str]]:
@@ -92,7 +100,9 @@ def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, lo
         return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
     with log.open("wb") as output:
         command = ["nice", *command]
-        return subprocess.run(command, env=environment, cwd=REPOSITORY, stdout=output, check=False).returncode
+        return subprocess.run(
+            command, env=environment, cwd=REPOSITORY, stdout=output, stderr=output, check=False
+        ).returncode
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from cluster import checks, commands, kindconfig, nodeimage
@@ -23,6 +25,8 @@ DEFAULT_WORKERS = 2
 KIND_LABEL = "io.x-k8s.kind.cluster"
 
 RECOVERY_SECONDS = 90.0
+_REMOVE_SECONDS = 900.0
+"""How long the removal of a node may take: each overlay of its pods is written back when it is unmounted."""
 
 LOOKUP_SCRIPT = (
     "import socket, time\n"
@@ -217,8 +221,13 @@ def remove(cache: Cache, docker: Docker, name: str) -> None:
     containers = list(node_containers(docker, name))
     if containers:
         # Not by kind: it may not be built (yet), and it does no more than this.
-        docker.run("rm", "--force", "--volumes", *containers)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(partial(_remove_node, docker), containers))
     shutil.rmtree(cache.cluster(name).root, ignore_errors=True)
+
+
+def _remove_node(docker: Docker, container: str) -> None:
+    docker.run("rm", "--force", "--volumes", container, timeout=_REMOVE_SECONDS)
 
 
 def known_clusters(cache: Cache) -> list[str]:

@@ -1,6 +1,8 @@
 """Open activities, in a pass: what workers, pods and clients say of their attempts, and what follows from it."""
 
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -11,12 +13,12 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType, bounded
 from perdure.engine.inputs import Answer
-from perdure.engine.ledger import OK, Ledger
+from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.opaque import plain
 from perdure.engine.recording import activity_named
 from perdure.engine.retired import AttemptOutcome
 from perdure.engine.retry import decide_retry
-from perdure.engine.state import RECORD_START_AFTER, PendingActivity
+from perdure.engine.state import RECORD_START_AFTER, PendingActivity, State
 
 _MAX_KEPT = 4_096
 """Characters of a stack trace, bytes of details and of a cause, that are kept of an attempt while others follow."""
@@ -64,7 +66,7 @@ def abridged(failure: Failure, *, log: bool) -> Failure:
     )
 
 
-def is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
+def _is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
     """Whether a worker has the attempt for so long that a commit is to say so."""
     return (
         activity.by_worker
@@ -74,14 +76,23 @@ def is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
     )
 
 
-class Attempts(Ledger):
+class Attempts:
     """The part of a pass that deals with activities."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """`ledger`: what the pass writes in."""
+        self._ledger = ledger
 
     def take_report(self, item: inp.ActivityInput) -> Answer:  # noqa: PLR0911 (one for each case)
         """What a worker says of an attempt."""
-        activity = self.state.activity(item.scheduled_event_id)
-        ended = self.state.code.ended_activities() if self.state.code else ()
-        if not self.open() or activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
+        activity = self._ledger.state.activity(item.scheduled_event_id)
+        ended = self._ledger.state.code.ended_activities() if self._ledger.state.code else ()
+        if (
+            not self._ledger.open()
+            or activity is None
+            or activity.attempt != item.attempt
+            or item.scheduled_event_id in ended
+        ):
             return _not_found("activity task not found, or it has ended")
         if not activity.by_worker:
             message = (
@@ -90,29 +101,32 @@ class Attempts(Ledger):
             )
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         if isinstance(item, inp.ActivityTaken):
-            if activity.started_time is not None or not self.state.may_start(activity, self.now):
+            if activity.started_time is not None or not self._ledger.state.may_start(activity, self._ledger.now):
                 return _not_found("the attempt is not to be started")
             once = activity.retry_policy.maximum_attempts == 1
             started = msgspec.structs.replace(
-                activity, started_time=self.now, fence=item.fence, identity=item.identity, start_recorded=once
+                activity, started_time=self._ledger.now, fence=item.fence, identity=item.identity, start_recorded=once
             )
-            self.state = self.state.with_activity(started)
-            self.durable |= once
+            self._ledger.state = self._ledger.state.with_activity(started)
+            self._ledger.durable |= once
             return OK
         if item.fence and item.fence != activity.fence and activity.started_time is not None:
             return _not_found("the attempt was handed out to another worker")
         if isinstance(item, inp.ActivityReturned):
             returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
-            self.state = self.state.with_activity(returned)
-            self.durable = True  # whatever was recorded meanwhile may say that a worker has it
+            self._ledger.state = self._ledger.state.with_activity(returned)
+            self._ledger.durable = True  # whatever was recorded meanwhile may say that a worker has it
             return OK
         if isinstance(item, inp.ActivityBeat):
             beat = inp.HeartbeatRead(
-                scheduled_event_id=item.scheduled_event_id, attempt=item.attempt, time=self.now, details=item.details
+                scheduled_event_id=item.scheduled_event_id,
+                attempt=item.attempt,
+                time=self._ledger.now,
+                details=item.details,
             )
-            self.heartbeat(self.started(activity, self.now), beat)
+            self.heartbeat(self.started(activity, self._ledger.now), beat)
             return OK
-        return self.reported(self.started(activity, self.now), item)
+        return self.reported(self.started(activity, self._ledger.now), item)
 
     def reported(self, activity: PendingActivity, report: inp.ActivityReported) -> Answer:
         """What a worker says that an attempt has come to."""
@@ -127,13 +141,13 @@ class Attempts(Ledger):
         elif report.failure is not None:
             self.failed(activity, report.failure, **who)
         else:
-            result = report.result if self.state.code is not None else plain(report.result)
+            result = report.result if self._ledger.state.code is not None else plain(report.result)
             self.ended(activity, ev.ActivityTaskCompleted, result=result, **who)
         return OK
 
     def take_attempt(self, item: inp.AttemptInput) -> None:
         """What a pod tells of an attempt."""
-        activity = self.state.activity(item.scheduled_event_id)
+        activity = self._ledger.state.activity(item.scheduled_event_id)
         if activity is None or activity.attempt != item.attempt:
             return  # stale: the fence
         match item:
@@ -141,15 +155,15 @@ class Attempts(Ledger):
                 self.started(activity, item.time)
             case inp.AttemptWaiting():
                 # The first that is stuck is told in the run's condition, and so is that none is any more.
-                self.durable |= item.stuck and not any(self.state.stuck())
+                self._ledger.durable |= item.stuck and not any(self._ledger.state.stuck())
                 stuck = activity.stuck or item.stuck
                 waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
-                self.state = self.state.with_activity(waiting)
-                self.durable |= item.worth_telling
+                self._ledger.state = self._ledger.state.with_activity(waiting)
+                self._ledger.durable |= item.worth_telling
             case inp.HeartbeatRead():
                 self.heartbeat(activity, item)
             case inp.AttemptCompleted():
-                activity = self.started(activity, item.started_time or self.now)
+                activity = self.started(activity, item.started_time or self._ledger.now)
                 self.ended(activity, ev.ActivityTaskCompleted, result=item.result)
             case inp.AttemptFailed():
                 activity = self.started(activity, item.started_time)
@@ -167,20 +181,20 @@ class Attempts(Ledger):
     def started(self, activity: PendingActivity, time: datetime | None) -> PendingActivity:
         """Note that the attempt runs. A node's clock may be off: the time is held between scheduling and now."""
         if activity.started_time is None and time is not None:
-            time = max(activity.scheduled_time, min(time, self.now))
+            time = max(activity.scheduled_time, min(time, self._ledger.now))
             was_stuck = activity.stuck
             activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
-            self.state = self.state.with_activity(activity)
-            self.durable |= was_stuck and not any(self.state.stuck())
+            self._ledger.state = self._ledger.state.with_activity(activity)
+            self._ledger.durable |= was_stuck and not any(self._ledger.state.stuck())
         return activity
 
     def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
         """Note a heartbeat."""
         if read.time is None:
             return
-        self.state = self.state.with_activity(
+        self._ledger.state = self._ledger.state.with_activity(
             msgspec.structs.replace(
-                activity, last_heartbeat_time=min(read.time, self.now), heartbeat_details=read.details
+                activity, last_heartbeat_time=min(read.time, self._ledger.now), heartbeat_details=read.details
             )
         )
 
@@ -204,7 +218,7 @@ class Attempts(Ledger):
         if state is RetryState.IN_PROGRESS:
             return
         if state is RetryState.TIMEOUT and kind is not TimeoutType.SCHEDULE_TO_START:
-            coded = self.state.code is not None
+            coded = self._ledger.state.code is not None
             if kind is not TimeoutType.SCHEDULE_TO_CLOSE and not coded:
                 cause = failure
             if kind is not TimeoutType.SCHEDULE_TO_CLOSE or coded:
@@ -224,7 +238,7 @@ class Attempts(Ledger):
             activity.retry_policy,
             failure,
             attempt=activity.tries,
-            now=self.now,
+            now=self._ledger.now,
             expiration=activity.expiration,
             since=activity.first_scheduled_time,
         )
@@ -237,7 +251,7 @@ class Attempts(Ledger):
         delay = activity.retry_policy.interval(activity.losses + 1)
         if activity.cancel_requested:
             self.ended(activity, ev.ActivityTaskCanceled)  # it has stopped, which is what was asked for
-        elif activity.expiration is not None and self.now + delay >= activity.expiration:
+        elif activity.expiration is not None and self._ledger.now + delay >= activity.expiration:
             late = msgspec.structs.replace(activity, last_failure=failure, losses=activity.losses + 1)
             self.give_up(late, late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT, failure)
         else:
@@ -253,12 +267,14 @@ class Attempts(Ledger):
 
     def canceled_unstarted(self, activity: PendingActivity) -> None:
         """End an activity that has not started, and whose cancellation was requested: nobody has to be asked."""
-        said = {"details": _NOT_STARTED, "identity": self.tasks.identity} if self.tasks is not None else {}
+        said = (
+            {"details": _NOT_STARTED, "identity": self._ledger.tasks.identity} if self._ledger.tasks is not None else {}
+        )
         self.ended(activity, ev.ActivityTaskCanceled, **said)
 
     def cancel_unstarted(self) -> None:
         """End the activities that were asked to stop while they ran, in a history that this one was forked from."""
-        for activity in self.state.activities.values():
+        for activity in self._ledger.state.activities.values():
             if activity.cancel_requested and activity.started_time is None:
                 self.ended(activity, ev.ActivityTaskCanceled)
 
@@ -271,15 +287,15 @@ class Attempts(Ledger):
             if failure.kind is FailureKind.TIMEOUT
             else AttemptOutcome.FAILED
         )
-        self.retire(activity, outcome, failure)
+        self._ledger.retire(activity, outcome, failure)
         activity = msgspec.structs.replace(activity, losses=losses)
         if activity.reset:
             activity = changing.after_reset(activity)
-        self.state = self.state.with_activity(
+        self._ledger.state = self._ledger.state.with_activity(
             msgspec.structs.replace(
                 activity,
                 attempt=activity.attempt + 1,
-                scheduled_time=self.now + delay,
+                scheduled_time=self._ledger.now + delay,
                 started_time=None,
                 last_heartbeat_time=None,
                 waiting_reason=None,
@@ -287,12 +303,12 @@ class Attempts(Ledger):
                 identity="",
                 start_recorded=False,
                 last_identity=activity.identity or activity.last_identity,
-                last_attempt_complete_time=self.now,
+                last_attempt_complete_time=self._ledger.now,
                 stuck=False,
-                last_failure=abridged(failure, log=len(self.state.activities) <= _LOGS_KEPT),
+                last_failure=abridged(failure, log=len(self._ledger.state.activities) <= _LOGS_KEPT),
             )
         )
-        self.durable = True
+        self._ledger.durable = True
 
     def give_up(self, activity: PendingActivity, failure: Failure, state: RetryState, cause: Failure | None) -> None:
         """Close the activity with a timeout."""
@@ -316,14 +332,16 @@ class Attempts(Ledger):
         started_event_id = 0
         if closing is ev.ActivityTaskCanceled:
             attributes["latest_cancel_requested_event_id"] = activity.cancel_requested_event_id
-        if self.tasks is not None:
-            self.tasks.make_normal()
+        if self._ledger.tasks is not None:
+            self._ledger.tasks.make_normal()
         started_time = activity.started_time
-        if self.state.code is not None and closing in _STARTED_BEFORE:
-            started_time = started_time or self.now  # as whoever answers for it by its id; workers know no other order
+        if self._ledger.state.code is not None and closing in _STARTED_BEFORE:
+            started_time = (
+                started_time or self._ledger.now
+            )  # as whoever answers for it by its id; workers know no other order
         if started_time is not None:
-            started_event_id = self.state.next_event_id
-            self.emit(
+            started_event_id = self._ledger.state.next_event_id
+            self._ledger.emit(
                 ev.ActivityTaskStarted(
                     event_id=started_event_id,
                     event_time=started_time,
@@ -334,7 +352,7 @@ class Attempts(Ledger):
                 ),
                 decide=False,
             )
-        self.emit(
+        self._ledger.emit(
             closing(
                 scheduled_event_id=activity.scheduled_event_id,
                 started_event_id=started_event_id,
@@ -342,43 +360,66 @@ class Attempts(Ledger):
                 attempt=activity.attempt,
                 losses=activity.losses,
                 **attributes,
-                **self.here,
+                **self._ledger.here,
             ),
             decide=True,
         )
-        self.retire(activity, _OUTCOMES[closing], attributes.get("failure"))
+        self._ledger.retire(activity, _OUTCOMES[closing], attributes.get("failure"))
 
     def record_start(self, activity: PendingActivity) -> None:
         """Have a commit say that a worker has the attempt."""
-        self.state = self.state.with_activity(msgspec.structs.replace(activity, start_recorded=True))
-        self.durable = True
+        self._ledger.state = self._ledger.state.with_activity(msgspec.structs.replace(activity, start_recorded=True))
+        self._ledger.durable = True
 
     def activity_timed_out(self, seen: PendingActivity, kind: TimeoutType) -> None:
         """A deadline of an activity has come."""
-        activity = self.state.activity(seen.scheduled_event_id)
+        activity = self._ledger.state.activity(seen.scheduled_event_id)
         if activity is None or activity.attempt != seen.attempt:
             return  # an earlier deadline of the same pass has ended this attempt
         self.timed_out(activity, activity.timeout_failure(kind))
 
+    # Deadlines
+
+    def due(self, checked: Collection[tuple[int, int]]) -> Iterator[Due]:
+        """The deadlines of activities that have come.
+
+        Args:
+            checked: The attempts whose Leases were read, by scheduled event ID and number: only they can be silent.
+        """
+        ended = self._ledger.state.code.ended_activities() if self._ledger.state.code else ()
+        for activity in self._ledger.state.activities.values():
+            if activity.scheduled_event_id in ended:
+                continue
+            if _is_to_be_recorded(activity, self._ledger.now):
+                self.record_start(activity)
+            for place, (deadline, kind) in enumerate(activity.deadlines()):
+                attempt = activity.scheduled_event_id, activity.attempt
+                unread = kind is TimeoutType.HEARTBEAT and attempt not in checked and not activity.by_worker
+                if deadline <= self._ledger.now and not unread:
+                    key = f"{activity.scheduled_event_id}/{place}"
+                    yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)
+
+    # Requests
+
     def activity_changed(self, request: inp.ActivityReset | inp.OptionsChanged) -> Answer:
         """Change an open activity, which the history does not tell."""
-        activity = activity_named(self.state, request.activity_id)
+        activity = activity_named(self._ledger.state, request.activity_id)
         if activity is None:
             return no_activity(request.activity_id)
         if isinstance(request, inp.ActivityReset):
-            changed = changing.reset(activity, request, self.now)
+            changed = changing.reset(activity, request, self._ledger.now)
         elif not activity.by_worker:
             message = f"activity `{request.activity_id}` is done by pods: its options stand in the Workflow"
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         else:
             changed = changing.with_options(activity, request.options)
-        self.state = self.state.with_activity(changed)
-        self.durable = True
+        self._ledger.state = self._ledger.state.with_activity(changed)
+        self._ledger.durable = True
         return OK
 
     def activity_answered(self, answered: inp.ActivityAnswered) -> Answer:
         """Somebody answers in place of whoever does the activity."""
-        activity = activity_named(self.state, answered.activity_id)
+        activity = activity_named(self._ledger.state, answered.activity_id)
         if activity is None:
             return no_activity(answered.activity_id)
         if answered.cancelled:
@@ -393,3 +434,14 @@ class Attempts(Ledger):
         else:
             self.ended(activity, ev.ActivityTaskCompleted, result=answered.result, principal=answered.principal)
         return OK
+
+
+def moments(state: State) -> Iterator[datetime]:
+    """When the activities of a run need to be looked at."""
+    for activity in state.activities.values():
+        if activity.by_worker and activity.started_time is not None and not activity.start_recorded:
+            yield activity.started_time + RECORD_START_AFTER
+        if activity.started_time is None and not state.holds_back(activity):
+            yield activity.scheduled_time
+        for deadline, _ in activity.deadlines():
+            yield deadline

@@ -1,8 +1,9 @@
 """What a pass writes: events, the state that they lead to, and the attempts that are over by them."""
 
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,11 +14,29 @@ from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.retry import is_retryable
 from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, State, apply
 
-if TYPE_CHECKING:
-    from perdure.engine.tasks.machine import Tasks
-
 OK = Answer(ok=True)
 """It was done."""
+Due = tuple[datetime, int, str, Callable[[], None]]
+"""What is due: a deadline, a rank and a key, which order equal deadlines, and what to do."""
+
+
+class WorkflowTasks(Protocol):
+    """The workflow task of code that workers run, as far as it bears on what is written."""
+
+    identity: str
+    """In the middle of a decision: the worker that decides."""
+
+    def holds_back(self, event: ev.AnyEvent) -> bool:
+        """Whether an event waits until the worker has decided; it is kept until then."""
+        ...
+
+    def make_normal(self) -> None:
+        """Write a speculative task down, before an event that has to follow it."""
+        ...
+
+    def close(self) -> None:
+        """End the task with the run."""
+        ...
 
 
 class Ledger:
@@ -33,12 +52,16 @@ class Ledger:
         """Whether the pass must be committed, also without events."""
         self.news = False
         """Whether something has happened that has to be decided about."""
-        self.tasks: Tasks | None = None
+        self.tasks: WorkflowTasks | None = None
         """The workflow task, of code that workers run."""
 
     def open(self) -> bool:
         """Whether the run is open."""
         return not self.state.closed
+
+    def takes_others(self) -> bool:
+        """Whether what leaves events, and need not be acknowledged, is taken now: not while a worker decides."""
+        return self.state.code is None or not self.state.code.deciding
 
     def change(self, **attributes: Any) -> None:
         """Change the state."""

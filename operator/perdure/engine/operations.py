@@ -4,7 +4,7 @@ Temporal's model (components/nexusoperations): the server calls a handler to sta
 started. A call that fails is repeated with growing delays. The handler completes the operation with its answer, or later.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -17,7 +17,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.code import OPERATION_CLOSED
 from perdure.engine.failures import Failure, FailureKind, TimeoutType, bounded
 from perdure.engine.inputs import Answer, OperationOutcome
-from perdure.engine.ledger import OK, Ledger
+from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.state import HandlerCalls, PendingOperation, State
 
 MAX_CALLBACKS = 2_000
@@ -27,21 +27,20 @@ _LARGEST_FAILURE = 4 * 1024
 _TIMED_OUT = Failure(kind=FailureKind.NEXUS_HANDLER, type="UPSTREAM_TIMEOUT", message="upstream timeout")
 _NOT_FOUND = Answer(ok=False, reason=inp.OPERATION_NOT_FOUND, message="operation not found")
 Outcome = TypeVar("Outcome", inp.OperationReported, inp.OperationEnded)
-_Due = tuple[datetime, int, str, Callable[[], None]]
 
 
-class Operations(Ledger):
+class Operations:
     """The part of a pass that deals with Nexus operations."""
 
-    def takes_others(self) -> bool:
-        """Whether what leaves events, and need not be acknowledged, is taken now."""
-        raise NotImplementedError
+    def __init__(self, ledger: Ledger) -> None:
+        """`ledger`: what the pass writes in."""
+        self._ledger = ledger
 
     # What handlers say
 
-    def take_operation(self, item: inp.OperationInput) -> Answer:
+    def take(self, item: inp.OperationInput) -> Answer:
         """What a handler answers, or what it has started has come to."""
-        if not self.open():
+        if not self._ledger.open():
             return Answer(ok=False, reason=inp.CLOSED, message="workflow execution already completed")
         match item:
             case inp.OperationReported():
@@ -77,7 +76,7 @@ class Operations(Ledger):
 
     def _ended(self, item: inp.OperationEnded) -> Answer:
         """What a handler has started completes the operation, perhaps before the handler has said that it has started it."""
-        operation = self.state.operations.get(str(item.scheduled_event_id))
+        operation = self._ledger.state.operations.get(str(item.scheduled_event_id))
         buffered = [
             each for each in self._buffered() if getattr(each, "scheduled_event_id", 0) == item.scheduled_event_id
         ]
@@ -96,32 +95,32 @@ class Operations(Ledger):
         return OK
 
     def _buffered(self) -> tuple[ev.AnyEvent, ...]:
-        return self.state.code.buffered if self.state.code is not None else ()
+        return self._ledger.state.code.buffered if self._ledger.state.code is not None else ()
 
     def _called(self, number: int) -> PendingOperation | None:
         """An operation whose handler is being called; None if it has answered."""
-        if number in operations_buffered(self.state):
+        if number in operations_buffered(self._ledger.state):
             return None
-        return self.state.operations.get(str(number))
+        return self._ledger.state.operations.get(str(number))
 
     # What others wait for
 
     def attach_callbacks(self, request: inp.CallbacksAttached) -> Answer:
         """Have the end of the run complete further operations."""
-        if len(self.state.callbacks) + len(request.callbacks) > MAX_CALLBACKS:
-            known = len(self.state.callbacks)
+        if len(self._ledger.state.callbacks) + len(request.callbacks) > MAX_CALLBACKS:
+            known = len(self._ledger.state.callbacks)
             message = (
                 f"cannot attach more than {MAX_CALLBACKS} callbacks to a workflow ({known} callbacks already attached)"
             )
             return Answer(ok=False, reason=inp.TOO_MANY_CALLBACKS, message=message)
-        self.emit(
+        self._ledger.emit(
             ev.WorkflowExecutionOptionsUpdated(
                 attached_request_id=request.request_id,
                 attached_completion_callbacks=request.callbacks,
                 identity=request.identity,
                 principal=request.principal,
                 links=request.links,
-                **self.here,
+                **self._ledger.here,
             ),
             decide=False,
         )
@@ -130,14 +129,14 @@ class Operations(Ledger):
     # What becomes of them
 
     def _started(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
-        self.emit(
+        self._ledger.emit(
             ev.NexusOperationStarted(
                 scheduled_event_id=operation.scheduled_event_id,
                 operation_token=item.operation_token,
                 request_id=operation.request_id,
                 handler_namespace=item.handler_namespace,
                 links=item.links,
-                **self.here,
+                **self._ledger.here,
             ),
             decide=True,
         )
@@ -146,59 +145,59 @@ class Operations(Ledger):
         about: dict[str, Any] = {
             "scheduled_event_id": operation.scheduled_event_id,
             "request_id": operation.request_id,
-            **self.here,
+            **self._ledger.here,
         }
         if item.outcome is OperationOutcome.COMPLETED:
             links = item.links if isinstance(item, inp.OperationReported) else None
-            self.emit(ev.NexusOperationCompleted(result=item.result, links=links, **about), decide=True)
+            self._ledger.emit(ev.NexusOperationCompleted(result=item.result, links=links, **about), decide=True)
             return
         token = item.operation_token or operation.operation_token
         closed = ev.NexusOperationCanceled if item.outcome is OperationOutcome.CANCELED else ev.NexusOperationFailed
         failure = failure_of(msgspec.structs.replace(operation, operation_token=token), item.failure)
-        self.emit(closed(failure=failure, **about), decide=True)
+        self._ledger.emit(closed(failure=failure, **about), decide=True)
 
     def _call_failed(self, operation: PendingOperation, failure: Failure) -> None:
         """A call has failed; the next one follows."""
         failure = bounded(failure, _LARGEST_FAILURE)
         change, cancellation = msgspec.structs.replace, operation.cancellation
         if operation.started_time is None:
-            operation = change(operation, calls=operation.calls.failed(failure, self.now))
+            operation = change(operation, calls=operation.calls.failed(failure, self._ledger.now))
         elif cancellation is not None and cancellation.calls is not None:
-            calls = cancellation.calls.failed(failure, self.now)
+            calls = cancellation.calls.failed(failure, self._ledger.now)
             operation = change(operation, cancellation=change(cancellation, calls=calls))
-        self.change(operations={**self.state.operations, str(operation.scheduled_event_id): operation})
-        self.durable = True
+        self._ledger.change(operations={**self._ledger.state.operations, str(operation.scheduled_event_id): operation})
+        self._ledger.durable = True
 
     def _cancel_ended(self, operation: PendingOperation, failure: Failure | None) -> None:
         assert operation.cancellation is not None
         about: dict[str, Any] = {
             "scheduled_event_id": operation.scheduled_event_id,
             "requested_event_id": operation.cancellation.requested_event_id,
-            **self.here,
+            **self._ledger.here,
         }
         if failure is None:
-            self.emit(ev.NexusOperationCancelRequestCompleted(**about), decide=True)
+            self._ledger.emit(ev.NexusOperationCancelRequestCompleted(**about), decide=True)
         else:
-            self.emit(ev.NexusOperationCancelRequestFailed(failure=failure, **about), decide=True)
+            self._ledger.emit(ev.NexusOperationCancelRequestFailed(failure=failure, **about), decide=True)
 
     # Deadlines
 
-    def operations_due(self) -> Iterator[_Due]:
+    def due(self) -> Iterator[Due]:
         """What is due of Nexus operations: timeouts, and calls that were not answered in time."""
-        for operation in self.state.operations.values():
+        for operation in self._ledger.state.operations.values():
             number, calls = operation.scheduled_event_id, operation.open_call
             if self._called(number) is None:
                 continue
             for place, (deadline, kind) in enumerate(operation.deadlines()):
-                if deadline <= self.now and self.takes_others():
+                if deadline <= self._ledger.now and self._ledger.takes_others():
                     yield deadline, 1, f"{number}/{place}", partial(self._time_out, number, kind)
-            if calls is None or calls.due > self.now:
+            if calls is None or calls.due > self._ledger.now:
                 continue
             late = operation.too_late_for(calls)
             if late is not None:
-                if self.takes_others():
+                if self._ledger.takes_others():
                     yield calls.due, 1, f"{number}/late", partial(self._too_late, number, late)
-            elif operation.call_deadline(calls) <= self.now:
+            elif operation.call_deadline(calls) <= self._ledger.now:
                 ended = partial(self._unanswered, number, calls)
                 yield operation.call_deadline(calls), 1, f"{number}/call", ended
 
@@ -228,9 +227,9 @@ class Operations(Ledger):
             scheduled_event_id=number,
             request_id=operation.request_id,
             failure=failure_of(operation, cause),
-            **self.here,
+            **self._ledger.here,
         )
-        self.emit(timed_out, decide=True)
+        self._ledger.emit(timed_out, decide=True)
 
 
 def operations_buffered(state: State) -> frozenset[int]:

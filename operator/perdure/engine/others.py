@@ -14,32 +14,36 @@ from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild
 
 
-class Others(Ledger):
+class Others:
     """The part of a pass that deals with other runs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """`ledger`: what the pass writes in."""
+        self._ledger = ledger
 
     def take_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
         """What has become of a child."""
-        child = self.state.children.get(str(item.initiated_event_id))
+        child = self._ledger.state.children.get(str(item.initiated_event_id))
         if child is None:
             return  # stale
-        if not self.open():
+        if not self._ledger.open():
             self.child_left_behind(child, item)
             return
         if isinstance(item, inp.ChildStartFailed):
             if child.start is None:
                 return  # stale
             if not self._as_if_started(item):
-                self.emit(
-                    ev.StartChildWorkflowExecutionFailed(failure=item.failure, **_which(child), **self.here),
+                self._ledger.emit(
+                    ev.StartChildWorkflowExecutionFailed(failure=item.failure, **_which(child), **self._ledger.here),
                     decide=True,
                 )
                 return
             number, failed = item.initiated_event_id, inp.ChildOutcome.FAILED
             item = inp.ChildClosed(initiated_event_id=number, run_id="", outcome=failed, failure=item.failure)
         if child.start is not None:
-            started = ev.ChildWorkflowExecutionStarted(run_id=item.run_id, **_which(child), **self.here)
-            self.emit(started, decide=True)
-            child = self.state.children[str(child.initiated_event_id)]
+            started = ev.ChildWorkflowExecutionStarted(run_id=item.run_id, **_which(child), **self._ledger.here)
+            self._ledger.emit(started, decide=True)
+            child = self._ledger.state.children[str(child.initiated_event_id)]
         if isinstance(item, inp.ChildClosed):
             self.child_closed(child, item)
 
@@ -49,7 +53,10 @@ class Others(Ledger):
         The SDKs know one cause of a refused start: that the workflow ID is in use
         (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). A child that has failed is something that code can catch.
         """
-        return self.state.code is not None and item.failure.type != ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+        return (
+            self._ledger.state.code is not None
+            and item.failure.type != ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+        )
 
     def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
         """A child has closed."""
@@ -57,7 +64,7 @@ class Others(Ledger):
             "started_event_id": child.started_event_id,
             "run_id": item.run_id,
             **_which(child),
-            **self.here,
+            **self._ledger.here,
         }
         retry: dict[str, Any] = {"retry_state": item.retry_state} if item.retry_state is not None else {}
         closing: ev.AnyEvent
@@ -76,7 +83,7 @@ class Others(Ledger):
                 closing = ev.ChildWorkflowExecutionTerminated(reason=reason, **attributes)
             case _:
                 assert_never(item.outcome)
-        self.emit(closing, decide=True)
+        self._ledger.emit(closing, decide=True)
 
     def child_left_behind(
         self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
@@ -88,10 +95,10 @@ class Others(Ledger):
 
     def external_done(self, item: inp.ExternalDone) -> None:
         """What has become of what another run was asked."""
-        external = self.state.externals.get(str(item.initiated_event_id))
+        external = self._ledger.state.externals.get(str(item.initiated_event_id))
         if external is None:
             return  # stale
-        if not self.open():
+        if not self._ledger.open():
             self.effect_done(fx.AskExternal(item.initiated_event_id))
             return
         attributes: dict[str, Any] = {
@@ -99,7 +106,7 @@ class Others(Ledger):
             "workflow_id": external.workflow_id,
             "run_id": external.run_id,
             "control": external.control,
-            **self.here,
+            **self._ledger.here,
         }
         signal = external.signal_id is not None
         done: ev.AnyEvent
@@ -113,39 +120,41 @@ class Others(Ledger):
                 ev.SignalExternalWorkflowExecutionFailed if signal else ev.RequestCancelExternalWorkflowExecutionFailed
             )
             done = failed(failure=item.failure, **attributes)
-        self.emit(done, decide=True)
+        self._ledger.emit(done, decide=True)
 
     def effect_done(self, effect: fx.Effect, refused: str = "") -> None:
         """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
-        before = self.state
+        before = self._ledger.state
         match effect:
             case fx.WriteDeadLetter(number):
-                self.change(markers=_without(before.markers, number))
+                self._ledger.change(markers=_without(before.markers, number))
             case fx.CloseChild(number) if before.closed:
-                self.change(children=_without(before.children, number))
+                self._ledger.change(children=_without(before.children, number))
             case fx.AskExternal(number) if before.closed:
-                self.change(externals=_without(before.externals, number))
+                self._ledger.change(externals=_without(before.externals, number))
             case fx.CompleteOperation(key) if before.closed:
                 self._callback_done(key, refused)
             case fx.StartSuccessor() if before.closed:
                 kept = before.callbacks if refused else {}  # the run that follows has them
-                self.change(start_successor=False, successor_refused=refused, callbacks=kept)
+                self._ledger.change(start_successor=False, successor_refused=refused, callbacks=kept)
             case fx.ReportAttempt():
-                self.change(reports=_without(before.reports, effect.key))
-                self.durable = True  # in an open run too: what a breaker has counted must not be told it again, later
+                self._ledger.change(reports=_without(before.reports, effect.key))
+                self._ledger.durable = (
+                    True  # in an open run too: what a breaker has counted must not be told it again, later
+                )
             case _:  # of an open run: what comes of it is an event
                 pass
-        self.durable |= before.closed and self.state != before
+        self._ledger.durable |= before.closed and self._ledger.state != before
 
     def _callback_done(self, key: str, refused: str) -> None:
-        callback = self.state.callbacks.get(key)
+        callback = self._ledger.state.callbacks.get(key)
         if callback is None or callback.state:
             return
         failure = Failure(kind=FailureKind.APPLICATION, message=refused, non_retryable=True) if refused else None
         done = msgspec.structs.replace(
-            callback, state="Failed" if refused else "Succeeded", failure=failure, complete_time=self.now
+            callback, state="Failed" if refused else "Succeeded", failure=failure, complete_time=self._ledger.now
         )
-        self.change(callbacks={**self.state.callbacks, key: done})
+        self._ledger.change(callbacks={**self._ledger.state.callbacks, key: done})
 
 
 def _which(child: PendingChild) -> dict[str, Any]:

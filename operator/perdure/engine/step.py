@@ -7,7 +7,7 @@ Events wait in a queue, in the order of the history, until the decider is asked 
 paused, before its first decision is due, while a decider that could not decide backs off, and once a pass has done enough.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,11 +19,12 @@ from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.attempts import Attempts, is_to_be_recorded, no_activity
+from perdure.engine.attempts import Attempts, no_activity
+from perdure.engine.attempts import moments as moments_of_activities
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
-from perdure.engine.ledger import OK
+from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.opaque import plain
 from perdure.engine.operations import Operations
 from perdure.engine.operations import moments as moments_of_operations
@@ -33,7 +34,6 @@ from perdure.engine.retired import Retired
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import (
-    RECORD_START_AFTER,
     Pause,
     State,
     TaskFailure,
@@ -96,19 +96,20 @@ def start(
         paused: whether the run waits to be unpaused before its first decision.
         policies: the RetryPolicies that deciders may mean by name.
     """
-    first = _Pass(apply(None, attributes), attributes.event_time, decider, policies)
-    first.events.append(attributes)
+    first = _RunPass(apply(None, attributes), attributes.event_time, decider, policies)
+    ledger = first.ledger
+    ledger.events.append(attributes)
     if first.tasks is None:
-        first.queue.append(attributes)
-    first.news = True
-    first.change(requests=tuple(heeded))
+        ledger.queue.append(attributes)
+    ledger.news = True
+    ledger.change(requests=tuple(heeded))
     for signal in signals:
         said = msgspec.structs.asdict(signal)
-        first.emit(ev.WorkflowExecutionSignaled(**said, **first.here), decide=True)
+        ledger.emit(ev.WorkflowExecutionSignaled(**said, **ledger.here), decide=True)
     for request in requests:
         first.take_request(request)
     if paused:
-        first.emit(ev.WorkflowExecutionPaused(**first.here), decide=False)
+        ledger.emit(ev.WorkflowExecutionPaused(**ledger.here), decide=False)
     return first.run(())
 
 
@@ -129,7 +130,7 @@ def step(
         decider: decides what follows.
         policies: the RetryPolicies that deciders may mean by name.
     """
-    return _Pass(state, now, decider, policies).run(inputs)
+    return _RunPass(state, now, decider, policies).run(inputs)
 
 
 def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Transition:
@@ -141,8 +142,8 @@ def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Tra
         now: the time, UTC.
         decider: not asked.
     """
-    last = _Pass(state, now, decider)
-    last.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.here))
+    last = _RunPass(state, now, decider)
+    last.ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.ledger.here))
     return last.transition()
 
 
@@ -173,28 +174,22 @@ def _moments(state: State) -> Iterator[datetime]:
             yield state.first_decision_time
     for timer in state.timers.values():
         yield timer.fire_time
-    yield from _moments_of_activities(state)
+    yield from moments_of_activities(state)
     yield from moments_of_operations(state)
 
 
-def _moments_of_activities(state: State) -> Iterator[datetime]:
-    for activity in state.activities.values():
-        if activity.by_worker and activity.started_time is not None and not activity.start_recorded:
-            yield activity.started_time + RECORD_START_AFTER
-        if activity.started_time is None and not state.holds_back(activity):
-            yield activity.scheduled_time
-        for deadline, _ in activity.deadlines():
-            yield deadline
-
-
-class _Pass(Attempts, Others, Operations):
+class _RunPass:
     """The work of one `step`; lives no longer than it."""
 
     def __init__(
         self, state: State, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
     ) -> None:
-        super().__init__(state, now)
-        self.tasks = machine.Tasks(self) if state.code is not None else None
+        self.ledger = Ledger(state, now)
+        self.attempts = Attempts(self.ledger)
+        self.others = Others(self.ledger)
+        self.operations = Operations(self.ledger)
+        self.tasks = machine.Tasks(self.ledger, self.record) if state.code is not None else None
+        self.ledger.tasks = self.tasks
         self.policies = policies
         self.decider = decider
         self.answers: dict[str, Answer] = {}
@@ -205,27 +200,27 @@ class _Pass(Attempts, Others, Operations):
     def run(self, inputs: Sequence[inp.RunInput]) -> Transition:
         checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
         if self.tasks is None:
-            self.cancel_unstarted()
+            self.attempts.cancel_unstarted()
         self.decide()
         for item in inputs:
             self.take(item)
             self.decide()
-        while self.open() and (due := sorted(self.due(checked), key=lambda d: d[:3])):
+        while self.ledger.open() and (due := sorted(self.due(checked), key=lambda d: d[:3])):
             for _, _, _, fire in due:
-                if self.open():
+                if self.ledger.open():
                     fire()
                     self.decide()
         return self.transition()
 
     def transition(self) -> Transition:
-        if self.open():
-            self.change(undecided=tuple(self.queue))
+        if self.ledger.open():
+            self.ledger.change(undecided=tuple(self.ledger.queue))
         return Transition(
-            self.state,
-            tuple(self.events),
-            tuple(self.retired),
-            durable=self.durable or bool(self.events),
-            more=self.tasks is None and self.enough and self.state.task is None and self.has_to_ask(),
+            self.ledger.state,
+            tuple(self.ledger.events),
+            tuple(self.ledger.retired),
+            durable=self.ledger.durable or bool(self.ledger.events),
+            more=self.tasks is None and self.enough and self.ledger.state.task is None and self.has_to_ask(),
             answers=self.answers,
         )
 
@@ -234,15 +229,15 @@ class _Pass(Attempts, Others, Operations):
     def take(self, item: inp.RunInput) -> None:  # noqa: C901 (one case for each input)
         match item:
             case inp.RequestForgotten():
-                self.change(requests=tuple(r for r in self.state.requests if r != item.request_id))
+                self.ledger.change(requests=tuple(r for r in self.ledger.state.requests if r != item.request_id))
             case inp.EffectDone():
-                self.effect_done(item.effect, item.refused)
+                self.others.effect_done(item.effect, item.refused)
             case inp.DecideAgain():
-                self.news = True
+                self.ledger.news = True
             case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():
-                self.take_child(item)
+                self.others.take_child(item)
             case inp.ExternalDone():
-                self.external_done(item)
+                self.others.external_done(item)
             case inp.UpdateAdmitted():
                 self.admit_update(item)
             case (
@@ -258,9 +253,9 @@ class _Pass(Attempts, Others, Operations):
             ):
                 self.take_request(item)
             case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
-                self.answers[item.request_id] = self.take_report(item)
+                self.answers[item.request_id] = self.attempts.take_report(item)
             case inp.OperationReported() | inp.OperationCancelReported() | inp.OperationEnded():
-                self.answers[item.request_id] = self.take_operation(item)
+                self.answers[item.request_id] = self.operations.take(item)
             case (
                 inp.TaskWanted()
                 | inp.TaskTaken()
@@ -272,66 +267,66 @@ class _Pass(Attempts, Others, Operations):
                 no = Answer(ok=False, reason="TaskNotFound", message="no worker decides this run")
                 self.answers[item.request_id] = self.tasks.take(item) if self.tasks is not None else no
             case _:
-                self.take_attempt(item)
+                self.attempts.take_attempt(item)
 
     def admit_update(self, item: inp.UpdateAdmitted) -> None:
         """Record an update that a reset has brought, unless it is known. The worker that decides next is asked about it."""
-        code = self.state.code
+        code = self.ledger.state.code
         if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
-            self.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.here), decide=True)
+            self.ledger.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.ledger.here), decide=True)
 
     # Requests
 
     def take_request(self, request: inp.Request) -> None:
         """Answer a request. One that was heeded is remembered, so that asking again changes nothing."""
-        if request.request_id in self.state.requests:
+        if request.request_id in self.ledger.state.requests:
             self.answers[request.request_id] = OK
             return
-        if self.open():
-            answer = self.heed(request)
+        if self.ledger.open():
+            answer = self.answer(request)
             if answer.ok:
-                self.change(requests=(*self.state.requests, request.request_id)[-MAX_REQUESTS:])
+                self.ledger.change(requests=(*self.ledger.state.requests, request.request_id)[-MAX_REQUESTS:])
         else:
-            message = f"the run has closed: {self.state.status}"
+            message = f"the run has closed: {self.ledger.state.status}"
             wanted = isinstance(request, inp.CancelRequested)  # that it ends
             answer = Answer(ok=wanted, reason=inp.CLOSED, message=message)
         self.answers[request.request_id] = answer
 
-    def heed(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911 (one case for each request)
+    def answer(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911 (one case for each request)
         if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         match request:
             case inp.SignalRequested():
-                if self.state.signals >= MAX_SIGNALS:
+                if self.ledger.state.signals >= MAX_SIGNALS:
                     message = (
                         f"the run has received {MAX_SIGNALS:,} signals, and takes no more; it should continue as new"
                     )
                     return Answer(ok=False, reason=ConditionReason.SIGNAL_LIMIT_EXCEEDED, message=message)
-                self.emit(
+                self.ledger.emit(
                     ev.WorkflowExecutionSignaled(
                         signal_name=request.signal_name,
-                        input=request.input if self.state.code is not None else plain(request.input),
+                        input=request.input if self.ledger.state.code is not None else plain(request.input),
                         identity=request.identity,
                         principal=request.principal,
                         header=request.header,
                         external=request.external,
-                        **self.here,
+                        **self.ledger.here,
                     ),
                     decide=True,
                 )
             case inp.CancelRequested():
-                if not self.state.cancel_requested and not (self.tasks and self.tasks.cancel_is_buffered()):
+                if not self.ledger.state.cancel_requested and not (self.tasks and self.tasks.cancel_is_buffered()):
                     event = ev.WorkflowExecutionCancelRequested
                     asked = event(
                         cause=request.reason,
                         identity=request.identity,
                         principal=request.principal,
                         external=request.external,
-                        **self.here,
+                        **self.ledger.here,
                     )
-                    self.emit(asked, decide=True)
+                    self.ledger.emit(asked, decide=True)
             case inp.TerminateRequested():
-                self.close(
+                self.ledger.close(
                     ev.WorkflowExecutionTerminated(
                         reason=request.reason,
                         details=request.details,
@@ -339,17 +334,17 @@ class _Pass(Attempts, Others, Operations):
                         principal=request.principal,
                         reset_run=request.reset_run,
                         reset_event_id=request.reset_event_id,
-                        **self.here,
+                        **self.ledger.here,
                     )
                 )
             case inp.PauseRequested() | inp.UnpauseRequested():
                 return self.pause(request)
             case inp.CallbacksAttached():
-                return self.attach_callbacks(request)
+                return self.operations.attach_callbacks(request)
             case inp.ActivityAnswered():
-                return self.activity_answered(request)
+                return self.attempts.activity_answered(request)
             case inp.ActivityReset() | inp.OptionsChanged():
-                return self.activity_changed(request)
+                return self.attempts.activity_changed(request)
             case _:
                 raise TypeError(f"not a request: {request}")
         return OK
@@ -358,64 +353,51 @@ class _Pass(Attempts, Others, Operations):
         """Pause or unpause the run, which its history tells, or an activity, which it does not."""
         pause = isinstance(request, inp.PauseRequested)
         if request.activity_id is None:
-            if pause is (self.state.paused is None):
+            if pause is (self.ledger.state.paused is None):
                 event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
                 asked = event(
-                    reason=request.reason, identity=request.identity, principal=request.principal, **self.here
+                    reason=request.reason, identity=request.identity, principal=request.principal, **self.ledger.here
                 )
-                self.emit(asked, decide=False)
+                self.ledger.emit(asked, decide=False)
             return OK
-        activity = activity_named(self.state, request.activity_id)
+        activity = activity_named(self.ledger.state, request.activity_id)
         if activity is None:
             return no_activity(request.activity_id)
         if activity.paused is not pause:
-            asked_by = Pause(reason=request.reason, identity=request.identity, time=self.now) if pause else None
-            self.state = self.state.with_activity(msgspec.structs.replace(activity, paused=pause, pause=asked_by))
-            self.durable = True
+            asked_by = Pause(reason=request.reason, identity=request.identity, time=self.ledger.now) if pause else None
+            self.ledger.state = self.ledger.state.with_activity(
+                msgspec.structs.replace(activity, paused=pause, pause=asked_by)
+            )
+            self.ledger.durable = True
         return OK
 
     # Deadlines
 
-    def due(self, checked: Collection[tuple[int, int]]) -> Iterator[tuple[datetime, int, str, Callable[[], None]]]:
-        """What is due now: (deadline, rank, key, what to do). The rank and key make the order of equal times certain."""
-        if self.state.run_deadline and self.state.run_deadline <= self.now:
-            yield self.state.run_deadline, 2, "", self.run_timed_out
+    def due(self, checked: Collection[tuple[int, int]]) -> Iterator[Due]:
+        """What is due now."""
+        if self.ledger.state.run_deadline and self.ledger.state.run_deadline <= self.ledger.now:
+            yield self.ledger.state.run_deadline, 2, "", self.run_timed_out
         if self.tasks is not None:
             yield from self.tasks.due()
-        timers = self.state.timers.values() if self.takes_others() else ()
+        timers = self.ledger.state.timers.values() if self.ledger.takes_others() else ()
         for timer in timers:
-            if timer.fire_time <= self.now:
+            if timer.fire_time <= self.ledger.now:
                 yield timer.fire_time, 0, timer.timer_id, partial(self.timer_fired, timer.timer_id)
-        ended = self.state.code.ended_activities() if self.state.code else ()
-        for activity in self.state.activities.values():
-            if activity.scheduled_event_id in ended:
-                continue
-            if is_to_be_recorded(activity, self.now):
-                self.record_start(activity)
-            for place, (deadline, kind) in enumerate(activity.deadlines()):
-                attempt = activity.scheduled_event_id, activity.attempt
-                unread = kind is TimeoutType.HEARTBEAT and attempt not in checked and not activity.by_worker
-                if deadline <= self.now and not unread:
-                    key = f"{activity.scheduled_event_id}/{place}"
-                    yield deadline, 1, key, partial(self.activity_timed_out, activity, kind)
-        yield from self.operations_due()
-
-    def takes_others(self) -> bool:
-        """Whether what leaves events, and need not be acknowledged, is taken now: not while a worker decides."""
-        return self.state.code is None or not self.state.code.deciding
+        yield from self.attempts.due(checked)
+        yield from self.operations.due()
 
     def run_timed_out(self) -> None:
         """Close the run. Another attempt may follow the end of a run, none the end of the whole chain's time."""
         timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
-        expired = self.state.expiration is not None and self.state.expiration <= self.now
-        follows = {} if expired else next_run(self.state, timeout, self.now)
-        self.close(ev.WorkflowExecutionTimedOut(**follows, **self.here))
+        expired = self.ledger.state.expiration is not None and self.ledger.state.expiration <= self.ledger.now
+        follows = {} if expired else next_run(self.ledger.state, timeout, self.ledger.now)
+        self.ledger.close(ev.WorkflowExecutionTimedOut(**follows, **self.ledger.here))
 
     def timer_fired(self, timer_id: str) -> None:
-        timer = self.state.timers.get(timer_id)
-        if timer is not None and timer.fire_time <= self.now:
-            self.emit(
-                ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.here),
+        timer = self.ledger.state.timers.get(timer_id)
+        if timer is not None and timer.fire_time <= self.ledger.now:
+            self.ledger.emit(
+                ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.ledger.here),
                 decide=True,
             )
 
@@ -423,9 +405,9 @@ class _Pass(Attempts, Others, Operations):
 
     def has_to_ask(self) -> bool:
         """Whether there is something to decide, and nothing but a failed attempt to decide stands against it."""
-        first = self.state.first_decision_time
-        waits = self.state.paused is not None or (first is not None and first > self.now)
-        return self.open() and not waits and bool(self.state.unfinished or self.queue)
+        first = self.ledger.state.first_decision_time
+        waits = self.ledger.state.paused is not None or (first is not None and first > self.ledger.now)
+        return self.ledger.open() and not waits and bool(self.ledger.state.unfinished or self.ledger.queue)
 
     def decide(self) -> None:
         """Ask the decider about everything it has not been asked about, as far as that may be now."""
@@ -434,76 +416,77 @@ class _Pass(Attempts, Others, Operations):
             self.tasks.settle()
             return
         while not self.enough and self.has_to_ask():
-            task = self.state.task
-            if task is not None and task.next_attempt_time > self.now and not self.news:
+            task = self.ledger.state.task
+            if task is not None and task.next_attempt_time > self.ledger.now and not self.ledger.news:
                 break
             self.ask()
             self.keep_within_limits()
 
     def ask(self) -> None:
         """Ask the decider about the next event, and do what it says; all of it or, where it cannot decide, nothing."""
-        event = None if self.state.unfinished else self.queue[0]
-        suggested = event is not None and self.state.suggests_continuing(event)
-        before = self.state
-        lengths = [(grown, len(grown)) for grown in (self.events, self.retired, self.queue)]
+        event = None if self.ledger.state.unfinished else self.ledger.queue[0]
+        suggested = event is not None and self.ledger.state.suggests_continuing(event)
+        before = self.ledger.state
+        lengths = [(grown, len(grown)) for grown in (self.ledger.events, self.ledger.retired, self.ledger.queue)]
         try:
             decision = self.decider.decide(before.memory, event, continue_as_new_suggested=suggested)
-            self.change(memory=decision.memory, unfinished=decision.more, task=None)
+            self.ledger.change(memory=decision.memory, unfinished=decision.more, task=None)
             for command in decision.commands:
-                self.obey(command, behind=0 if event is None else 1)
+                self.record(command, behind=0 if event is None else 1)
         except UndecidableError as error:
-            self.state = before
+            self.ledger.state = before
             for grown, length in lengths:
                 while len(grown) > length:
                     grown.pop()
             self.fail_task(str(error), error.reason)
         else:
             if event is not None:
-                self.queue.popleft()
+                self.ledger.queue.popleft()
             self.rounds += 1
             self.work += decision.work
             self.enough = decision.more or self.work > MAX_WORK_PER_PASS or self.rounds >= MAX_ROUNDS
-        self.durable = True
+        self.ledger.durable = True
 
     def fail_task(self, message: str, reason: str = "") -> None:
         """Note that nobody could decide; once more in a while, or when something else happens."""
-        attempt = self.state.task.attempt + 1 if self.state.task else 1
+        attempt = self.ledger.state.task.attempt + 1 if self.ledger.state.task else 1
         backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
-        self.change(
+        self.ledger.change(
             task=TaskFailure(
                 attempt=attempt,
                 message=message[:MAX_MESSAGE],
                 reason=reason,
-                next_attempt_time=self.now + backoff,
+                next_attempt_time=self.ledger.now + backoff,
             )
         )
         self.enough = True
 
-    def obey(self, command: cmd.Command, *, behind: int) -> None:
+    def record(self, command: cmd.Command, *, behind: int = 0) -> None:
         """Record a command. `behind`: at which place the queue begins that is behind the event being decided."""
-        if not self.open():
+        if not self.ledger.open():
             raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
-        waiting = self.tasks.buffered() if self.tasks else islice(self.queue, behind, None)
-        event = event_of(command, self.state, self.now, waiting, self.policies)
+        waiting = self.tasks.buffered() if self.tasks else islice(self.ledger.queue, behind, None)
+        event = event_of(command, self.ledger.state, self.ledger.now, waiting, self.policies)
         if event is None:
             return
         if self.tasks is not None:
             event = self.tasks.credited(event)
         if isinstance(event, ev.CLOSING):
-            self.close(event)
+            self.ledger.close(event)
             return
-        self.emit(event, decide=False)
+        self.ledger.emit(event, decide=False)
         if isinstance(event, ev.ActivityTaskCancelRequested):
-            activity = self.state.activities[str(event.scheduled_event_id)]
+            activity = self.ledger.state.activities[str(event.scheduled_event_id)]
             if activity.started_time is None:
-                self.canceled_unstarted(activity)
+                self.attempts.canceled_unstarted(activity)
 
     def keep_within_limits(self) -> None:
         """Terminate a run whose history has grown too long, as Temporal's server does."""
-        if self.open() and (self.state.next_event_id > MAX_EVENTS + 1 or self.state.history_size > MAX_BYTES):
+        state = self.ledger.state
+        if self.ledger.open() and (state.next_event_id > MAX_EVENTS + 1 or state.history_size > MAX_BYTES):
             reason = (
-                f"the history has {self.state.next_event_id - 1:,} events and {self.state.history_size:,} bytes, more than "
+                f"the history has {state.next_event_id - 1:,} events and {state.history_size:,} bytes, more than "
                 f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run may have: let the workflow use "
                 "`continueAsNew` in time"
             )
-            self.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **self.here))
+            self.ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **self.ledger.here))

@@ -15,7 +15,7 @@ What differs: that a worker has taken a task is not written. What another proces
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,8 +26,8 @@ from perdure.engine.code import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, Task
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
+from perdure.engine.ledger import Ledger
 from perdure.engine.recording import FROM_COMMANDS
-from perdure.engine.retired import Retired
 from perdure.engine.state import State
 
 MAX_BUFFERED = 100
@@ -56,38 +56,6 @@ _CLOSING_COMMANDS = (
 _LONGEST_FAILURE = 1_024
 SUGGEST_BYTES = 4 * 1024 * 1024
 """Bytes of history from which on a worker is told to continue as new."""
-
-
-class Journal(Protocol):
-    """The pass that the machine works in."""
-
-    state: State
-    now: datetime
-    events: list[ev.AnyEvent]
-    retired: list[Retired]
-    news: bool
-    durable: bool
-
-    @property
-    def here(self) -> dict[str, Any]:
-        """Id and time of the next event."""
-        ...
-
-    def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
-        """Append an event."""
-        ...
-
-    def change(self, **attributes: Any) -> None:
-        """Change the state."""
-        ...
-
-    def obey(self, command: cmd.Command, *, behind: int) -> None:
-        """Record a command."""
-        ...
-
-    def open(self) -> bool:
-        """Whether the run is open."""
-        ...
 
 
 def moments(state: State) -> Iterator[datetime]:
@@ -142,8 +110,10 @@ def _time_for(task: Task) -> timedelta:
 class Tasks:
     """The workflow task of a run, for the time of one pass."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._pass = journal
+    def __init__(self, ledger: Ledger, record: Callable[[cmd.Command], None]) -> None:
+        """`ledger`: what the pass writes in. `record`: records a command."""
+        self._ledger = ledger
+        self._record = record
         self._flushing = False
         self._completed_event_id = 0
         """In the middle of a decision: its WorkflowTaskCompleted."""
@@ -155,12 +125,12 @@ class Tasks:
     @property
     def code(self) -> Code:
         """What the run has because workers decide it."""
-        code = self._pass.state.code
+        code = self._ledger.state.code
         assert code is not None
         return code
 
     def _change(self, **attributes: Any) -> None:
-        self._pass.change(code=msgspec.structs.replace(self.code, **attributes))
+        self._ledger.change(code=msgspec.structs.replace(self.code, **attributes))
 
     def _set_task(self, **attributes: Any) -> None:
         assert self.code.task is not None
@@ -176,7 +146,7 @@ class Tasks:
             self.make_normal()
             return False
         self._change(buffered=(*self.code.buffered, msgspec.structs.replace(event, event_id=0)))
-        self._pass.durable = True
+        self._ledger.durable = True
         return True
 
     def credited(self, event: ev.AnyEvent) -> ev.AnyEvent:
@@ -208,33 +178,33 @@ class Tasks:
         ends = (*ACTIVITY_CLOSED, *OPERATION_CLOSED)
         last = [event for event in buffered if isinstance(event, ends)]
         for event in [event for event in buffered if not isinstance(event, ends)] + last:
-            number = self._pass.state.next_event_id
+            number = self._ledger.state.next_event_id
             placed = msgspec.structs.replace(event, event_id=number)
             if isinstance(placed, ev.ActivityTaskStarted):
                 started[placed.scheduled_event_id] = number
             elif isinstance(placed, ACTIVITY_CLOSED):
-                if self._pass.state.activity(placed.scheduled_event_id) is None:
+                if self._ledger.state.activity(placed.scheduled_event_id) is None:
                     continue
                 placed = msgspec.structs.replace(placed, started_event_id=started.get(placed.scheduled_event_id, 0))
-            self._pass.emit(placed, decide=not isinstance(placed, ev.ActivityTaskStarted))
+            self._ledger.emit(placed, decide=not isinstance(placed, ev.ActivityTaskStarted))
         self._flushing = False
-        self._pass.news = True
+        self._ledger.news = True
 
     # Scheduling
 
     def settle(self) -> None:
         """Schedule a task if something has happened that a worker has to decide about."""
-        state, code = self._pass.state, self.code
-        if not self._pass.open() or code.deciding:
-            if self._pass.open() and self._too_much_buffered():
+        state, code = self._ledger.state, self.code
+        if not self._ledger.open() or code.deciding:
+            if self._ledger.open() and self._too_much_buffered():
                 self._force_fail("ForceCloseCommand")
             return
         self._flush()
-        if self._pass.news and not self.code.wanted and self.code.task is None:
+        if self._ledger.news and not self.code.wanted and self.code.task is None:
             self._change(wanted=True)
-        self._pass.news = False
+        self._ledger.news = False
         first = state.first_decision_time
-        waits = state.paused is not None or (first is not None and first > self._pass.now)
+        waits = state.paused is not None or (first is not None and first > self._ledger.now)
         if self.code.wanted and self.code.task is None and not waits:
             self._schedule(attempt=1)
 
@@ -246,15 +216,15 @@ class Tasks:
 
     def _schedule(self, attempt: int, *, original: datetime | None = None) -> None:
         """Schedule a task. The first attempt is written, others are not until one succeeds."""
-        code, now = self.code, self._pass.now
+        code, now = self.code, self._ledger.now
         if attempt == 1:
-            self._pass.emit(
+            self._ledger.emit(
                 ev.WorkflowTaskScheduled(
                     task_queue=code.sticky_queue or code.task_queue,
                     sticky=bool(code.sticky_queue),
                     normal_name=code.task_queue if code.sticky_queue else "",
                     start_to_close_timeout=code.task_timeout,
-                    **self._pass.here,
+                    **self._ledger.here,
                 ),
                 decide=False,
             )
@@ -266,10 +236,10 @@ class Tasks:
             scheduled_time=now,
             original_scheduled_time=now,
             start_to_close_timeout=code.task_timeout,
-            seen_event_id=self._pass.state.next_event_id,
+            seen_event_id=self._ledger.state.next_event_id,
         )
         self._change(task=task, wanted=False)
-        self._pass.durable = True
+        self._ledger.durable = True
 
     def make_normal(self) -> None:
         """Something happens while a task waits that only an update has asked for: it is a task like others now."""
@@ -297,8 +267,8 @@ class Tasks:
                 return self._reset_stickiness()
 
     def _want(self) -> Answer:
-        state, code, now = self._pass.state, self.code, self._pass.now
-        if not self._pass.open():
+        state, code, now = self._ledger.state, self.code, self._ledger.now
+        if not self._ledger.open():
             return _no(inp.CLOSED, "workflow execution already completed")
         if code.task is None:  # also during a start delay: the first task does not wait for its end then
             task = Task(
@@ -313,8 +283,8 @@ class Tasks:
         return _yes()
 
     def _hand_out(self, item: inp.TaskTaken) -> Answer:
-        task, state = self.code.task, self._pass.state
-        if not self._pass.open() or task is None or task.started_time is not None or state.paused is not None:
+        task, state = self.code.task, self._ledger.state
+        if not self._ledger.open() or task is None or task.started_time is not None or state.paused is not None:
             return _no("TaskNotFound", "there is no workflow task to be taken")
         attempt = task.attempt
         if not task.scheduled_event_id and not task.speculative and task.seen_event_id != state.next_event_id:
@@ -323,7 +293,7 @@ class Tasks:
         events, size = state.next_event_id, state.history_size
         self._set_task(
             attempt=attempt,
-            started_time=self._pass.now,
+            started_time=self._ledger.now,
             started_event_id=number,
             epoch=item.epoch,
             identity=item.identity,
@@ -344,7 +314,7 @@ class Tasks:
     def _holds(self, token: inp.TaskToken) -> Task | None:
         """The task that is being decided, if that is the one that the token names."""
         task = self.code.task
-        if task is None or task.started_time is None or not self._pass.open():
+        if task is None or task.started_time is None or not self._ledger.open():
             return None
         held = inp.TaskToken(
             scheduled_event_id=task.number,
@@ -380,18 +350,18 @@ class Tasks:
             self._fail(task, "UnhandledCommand", None, item, closing=True)
             return _no("UnhandledCommand", "UnhandledCommand")
         prolongs = item.force_new_task and not item.commands
-        if prolongs and self._pass.now - task.original_scheduled_time > LONGEST_ROW:
+        if prolongs and self._ledger.now - task.original_scheduled_time > LONGEST_ROW:
             self._time_out(TimeoutType.START_TO_CLOSE)
             return _no("TaskNotFound", "the workflow task was prolonged for too long")
         return self._decided(task, item, prolongs=prolongs)
 
     def _decided(self, task: Task, item: inp.TaskCompleted, *, prolongs: bool) -> Answer:
-        step = self._pass
-        before, events, retired, durable = step.state, len(step.events), len(step.retired), step.durable
+        ledger = self._ledger
+        before, events, retired, durable = ledger.state, len(ledger.events), len(ledger.retired), ledger.durable
         try:
             self._write_started(task)
-            self._completed_event_id, self.identity = step.state.next_event_id, item.identity
-            step.emit(
+            self._completed_event_id, self.identity = ledger.state.next_event_id, item.identity
+            ledger.emit(
                 ev.WorkflowTaskCompleted(
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
@@ -401,16 +371,16 @@ class Tasks:
                     metering_metadata=item.metering_metadata,
                     worker_version=item.worker_version,
                     binary_checksum=item.binary_checksum,
-                    **step.here,
+                    **ledger.here,
                 ),
                 decide=False,
             )
             for command in item.commands:
-                step.obey(command, behind=0)
+                self._record(command)
         except UndecidableError as error:
-            step.state, step.durable = before, durable
-            del step.events[events:]
-            del step.retired[retired:]
+            ledger.state, ledger.durable = before, durable
+            del ledger.events[events:]
+            del ledger.retired[retired:]
             self._completed_event_id = 0
             if task.attempt == 1:
                 failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
@@ -419,7 +389,7 @@ class Tasks:
             # (respondworkflowtaskcompleted/api.go).
             return _no("BadCommand", f"{error.cause}: {error}")
         self._completed_event_id = 0
-        if not step.open():
+        if not ledger.open():
             return _yes()
         self._keep_stickiness(item)
         self._forget_rejected(item)
@@ -438,22 +408,24 @@ class Tasks:
         kept = {name: event_id for name, event_id in self.code.admitted.items() if name not in item.rejected}
         if kept != self.code.admitted:
             self._change(admitted=kept)
-            self._pass.durable = True
+            self._ledger.durable = True
 
     def _start_eagerly(self, item: inp.TaskCompleted) -> None:
         """Give the worker the activities that it does itself. The commit records that it has them."""
-        step, eager = self._pass, set(item.eager)
-        for activity in step.state.activities.values() if eager else ():
-            waits = activity.by_worker and activity.started_time is None and step.state.may_start(activity, step.now)
+        ledger, eager = self._ledger, set(item.eager)
+        for activity in ledger.state.activities.values() if eager else ():
+            waits = (
+                activity.by_worker and activity.started_time is None and ledger.state.may_start(activity, ledger.now)
+            )
             if activity.activity_id in eager and waits:
                 started = msgspec.structs.replace(
                     activity,
-                    started_time=step.now,
+                    started_time=ledger.now,
                     fence=item.fence(activity.activity_id),
                     identity=item.identity,
                     start_recorded=True,
                 )
-                step.state = step.state.with_activity(started)
+                ledger.state = ledger.state.with_activity(started)
 
     def _keep_stickiness(self, item: inp.TaskCompleted) -> None:
         timeout = item.sticky_timeout or self.code.sticky_timeout
@@ -461,22 +433,22 @@ class Tasks:
 
     def _write_started(self, task: Task) -> None:
         """Write that a worker has taken the task, and that there was one if that is not written yet."""
-        step = self._pass
+        ledger = self._ledger
         if not task.scheduled_event_id:
-            step.emit(
+            ledger.emit(
                 ev.WorkflowTaskScheduled(
                     task_queue=self.code.task_queue,
                     start_to_close_timeout=task.start_to_close_timeout,
                     attempt=task.attempt,
-                    event_id=step.state.next_event_id,
+                    event_id=ledger.state.next_event_id,
                     event_time=task.scheduled_time,
                 ),
                 decide=False,
             )
-        step.emit(
+        ledger.emit(
             ev.WorkflowTaskStarted(
-                event_id=step.state.next_event_id,
-                event_time=task.started_time or step.now,
+                event_id=ledger.state.next_event_id,
+                event_time=task.started_time or ledger.now,
                 scheduled_event_id=task.number,
                 identity=task.identity,
                 request_id=task.request_id,
@@ -507,7 +479,7 @@ class Tasks:
         """End a task that came to nothing, by a worker's answer or without one, and schedule the next attempt."""
         if task.attempt == 1 or closing:
             self._write_started(task)
-            self._pass.emit(
+            self._ledger.emit(
                 ev.WorkflowTaskFailed(
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
@@ -515,7 +487,7 @@ class Tasks:
                     failure=failure,
                     identity=answer.identity if answer is not None else "",
                     principal=answer.principal if answer is not None else "",
-                    **self._pass.here,
+                    **self._ledger.here,
                 ),
                 decide=False,
             )
@@ -530,7 +502,7 @@ class Tasks:
         count = count and not self.code.sticky_queue
         had = bool(self.code.buffered)
         self._change(task=None, sticky_queue="", failure=why[:_LONGEST_FAILURE])
-        self._pass.durable = True
+        self._ledger.durable = True
         self._flush()
         self._schedule(attempt=1 if had or not count else task.attempt + 1)
 
@@ -549,12 +521,12 @@ class Tasks:
             return
         if task.attempt == 1:
             self._write_started(task)
-            self._pass.emit(
+            self._ledger.emit(
                 ev.WorkflowTaskFailed(
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
                     cause="ForceCloseCommand",
-                    **self._pass.here,
+                    **self._ledger.here,
                 ),
                 decide=False,
             )
@@ -567,30 +539,32 @@ class Tasks:
         """The deadline of the task, if that has passed."""
         task = self.code.task
         deadline = _deadline(task, self.code) if task is not None else None
-        if deadline is not None and deadline[0] <= self._pass.now:
+        if deadline is not None and deadline[0] <= self._ledger.now:
             yield deadline[0], 1, "task", partial(self._time_out, deadline[1])
 
     def _time_out(self, kind: TimeoutType) -> None:
         task = self.code.task
         if task is None:
             return
-        step = self._pass
+        ledger = self._ledger
         if kind is TimeoutType.SCHEDULE_TO_START:
             if task.scheduled_event_id:
-                step.emit(
-                    ev.WorkflowTaskTimedOut(scheduled_event_id=task.scheduled_event_id, timeout_type=kind, **step.here),
+                ledger.emit(
+                    ev.WorkflowTaskTimedOut(
+                        scheduled_event_id=task.scheduled_event_id, timeout_type=kind, **ledger.here
+                    ),
                     decide=False,
                 )
             self._again(task, self.code.failure, count=False)
             return
         if task.attempt == 1:
             self._write_started(task)
-            step.emit(
+            ledger.emit(
                 ev.WorkflowTaskTimedOut(
                     scheduled_event_id=task.number,
                     started_event_id=task.started_event_id,
                     timeout_type=kind,
-                    **step.here,
+                    **ledger.here,
                 ),
                 decide=False,
             )

@@ -114,10 +114,21 @@ class Frontend(Core):
             NexusEndpoints(self),
             System(self),
         ):
-            for name in dir(service):
-                if not name.startswith("_") and name not in {"begin", "take_at_once"}:
-                    found["".join(word.capitalize() for word in name.split("_"))] = getattr(service, name)
+            found |= _handlers_of(service)
         return found
+
+
+def _handlers_of(service: object) -> dict[str, Handler]:
+    """The methods of a part of the frontend that are RPCs of Temporal's API, which has a request for each of them.
+
+    The generated servicers cannot be used: gRPC would give them messages that it has read before anyone knows who calls.
+    """
+    rpcs = {method: "".join(map(str.capitalize, method.split("_"))) for method in vars(type(service))}
+    return {
+        rpc: getattr(service, method)
+        for method, rpc in rpcs.items()
+        if any(hasattr(module, f"{rpc}Request") for module in _SERVICES.values())
+    }
 
 
 @asynccontextmanager

@@ -179,8 +179,9 @@ class Core:
     async def readmit(self, view: View) -> None:
         """Take in the updates that a reset has brought to a run, and no worker has accepted or rejected."""
         code, run_id = view.state.code if view.state is not None else None, view.entry.uid
-        wanted = {name for name in (code.admitted if code else ()) if self.updates.get(run_id, name) is None}
-        for event in await self.runs.history(view) if wanted else ():
+        admitted = code.admitted if code else {}
+        wanted = {name: event_id for name, event_id in admitted.items() if self.updates.get(run_id, name) is None}
+        for event in await self.runs.history(view, min(wanted.values())) if wanted else ():
             if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
                 self.updates.admit(run_id, event.update_id, update_request(event), event.principal)
 

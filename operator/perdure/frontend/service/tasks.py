@@ -318,7 +318,9 @@ class WorkflowTasks:
 
     async def _end_updates(self, entry: Entry, completed: list[str]) -> None:
         view = await self._core.runs.view(entry)
-        events = await self._core.runs.history(view)
+        known = view.state.code.updates if view.state is not None and view.state.code is not None else {}
+        recorded = [known[name].completed_event_id for name in completed if name in known]
+        events = await self._core.runs.history(view, min(filter(None, recorded))) if any(recorded) else ()
         ended = {e.update_id: e for e in events if isinstance(e, ev.WorkflowExecutionUpdateCompleted)}
         for update_id in completed:
             update, event = self._core.updates.get(entry.uid, update_id), ended.get(update_id)

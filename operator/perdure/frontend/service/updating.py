@@ -110,7 +110,7 @@ class Updating:
         if record is None:
             await self._core.readmit(view)
             return self._core.updates.get(entry.uid, update_id)
-        events = await self._core.runs.history(view)
+        events = await self._core.runs.history(view, record.accepted_event_id)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
         update = self._core.updates.admit(entry.uid, update_id, update_request(accepted))

@@ -20,7 +20,7 @@ from perdure.cli.view.page import Page
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.players import Chain
+from perdure.simulation.players import SimulatedChain
 from perdure.simulation.playing import Play
 
 Json = dict[str, Any]
@@ -69,7 +69,7 @@ def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
 
 def recorded(world: Play) -> list[Recorded]:
     """The histories of all runs of a simulation; one whose input was refused never began."""
-    chains = [player for player in world.players if isinstance(player, Chain)]
+    chains = [player for player in world.players if isinstance(player, SimulatedChain)]
     return [
         Recorded(
             name=run.name,

@@ -22,7 +22,7 @@ from perdure.engine.events import (
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
-from perdure.engine.state import State, beside_history_removed
+from perdure.engine.state import RunState, beside_history_removed
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of
@@ -240,7 +240,7 @@ def recorded(run: Json) -> tuple[AnyEvent, ...]:
     return history.decode_events(run["status"]["history"]["events"])
 
 
-def check_history(run: Json) -> State:
+def check_history(run: Json) -> RunState:
     """A run's history is gap-free, ends in one closing event, and folds to the stored state; the decider decides the same."""
     events = recorded(run)
     assert [event.event_id for event in events] == list(range(1, len(events) + 1))

@@ -28,7 +28,7 @@ def figures() -> str:
 async def main(namespace: str, port: int) -> None:
     operator.Client = CountingClient  # type: ignore[misc]
     stop = asyncio.Event()
-    options = operator.Options(namespaces=(namespace,), port=port, log_level="warning")
+    options = operator.OperatorOptions(namespaces=(namespace,), port=port, log_level="warning")
     work = asyncio.create_task(operator.operate(options, find_access(), stop=stop))
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -14,7 +14,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.clock import now
 
@@ -22,9 +22,9 @@ Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "unit" / "cli" / "recorded" / "whole.json").read_text())
 
 
-async def fill(client: api.Client, given: argparse.Namespace) -> None:
+async def fill(client: kube.Client, given: argparse.Namespace) -> None:
     """Write runs, as the command line says."""
-    url = api.path(api.PERDURE, given.namespace, "workflowruns")
+    url = kube.path(kube.PERDURE, given.namespace, "workflowruns")
     spec, status = deepcopy(RUN["spec"]), deepcopy(RUN["status"])
     if given.bytes:
         spec["input"] = {"blob": "x" * given.bytes}
@@ -38,11 +38,11 @@ async def fill(client: api.Client, given: argparse.Namespace) -> None:
             name = f"{given.prefix}-{number:06}"
             while True:
                 try:
-                    with suppress(api.AlreadyExistsError):
+                    with suppress(kube.AlreadyExistsError):
                         await client.create(url, {**body, "metadata": {"name": name}})
                     await client.merge(f"{url}/{name}/status", {"status": status})
                     break
-                except (api.ApiError, *api.TRANSIENT) as error:
+                except (kube.ApiError, *kube.TRANSIENT) as error:
                     sys.stderr.write(f"{name}: {error!r}\n")
                     await asyncio.sleep(1)
             if number % 1_000 == 0:
@@ -60,10 +60,10 @@ async def _main() -> None:
     parser.add_argument("--prefix", default="finished")
     parser.add_argument("--at-once", type=int, default=16)
     given = parser.parse_args()
-    async with api.Client.open(find_access(), user_agent="perdure-bench") as client:
+    async with kube.Client.open(find_access(), user_agent="perdure-bench") as client:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": given.namespace}}
-        with suppress(api.AlreadyExistsError):
-            await client.create(api.path(api.CORE, None, "namespaces"), body)
+        with suppress(kube.AlreadyExistsError):
+            await client.create(kube.path(kube.CORE, None, "namespaces"), body)
         await fill(client, given)
 
 

@@ -12,9 +12,9 @@ import yaml
 
 from perdure.engine import history
 from perdure.engine.events import AnyEvent
-from perdure.engine.state import State
+from perdure.engine.state import RunState
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.players import Chain, Run
+from perdure.simulation.players import SimulatedChain, SimulatedRun
 from perdure.simulation.playing import Play
 
 pytestmark = pytest.mark.bench
@@ -61,7 +61,7 @@ def test_what_children_cost() -> None:
         begun = time.process_time()
         world, largest = play(count)
         spent = time.process_time() - begun
-        chains = [player for player in world.players if isinstance(player, Chain)]
+        chains = [player for player in world.players if isinstance(player, SimulatedChain)]
         parent, *children = (chain.current for chain in chains)
         assert len(children) == count
         assert parent.state is not None
@@ -92,7 +92,7 @@ class Measured(Play):
     largest = 0
     passes = 0
 
-    def committed(self, run: Run, state: State, events: tuple[AnyEvent, ...]) -> None:
+    def committed(self, run: SimulatedRun, state: RunState, events: tuple[AnyEvent, ...]) -> None:
         super().committed(run, state, events)
         if run is self.lead.current:
             self.passes += 1
@@ -100,7 +100,7 @@ class Measured(Play):
                 self.largest = max(self.largest, size(history.encode(state)))
 
 
-def bytes_of(run: Run) -> int:
+def bytes_of(run: SimulatedRun) -> int:
     assert run.state is not None
     return size(history.encode(run.events)) + size(history.encode(run.state))
 

@@ -54,7 +54,7 @@ def kubelet(namespace: Cluster) -> Any:
 async def operating(namespace: Cluster) -> AsyncIterator[None]:
     """The operator, in this process, for one namespace."""
     stop = asyncio.Event()
-    options = operator.Options(namespaces=(namespace.namespace,), port=PORT, log_level="warning")
+    options = operator.OperatorOptions(namespaces=(namespace.namespace,), port=PORT, log_level="warning")
     work = asyncio.create_task(operator.operate(options, find_access(), stop=stop))
     try:
         yield

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kube import Cluster, python
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 
@@ -94,10 +94,10 @@ class Space:
 
     @property
     def url(self) -> str:
-        return api.path(api.PERDURE, self.namespace, "workflowruns")
+        return kube.path(kube.PERDURE, self.namespace, "workflowruns")
 
     async def create_pod(self, body: Json) -> None:
-        await self.client.create(api.path(api.CORE, self.namespace, "pods"), body)
+        await self.client.create(kube.path(kube.CORE, self.namespace, "pods"), body)
 
     async def create(self, name: str, definition: Json, **spec: Any) -> None:
         body = {

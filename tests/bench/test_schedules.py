@@ -18,7 +18,7 @@ import pytest
 from audit import what, writes
 from kube import SYSTEM, Cluster, Json
 from perdure.api.schedule import ScheduleSpec
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.schedule.times import Times
 
@@ -67,14 +67,14 @@ async def create_all(plural: str, namespace: str, objects: list[Json], *, status
     """Create objects, as many at a time as the operator does, and write a status into each; seconds that it took."""
     access = find_access()
     began = time.perf_counter()
-    async with api.Client.open(access, user_agent="perdure-bench", connections=32) as client:
+    async with kube.Client.open(access, user_agent="perdure-bench", connections=32) as client:
         gate = asyncio.Semaphore(32)
 
         async def create(obj: Json) -> None:
             async with gate:
-                made = await client.create(api.path(api.PERDURE, namespace, plural), obj)
+                made = await client.create(kube.path(kube.PERDURE, namespace, plural), obj)
                 if status is not None:
-                    url = api.path(api.PERDURE, namespace, plural, obj["metadata"]["name"])
+                    url = kube.path(kube.PERDURE, namespace, plural, obj["metadata"]["name"])
                     await client.set_status(url, made, status)
 
         await asyncio.gather(*map(create, objects))

@@ -20,8 +20,8 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.resetting import begin, reset_event, since
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
-from perdure.engine.state import DEAD_LETTER, State, apply, beside_history_removed
-from perdure.engine.step import Transition, next_wake, start, step
+from perdure.engine.state import DEAD_LETTER, RunState, apply, beside_history_removed
+from perdure.engine.step import RunTransition, next_wake, start, step
 
 lengths = st.integers(1, 50).map(seconds)
 policies = st.builds(
@@ -217,12 +217,12 @@ class World:
     """A run to which anything may happen; what must hold whatever happens is checked after every pass."""
 
     program: Any
-    state: State = field(init=False)
+    state: RunState = field(init=False)
     offset: float = 0.0
     history: list[ev.AnyEvent] = field(default_factory=list)
     retired: list[tuple[int, int]] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
-    folded: State | None = None
+    folded: RunState | None = None
     splits: int = 0
 
     def __post_init__(self) -> None:
@@ -237,7 +237,7 @@ class World:
     def now(self) -> Any:
         return T0 + seconds(self.offset)
 
-    def take(self, transition: Transition) -> None:
+    def take(self, transition: RunTransition) -> None:
         assert transition.durable or not transition.events
         self.state = transition.state
         self.history += transition.events
@@ -391,7 +391,7 @@ class World:
             for report in stale:
                 assert step(self.state, (report,), self.now, self.decider) == without
 
-    def check_answers(self, inputs: list[inp.RunInput], transition: Transition) -> None:
+    def check_answers(self, inputs: list[inp.RunInput], transition: RunTransition) -> None:
         asked = {request.request_id for request in inputs if isinstance(request, inp.Request)}
         assert set(transition.answers) == asked
         for request_id, answer in transition.answers.items():
@@ -400,7 +400,7 @@ class World:
             if answer.ok and not transition.state.closed:
                 assert request_id in transition.state.requests or request_id in self.forgotten
 
-    def check_silence(self, before: State, transition: Transition) -> None:
+    def check_silence(self, before: RunState, transition: RunTransition) -> None:
         """Nothing is decided while that may not be."""
         first = before.first_decision_time
         if before.paused or (first and first > self.now):

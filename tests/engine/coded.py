@@ -10,11 +10,11 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
-from perdure.engine.code import Code, Task
+from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.decider import Decision
 from perdure.engine.inputs import Answer, TaskToken
-from perdure.engine.state import State, apply, beside_history_removed
-from perdure.engine.step import Transition, next_wake, start, step
+from perdure.engine.state import RunState, apply, beside_history_removed
+from perdure.engine.step import RunTransition, next_wake, start, step
 from perdure.engine.tasks.machine import reclaim
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,13 +32,13 @@ class Nobody:
 class Coded:
     """The run. Times are seconds since its start."""
 
-    state: State
+    state: RunState
     events: list[ev.AnyEvent]
     now: datetime = T0
     epoch: str = "one"
     requests: int = 0
     writes: int = 1
-    last: Transition | None = field(default=None)
+    last: RunTransition | None = field(default=None)
 
     @classmethod
     def begin(cls, **attributes: Any) -> "Coded":
@@ -60,7 +60,7 @@ class Coded:
 
     # Time and inputs
 
-    def at(self, seconds: float, *inputs: inp.RunInput) -> Transition:
+    def at(self, seconds: float, *inputs: inp.RunInput) -> RunTransition:
         self.now = max(self.now, T0 + timedelta(seconds=seconds))
         done = step(self.state, inputs, self.now, Nobody())
         self.state = done.state
@@ -96,7 +96,7 @@ class Coded:
         return self.state.code
 
     @property
-    def task(self) -> Task:
+    def task(self) -> WorkflowTask:
         assert self.code.task is not None
         return self.code.task
 
@@ -137,7 +137,7 @@ class Coded:
     def check(self) -> None:
         """What holds after every pass: no gaps, the history leads to the state, and it stays so through the API server."""
         assert [event.event_id for event in self.events] == list(range(1, len(self.events) + 1))
-        folded: State | None = None
+        folded: RunState | None = None
         for event in history.decode_events(history.encode(self.events)):
             folded = apply(folded, event)
         assert folded is not None

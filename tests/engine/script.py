@@ -20,8 +20,8 @@ from perdure.engine.inputs import (
     SignalRequested,
 )
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
-from perdure.engine.state import PendingActivity, State, beside_history_removed
-from perdure.engine.step import Transition, start, step
+from perdure.engine.state import PendingActivity, RunState, beside_history_removed
+from perdure.engine.step import RunTransition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -147,7 +147,7 @@ class Drive:
     now: datetime = T0
     history: list[ev.AnyEvent] = field(default_factory=list)
     retired: list[tuple[int, int]] = field(default_factory=list)
-    last: Transition | None = None
+    last: RunTransition | None = None
 
     @classmethod
     def of(cls, *commands: cmd.Command, **started: Any) -> "Drive":
@@ -168,14 +168,14 @@ class Drive:
         drive.take(start(first_event(**started), decider, signals, heeded=heeded, paused=paused))
         return drive
 
-    def take(self, transition: Transition) -> Transition:
+    def take(self, transition: RunTransition) -> RunTransition:
         self.last = transition
         self.history += transition.events
         self.retired += [(r.scheduled_event_id, r.attempt) for r in transition.retired]
         return transition
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         assert self.last is not None
         return self.last.state
 
@@ -194,7 +194,7 @@ class Drive:
         (only,) = self.state.activities.values()
         return only
 
-    def at(self, offset: float, *inputs: RunInput) -> Transition:
+    def at(self, offset: float, *inputs: RunInput) -> RunTransition:
         """Step at `offset` seconds after the start."""
         self.now = T0 + seconds(offset)
         return self.take(step(self.state, inputs, self.now, self.script))
@@ -207,20 +207,20 @@ class Drive:
         options.setdefault("request_id", f"{name}@{offset}")
         return self.ask(offset, SignalRequested(signal_name=name, **options))
 
-    def started(self, offset: float) -> Transition:
+    def started(self, offset: float) -> RunTransition:
         a = self.open
         return self.at(
             offset,
             AttemptStarted(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, time=T0 + seconds(offset)),
         )
 
-    def completed(self, offset: float, result: Any = None) -> Transition:
+    def completed(self, offset: float, result: Any = None) -> RunTransition:
         a = self.open
         return self.at(
             offset, AttemptCompleted(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, result=result)
         )
 
-    def failed(self, offset: float, failure: Failure | None = None) -> Transition:
+    def failed(self, offset: float, failure: Failure | None = None) -> RunTransition:
         a = self.open
         return self.at(
             offset,
@@ -232,7 +232,7 @@ class Drive:
             ),
         )
 
-    def lost(self, offset: float) -> Transition:
+    def lost(self, offset: float) -> RunTransition:
         a = self.open
         failure = Failure(kind=FailureKind.SERVER, message="node gone")
         return self.at(offset, AttemptLost(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, failure=failure))

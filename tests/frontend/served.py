@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.kube import clock
 from simulated.world import Setting, World, simulate
 
@@ -48,7 +48,7 @@ class Served:
         queue = fields.pop("queue", TaskQueue(name=QUEUE))
         said = {"namespace": "default", "identity": "worker", "task_queue": queue, **fields}
         named = {name: value for name, value in said.items() if name in known}
-        return await self.operator.do(self._handlers[rpc](request(**named), Call(None, metadata)))
+        return await self.operator.do(self._handlers[rpc](request(**named), CallContext(None, metadata)))
 
     async def start(self, workflow_id: str = "w", **fields: Any) -> StartWorkflowExecutionResponse:
         """Start a workflow."""

@@ -17,7 +17,7 @@ from temporalio.api.operatorservice.v1 import (
 from frontend.served import QUEUE, Served, complete_workflow, names, served, timer
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import RpcError
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 
 
 async def listed(here: Served, query: str) -> list[str]:
@@ -35,7 +35,7 @@ async def register(here: Served, **types: str) -> None:
 
 
 async def operate(here: Served, rpc: str, request: Any) -> Any:
-    return await here.operator.do(here.frontend.handlers()[rpc](request, Call(None)))
+    return await here.operator.do(here.frontend.handlers()[rpc](request, CallContext(None)))
 
 
 async def registered(here: Served) -> dict[str, str]:
@@ -131,7 +131,7 @@ async def test_every_search_attribute_is_listed_once(here: Served) -> None:
     versions = Payload(metadata={"type": b"KeywordList"}, data=b'["a-1"]')
     await here.start(search_attributes=SearchAttributes(indexed_fields={"TemporalChangeVersion": versions}))
     handler = here.frontend.handlers()["ListSearchAttributes"]
-    found = await here.operator.do(handler(ListSearchAttributesRequest(namespace="default"), Call(None)))
+    found = await here.operator.do(handler(ListSearchAttributesRequest(namespace="default"), CallContext(None)))
     assert "TemporalChangeVersion" in found.system_attributes
     assert not set(found.system_attributes) & set(found.custom_attributes)
 

@@ -43,7 +43,7 @@ from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.kube.client import ApiError
 from perdure.observe import metrics
 from perdure.runtime.callbacks import CallbackToken
-from perdure.simulation.cluster.apiserver import Key
+from perdure.simulation.cluster.apiserver import ObjectKey
 
 BILLS, HANDLERS = "bills", TaskQueue(name="handlers")
 FIVE = Payload(metadata={"encoding": b"json/plain"}, data=b"5")
@@ -146,7 +146,7 @@ async def until(here: Served, event: str, workflow_id: str = "w") -> list[str]:
 async def test_endpoints_are_stored_changed_and_deleted(here: Served) -> None:
     made = await endpoint(here, callers="default, shop")
     assert (made.version, made.spec, made.url_prefix) == (1, spec(), f"/nexus/endpoints/{made.id}/services")
-    stored = here.world.server.get(Key("configmaps", "default", CONFIG_MAP))["data"]["billing"]
+    stored = here.world.server.get(ObjectKey("configmaps", "default", CONFIG_MAP))["data"]["billing"]
     assert msgspec.json.decode(stored)["allowedCallers"] == ["default", "shop"]
     with pytest.raises(RpcError, match="already registered") as taken:
         await endpoint(here)
@@ -158,7 +158,7 @@ async def test_endpoints_are_stored_changed_and_deleted(here: Served) -> None:
     here.restart()
     listed = await here.call("ListNexusEndpoints")
     assert list(listed.endpoints) == [changed.endpoint]
-    stored = here.world.server.get(Key("configmaps", "default", CONFIG_MAP))["data"]
+    stored = here.world.server.get(ObjectKey("configmaps", "default", CONFIG_MAP))["data"]
     assert msgspec.json.decode(stored["invoicing"])["allowedCallers"] == ["default", "shop"], "they stay"
     assert (await here.call("GetNexusEndpoint", id=made.id)).endpoint == changed.endpoint
     await here.call("DeleteNexusEndpoint", id=made.id, version=2)
@@ -199,7 +199,7 @@ async def test_endpoints_that_cannot_be_are_refused(here: Served) -> None:
 @served
 async def test_an_entry_that_cannot_be_read_stays_and_admits_nobody(here: Served) -> None:
     await endpoint(here)
-    key = Key("configmaps", "default", CONFIG_MAP)
+    key = ObjectKey("configmaps", "default", CONFIG_MAP)
     here.world.server.update(key, lambda obj: obj["data"].update(broken='{"id": 7}'))
     here.restart()
     await endpoint(here, name="other")

@@ -17,7 +17,7 @@ from perdure.controller.policies import Policies
 from perdure.controller.tools import Tools
 from perdure.engine.effects import StartAttempt
 from perdure.engine.inputs import AttemptLost
-from perdure.engine.state import PendingActivity, State
+from perdure.engine.state import PendingActivity, RunState
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
@@ -51,7 +51,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
         yield found
 
 
-def open_activity(*, started: bool) -> State:
+def open_activity(*, started: bool) -> RunState:
     """A run with one, scheduled a minute ago."""
     time = now() - timedelta(minutes=1)
     work = PendingActivity(
@@ -62,7 +62,7 @@ def open_activity(*, started: bool) -> State:
         scheduled_time=time,
         started_time=time if started else None,
     )
-    return State(start_time=time, next_event_id=3, activities={"2": work})
+    return RunState(start_time=time, next_event_id=3, activities={"2": work})
 
 
 async def test_an_attempt_that_had_started_and_has_no_pod_is_lost(attempts: Attempts) -> None:

@@ -15,8 +15,8 @@ from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
-from perdure.schedule.state import Running, State, load_state
-from perdure.schedule.step import Rules, Transition, next_wake, step
+from perdure.schedule.state import Running, ScheduleState, load_state
+from perdure.schedule.step import Rules, ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
 from schedule.oracle import utc
 
@@ -50,7 +50,7 @@ class Drive:
     commits: int = 0
 
     @property
-    def state(self) -> State:
+    def state(self) -> ScheduleState:
         state = load_state(self.status)
         assert state is not None
         return state
@@ -58,10 +58,10 @@ class Drive:
     def edit(self, policy: RetryPolicy | None = None, **spec: Any) -> None:
         self.rules = rules(policy, **spec)
 
-    def decide(self, *happened: inp.ScheduleInput) -> Transition:
+    def decide(self, *happened: inp.ScheduleInput) -> ScheduleTransition:
         return step(self.rules, load_state(self.status), happened, self.now)
 
-    def commit(self, transition: Transition) -> None:
+    def commit(self, transition: ScheduleTransition) -> None:
         state = transition.state
         self.status = msgspec.json.decode(
             msgspec.json.encode(

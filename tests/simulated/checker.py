@@ -13,7 +13,7 @@ from typing import Any
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
 from simulated.loop import START
 
 _FINALIZER = "perdure.dev/outcome"
@@ -124,7 +124,7 @@ class Checker:
         """The open activity that waits for the pod, in its run as it is now; None if nothing does."""
         meta = pod["metadata"]
         owner = next((each for each in meta.get("ownerReferences") or () if each["kind"] == "WorkflowRun"), None)
-        run = self._server.objects.get(Key("workflowruns", meta["namespace"], owner["name"])) if owner else None
+        run = self._server.objects.get(ObjectKey("workflowruns", meta["namespace"], owner["name"])) if owner else None
         if owner is None or run is None or run["metadata"]["uid"] != owner["uid"]:
             return None
         if "deletionTimestamp" in run["metadata"]:
@@ -219,7 +219,7 @@ class Checker:
         if waiting := self._waits_for_end(write.key.namespace, run):
             self._at(write, f"is deleted before {waiting} has recorded its end")
         schedule = next((o for o in run["metadata"].get("ownerReferences") or () if o["kind"] == "Schedule"), None)
-        found = schedule and self._server.objects.get(Key("schedules", write.key.namespace, schedule["name"]))
+        found = schedule and self._server.objects.get(ObjectKey("schedules", write.key.namespace, schedule["name"]))
         if schedule and found and found["metadata"]["uid"] == schedule["uid"]:
             self._check_limit(write, found)
         elif not self._is_surplus(write):
@@ -238,12 +238,12 @@ class Checker:
     def _waits_for_end(self, namespace: str, run: Object) -> str:
         """What has yet to record the end of a run; empty for nothing."""
         tie = parent_of(run)
-        parent = self._server.objects.get(Key("workflowruns", namespace, tie.name)) if tie else None
+        parent = self._server.objects.get(ObjectKey("workflowruns", namespace, tie.name)) if tie else None
         if tie and parent and parent["metadata"]["uid"] == tie.run_id and "deletionTimestamp" not in parent["metadata"]:
             children = _state(parent).get("children") or {}
             if _state(parent).get("status", "Running") == "Running" and str(tie.initiated_event_id) in children:
                 return f"its parent {tie.name}"
-        letter = self._server.objects.get(Key("deadletters", namespace, letter_of(run) or ""))
+        letter = self._server.objects.get(ObjectKey("deadletters", namespace, letter_of(run) or ""))
         for each in ((letter or {}).get("status") or {}).get("conditions") or ():
             if (
                 each["type"] == "Redriven"

@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 
-from perdure.simulation.cluster.apiserver import Answer, ApiServer, Refusal, Request
+from perdure.simulation.cluster.apiserver import ApiServer, Refusal, Request, Response
 from perdure.simulation.cluster.loop import Loop
 from perdure.simulation.cluster.process import Trace
 from perdure.simulation.cluster.session import Session
@@ -25,7 +25,7 @@ class FaultySession(Session):
         """Take no answers for a while: the process stands still."""
         self._stands_until = max(self._stands_until, self._loop.time() + seconds)
 
-    async def exchange(self, request: Request) -> Answer:
+    async def exchange(self, request: Request) -> Response:
         """Send a request, and wait for its answer.
 
         Raises:
@@ -33,12 +33,12 @@ class FaultySession(Session):
         """
         if self.dead:
             raise asyncio.CancelledError
-        answer: asyncio.Future[Answer] = self._loop.create_future()
+        answer: asyncio.Future[Response] = self._loop.create_future()
         fate = self._faults.fate()
         self._loop.call_later(fate.arrives_after, self._meet, request, fate, answer)
         return await answer
 
-    def _meet(self, request: Request, fate: Fate, answer: asyncio.Future[Answer]) -> None:
+    def _meet(self, request: Request, fate: Fate, answer: asyncio.Future[Response]) -> None:
         if self.dead and not fate.survives:
             return
         stands = max(0.0, self._stands_until - self._loop.time())
@@ -64,11 +64,11 @@ class FaultySession(Session):
         self._trace(f"{request.method:6} {request.url} {selected} → {what}  {body[:300]}", f"{request.url} {body}")
 
 
-def _give(answer: asyncio.Future[Answer], given: Answer) -> None:
+def _give(answer: asyncio.Future[Response], given: Response) -> None:
     if not answer.done():
         answer.set_result(given)
 
 
-def _fail(answer: asyncio.Future[Answer], error: Exception) -> None:
+def _fail(answer: asyncio.Future[Response], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)

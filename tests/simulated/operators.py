@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from perdure.frontend.server import Frontend
-from perdure.handlers.assembly import Options
+from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import Loop
@@ -58,7 +58,7 @@ class TroubledOperator(Operator):
             trace(f"{name:4} {line}", about)
 
         self._connections = FaultySession(loop, server, faults, name, tell)
-        options = Options(namespaces=namespaces, instance=name, finished=limits)
+        options = OperatorOptions(namespaces=namespaces, instance=name, finished=limits)
         super().__init__(
             options, loop, server, self._connections, crashed=crashed, workers=frontend, skew=skew, trace=tell
         )

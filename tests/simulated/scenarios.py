@@ -12,7 +12,7 @@ from perdure.engine import history
 from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import Object, Write
-from perdure.simulation.cluster.kubelet import Ending
+from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patching import copy
 from simulated.loop import START
 from simulated.world import Scenario, World
@@ -152,14 +152,14 @@ class _Plan:
         self.at(earliest, latest, self.world.operate, name, run, **what)
 
 
-def _failing(random: Random, share: float, activity: str) -> Callable[[Object], Ending]:
+def _failing(random: Random, share: float, activity: str) -> Callable[[Object], ContainerExit]:
     """Pods of one activity fail now and then; all take a while."""
 
-    def script(pod: Object) -> Ending:
+    def script(pod: Object) -> ContainerExit:
         after = random.uniform(0.1, 8)
         if pod["metadata"]["labels"]["perdure.dev/activity"] == activity and random.random() < share:
-            return Ending(after=after, code=1, message='{"type": "Flaky", "message": "no"}')
-        return Ending(after=after)
+            return ContainerExit(after=after, code=1, message='{"type": "Flaky", "message": "no"}')
+        return ContainerExit(after=after)
 
     return script
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from perdure.simulation.cluster.apiserver import Answer, ApiServer, Key, Request
+from perdure.simulation.cluster.apiserver import ApiServer, ObjectKey, Request, Response
 from simulated.loop import ShuffledLoop
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
@@ -23,7 +23,7 @@ def server() -> Any:
 
 def send(server: ApiServer, method: str, url: str, body: Any = None, **more: Any) -> tuple[int, Any]:
     raw = b"" if body is None else orjson.dumps(body)
-    answer: Answer = server.handle(Request(method=method, url=url, body=raw, actor="test", **more))
+    answer: Response = server.handle(Request(method=method, url=url, body=raw, actor="test", **more))
     return answer.status, orjson.loads(answer.body)
 
 
@@ -77,7 +77,7 @@ def test_a_running_pod_goes_only_when_its_containers_have_stopped_and_its_finali
     server: ApiServer,
 ) -> None:
     send(server, "POST", PODS, pod(finalizers=["a/b"]))
-    key = Key("pods", "default", "pod")
+    key = ObjectKey("pods", "default", "pod")
     server.update(key, lambda obj: obj["spec"].update(nodeName="node"))
     assert send(server, "DELETE", f"{PODS}/pod", {})[1]["metadata"]["deletionGracePeriodSeconds"] == 30
     send(server, "PATCH", f"{PODS}/pod", [{"op": "remove", "path": "/metadata/finalizers"}], headers=JSON_PATCH)

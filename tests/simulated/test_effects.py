@@ -16,24 +16,24 @@ from perdure.controller.expiry import remove_expired
 from perdure.controller.index import Index
 from perdure.controller.kept import delete_expired
 from perdure.controller.recorded import Recorded
-from perdure.controller.retention import Retention
+from perdure.controller.retention import NamespaceRetention
 from perdure.frontend.core import Core
 from perdure.frontend.runs import Runs
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.resets import Resets
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer, Key, Write
+from perdure.simulation.cluster.apiserver import ApiServer, ObjectKey, Write
 from simulated.faults import Faults
 from simulated.loop import START, ShuffledLoop
 from simulated.network import FaultySession, Trace
 from simulated.world import Result, Setting, World, simulate
 
-KEY = Key("workflowruns", "default", "run")
-URL = api.path(api.PERDURE, "default", "workflowruns", "run")
+KEY = ObjectKey("workflowruns", "default", "run")
+URL = kube.path(kube.PERDURE, "default", "workflowruns", "run")
 
 
 class Place:
@@ -47,7 +47,7 @@ class Place:
         self.noted: Trace = lambda _line, _about: None
         """Called after each request."""
         session = FaultySession(self.loop, self.server, Faults(self.loop, Random(0), 0), "test", self._note)
-        self.client = api.Client(Access(server=""), session)  # type: ignore[arg-type]
+        self.client = kube.Client(Access(server=""), session)  # type: ignore[arg-type]
 
     def _note(self, line: str, about: str) -> None:
         self.requests.append(line.split(maxsplit=1)[0])
@@ -75,7 +75,7 @@ def place() -> Iterator[Place]:
 
 
 def test_a_run_that_is_given_more_time_at_the_last_moment_stays(place: Place) -> None:
-    def over(run: api.Object) -> datetime:
+    def over(run: kube.Object) -> datetime:
         if run["spec"]["ttlSecondsAfterFinished"] == 86_400:
             place.edit()  # between the reading and the deletion
             return START
@@ -100,7 +100,7 @@ def test_a_state_that_was_confirmed_counts_for_half_a_second(place: Place) -> No
         assert place.requests == ["GET", "PATCH", "PATCH", "PATCH"]
         place.edit()
         await record.confirm()
-        with pytest.raises(api.ConflictError):
+        with pytest.raises(kube.ConflictError):
             await record.confirm(afresh=True)
 
     place.run(play())
@@ -110,7 +110,7 @@ def test_a_run_that_was_deleted_is_not_confirmed(place: Place) -> None:
     async def play() -> None:
         record = Record(place.client, await place.client.get(URL))
         place.server.delete(KEY)
-        with pytest.raises(api.ConflictError):
+        with pytest.raises(kube.ConflictError):
             await record.confirm()
 
     place.run(play())
@@ -124,22 +124,22 @@ def finished(place: Place, name: str, *, minutes: float = 10, **meta: Any) -> An
     place.server.create("workflowruns", {"metadata": {"name": name, **meta}, "spec": {"ttlSecondsAfterFinished": 0}})
     closed = (START - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
     status = {"completionTime": closed, "phase": "Completed", "state": {"status": "Completed"}}
-    return place.server.update(Key("workflowruns", "default", name), lambda obj: obj.update(status=status))
+    return place.server.update(ObjectKey("workflowruns", "default", name), lambda obj: obj.update(status=status))
 
 
-def by_parent(place: Place) -> tuple[Any, Key]:
+def by_parent(place: Place) -> tuple[Any, ObjectKey]:
     """A child whose parent has yet to record its end."""
     parent = place.server.create("workflowruns", {"metadata": {"name": "parent"}, "spec": {}})
-    key = Key("workflowruns", "default", "parent")
+    key = ObjectKey("workflowruns", "default", "parent")
     place.server.update(key, lambda obj: obj.update(status={"state": {"status": "Running", "children": {"5": {}}}}))
     tie = {"name": "parent", "workflowId": "parent", "runId": parent["metadata"]["uid"], "initiatedEventId": 5}
     return finished(place, "child", annotations={labels.PARENT_ANNOTATION: orjson.dumps(tie).decode()}), key
 
 
-def by_schedule(place: Place) -> tuple[Any, Key]:
+def by_schedule(place: Place) -> tuple[Any, ObjectKey]:
     """A run whose Schedule has yet to record its end."""
     schedule = place.server.create("schedules", {"metadata": {"name": "nightly"}, "spec": {}})
-    key = Key("schedules", "default", "nightly")
+    key = ObjectKey("schedules", "default", "nightly")
     owner = {"apiVersion": labels.API_VERSION, "kind": "Schedule", "name": "nightly", "controller": True}
     tie = {"name": "nightly", "scheduledTime": "2026-11-21T00:00:00Z"}
     run = finished(
@@ -153,10 +153,10 @@ def by_schedule(place: Place) -> tuple[Any, Key]:
     return run, key
 
 
-def by_letter(place: Place) -> tuple[Any, Key]:
+def by_letter(place: Place) -> tuple[Any, ObjectKey]:
     """A run that re-drives a DeadLetter, which has yet to say how that has ended."""
     letter = place.server.create("deadletters", {"metadata": {"name": "letter"}, "spec": {}})
-    key = Key("deadletters", "default", "letter")
+    key = ObjectKey("deadletters", "default", "letter")
     status = {"redrives": 1, "conditions": [{"type": "Redriven", "status": "Unknown"}]}
     place.server.update(key, lambda obj: obj.update(status=status))
     marks = {"labels": {labels.DEAD_LETTER_LABEL: letter["metadata"]["uid"]}}
@@ -179,8 +179,8 @@ WAITING = pytest.mark.parametrize("waiting", [by_parent, by_schedule, by_letter]
 def test_a_run_whose_time_is_over_stays_until_its_end_is_recorded(place: Place, waiting: Any) -> None:
     async def play() -> None:
         run, other = waiting(place)
-        key, uid = Key("workflowruns", "default", run["metadata"]["name"]), run["metadata"]["uid"]
-        url = api.path(api.PERDURE, "default", "workflowruns", key.name)
+        key, uid = ObjectKey("workflowruns", "default", run["metadata"]["name"]), run["metadata"]["uid"]
+        url = kube.path(kube.PERDURE, "default", "workflowruns", key.name)
 
         async def removed() -> bool:
             everywhere = Recorded(place.client).everywhere
@@ -201,21 +201,21 @@ def test_a_surplus_run_stays_until_its_end_is_recorded_whatever_watches_have_sho
         finished(place, "younger", minutes=5)
         index = Index()
         for each in ("younger", run["metadata"]["name"]):  # no watch has shown what waits
-            index.directory.put(place.server.get(Key("workflowruns", "default", each)))
+            index.directory.put(place.server.get(ObjectKey("workflowruns", "default", each)))
         recorder = Recorder(place.client, instance="test")
-        retention = Retention(place.client, recorder, index, Limits(runs=1), is_over=lambda _: True)
+        retention = NamespaceRetention(place.client, recorder, index, Limits(runs=1), is_over=lambda _: True)
         await retention.enforce("default")
-        assert Key("workflowruns", "default", run["metadata"]["name"]) in place.server.objects
+        assert ObjectKey("workflowruns", "default", run["metadata"]["name"]) in place.server.objects
         place.server.update(other, ended)
         await retention.enforce("default")
-        assert Key("workflowruns", "default", run["metadata"]["name"]) not in place.server.objects
-        assert Key("workflowruns", "default", "younger") in place.server.objects
+        assert ObjectKey("workflowruns", "default", run["metadata"]["name"]) not in place.server.objects
+        assert ObjectKey("workflowruns", "default", "younger") in place.server.objects
 
     place.run(play())
 
 
 def test_a_kept_pod_that_is_given_more_time_at_the_last_moment_stays(place: Place) -> None:
-    key = Key("pods", "default", "pod")
+    key = ObjectKey("pods", "default", "pod")
     marks = {labels.RUN_ID_LABEL: "uid", labels.EXPIRES_LABEL: "1"}
     place.server.create("pods", {"metadata": {"name": "pod", "labels": marks}, "spec": {}})
     place.server.update(key, lambda pod: pod["status"].update(phase="Succeeded"))
@@ -326,7 +326,7 @@ def test_a_client_that_resets_a_run_waits_until_its_definition_is_compiled() -> 
         core.runs = Runs(operator.manager)
         request = ResetWorkflowExecutionRequest(namespace="default", workflow_task_finish_event_id=2)
         request.workflow_execution.workflow_id = "nap"
-        answers.append(await operator.do(Resets(core).reset_workflow_execution(request, Call(60.0))))
+        answers.append(await operator.do(Resets(core).reset_workflow_execution(request, CallContext(60.0))))
         await asyncio.sleep(30)
         answers.append(sorted(run["status"]["phase"] for run in world.runs().values()))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.kube.events import Recorder
-from perdure.simulation.cluster.apiserver import Key, Object
+from perdure.simulation.cluster.apiserver import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 
 STAY: Object = {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}
@@ -16,7 +16,7 @@ SECONDS = 20
 
 
 def conditions(world: World, plural: str, name: str) -> list[tuple[str, str, str]]:
-    found = (world.server.get(Key(plural, "default", name)).get("status") or {}).get("conditions") or ()
+    found = (world.server.get(ObjectKey(plural, "default", name)).get("status") or {}).get("conditions") or ()
     return [(each["type"], each["status"], each["reason"]) for each in found]
 
 

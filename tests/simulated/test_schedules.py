@@ -2,7 +2,7 @@
 
 import asyncio
 
-from perdure.simulation.cluster.apiserver import Key, Object
+from perdure.simulation.cluster.apiserver import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 
 STRICT: Object = {
@@ -17,7 +17,7 @@ def test_a_schedule_says_why_its_runs_could_not_start() -> None:
     async def scenario(world: World) -> None:
         async def said(reason: str) -> None:
             await asyncio.sleep(SECONDS)
-            status = world.server.get(Key("schedules", "default", "s")).get("status") or {}
+            status = world.server.get(ObjectKey("schedules", "default", "s")).get("status") or {}
             assert [each["reason"] for each in status["conditions"] if each["type"] == "Ready"] == [reason]
 
         world.begin()

@@ -10,8 +10,8 @@ from typing import Any
 
 from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
-from perdure.simulation.cluster.kubelet import Ending
+from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
+from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import task_factory
 from simulated.checker import Checker
@@ -67,7 +67,7 @@ class World:
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
     """What the namespace may keep of its finished runs."""
-    script: Callable[[Object], Ending] = lambda _: Ending(after=1)
+    script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     _calm_at: float = 0.0
 
     def random(self, use: str) -> Random:
@@ -90,18 +90,18 @@ class World:
     def edit(self, plural: str, name: str, change: Callable[[Object], None]) -> None:
         """Change an object, if it exists."""
         self.trace(f"user edits {plural} {name}", name)
-        self.server.update(Key(plural, "default", name), change)
+        self.server.update(ObjectKey(plural, "default", name), change)
 
     def delete(self, plural: str, name: str) -> None:
         """Delete an object, if it exists."""
-        key = Key(plural, "default", name)
+        key = ObjectKey(plural, "default", name)
         if key in self.server.objects:
             self.trace(f"user deletes {plural} {name}", name)
             self.server.delete(key)
 
     def run(self, name: str) -> Object:
         """A WorkflowRun, as it is now."""
-        return self.server.get(Key("workflowruns", "default", name))
+        return self.server.get(ObjectKey("workflowruns", "default", name))
 
     def runs(self) -> dict[str, Object]:
         """All WorkflowRuns, by name."""

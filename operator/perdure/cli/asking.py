@@ -55,7 +55,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(How):
+class Inquiry(How):
     """How something is asked, and of whom."""
 
     name: str | None
@@ -92,7 +92,7 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a verb that asks a run: who calls it gives the options that all of them have.
 
     Args:
-        verb: Takes what typer hands to a verb, an `Asked`, and its own options by keyword.
+        verb: Takes what typer hands to a verb, an `Inquiry`, and its own options by keyword.
 
     Returns:
         The command.
@@ -101,7 +101,7 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
         shared = {key: options.pop(key) for key in ("workflow_id", *_HOW)}
-        verb(context, Asked(name=name, **shared), **options)
+        verb(context, Inquiry(name=name, **shared), **options)
 
     whom = [_parameter("name", RunName, None, first=True), _parameter("workflow_id", OpenWorkflowIdOption, None)]
     return _with_options(command, verb, whom)
@@ -113,7 +113,7 @@ def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def command(context: typer.Context, name: str, **options: Any) -> None:
         shared = {key: options.pop(key) for key in _HOW}
-        verb(context, Asked(kind="Schedule", name=name, workflow_id=None, **shared), **options)
+        verb(context, Inquiry(kind="Schedule", name=name, workflow_id=None, **shared), **options)
 
     return _with_options(command, verb, [_parameter("name", ScheduleName, first=True)])
 
@@ -154,7 +154,7 @@ def _parameter(
     return inspect.Parameter(name, place, annotation=kind, default=default)
 
 
-def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> Object:
+def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> Object:
     """Make an Operation, wait for its answer and print it.
 
     Args:
@@ -183,7 +183,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: As
     return found[0]
 
 
-def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Asked) -> None:
+def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> None:
     """Make an Operation that may start a run, and wait for its answer, then until the operator accepts the run.
 
     Args:

@@ -384,16 +384,16 @@ async def connect(*, context: str | None, namespace: str | None, program: str) -
     Raises:
         CliError: there is no cluster.
     """
-    from perdure.kube import client as api  # noqa: PLC0415 - see the docstring of the module
+    from perdure.kube import client as kube  # noqa: PLC0415 - see the docstring of the module
 
     access = _access(context)
     try:
-        opened = api.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=4)
+        opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=4)
         client = await opened.__aenter__()
     except OSError as error:
         raise CliError(f"the kubeconfig names certificates that cannot be read: {error}; {GET_ONE}") from error
     try:
-        yield Cluster(client, namespace or access.namespace, program, api)
+        yield Cluster(client, namespace or access.namespace, program, kube)
     finally:
         await opened.__aexit__(None, None, None)
 

@@ -16,7 +16,7 @@ _TAG = "tag:yaml.org,2002:"
 _MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
 
 
-class Key(yaml.ScalarNode):
+class MisreadKey(yaml.ScalarNode):
     """A key that kubectl reads as another text than what is written."""
 
     def __init__(self, name: str, node: yaml.ScalarNode) -> None:
@@ -57,7 +57,11 @@ class Loader(yaml.SafeLoader):
         if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
             value = self.construct_object(key)
             name = f"{value:g}" if isinstance(value, float) else json.dumps(value)
-            return Key(name, key) if name != key.value else yaml.ScalarNode(_TEXT, name, key.start_mark, key.end_mark)
+            return (
+                MisreadKey(name, key)
+                if name != key.value
+                else yaml.ScalarNode(_TEXT, name, key.start_mark, key.end_mark)
+            )
         return key
 
 
@@ -68,7 +72,7 @@ Loader.yaml_implicit_resolvers = {
 Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
-class UnreadableError(Exception):
+class UnreadableFileError(Exception):
     """A file that cannot be read; the message names it and the reason."""
 
 
@@ -89,7 +93,7 @@ class Document:
     node: yaml.Node
     twice: tuple[tuple[str, Position], ...] = ()
     """The keys that stand twice in one map, which kubectl refuses: their paths, and where the second stands."""
-    renamed: tuple[tuple[str, Position, Key], ...] = ()
+    renamed: tuple[tuple[str, Position, MisreadKey], ...] = ()
     """The keys that kubectl reads as another text: their paths by that text, where they stand, and they themselves."""
     asked: bool = True
     """The file was named, not found in a folder."""
@@ -132,13 +136,13 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
             if data is not None:
                 yield Document(shown, data, node, tuple(_twice(keys)), tuple(_renamed(keys)), asked)
     except OSError as error:
-        raise UnreadableError(f"{shown}: cannot be read: {error.strerror or error}") from error
+        raise UnreadableFileError(f"{shown}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"{shown}: cannot be read: it is not UTF-8") from error
+        raise UnreadableFileError(f"{shown}: cannot be read: it is not UTF-8") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise UnreadableError(f"{shown}: is no YAML: {' '.join(str(error).split())}") from error
+        raise UnreadableFileError(f"{shown}: is no YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise UnreadableError(f"{shown}: is nested too deep") from error
+        raise UnreadableFileError(f"{shown}: is nested too deep") from error
 
 
 def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
@@ -195,8 +199,8 @@ def _twice(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[s
         seen.add((of, path))
 
 
-def _renamed(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, Key]]:
-    return ((path, _start(key), key) for _, path, key in keys if isinstance(key, Key))
+def _renamed(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, MisreadKey]]:
+    return ((path, _start(key), key) for _, path, key in keys if isinstance(key, MisreadKey))
 
 
 def _start(node: yaml.Node) -> Position:

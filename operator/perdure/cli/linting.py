@@ -12,7 +12,7 @@ from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.api.workflow import Workflow
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
-from perdure.cli.documents import Document, Position, UnreadableError, read
+from perdure.cli.documents import Document, Position, UnreadableFileError, read
 from perdure.cli.salvage import salvage
 from perdure.kube import clock
 from perdure.language.checks import Checked, Documents, between, check, labels, options
@@ -101,7 +101,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
         try:
             for document in read(name):
                 objects += _take(document, linted)
-        except UnreadableError as error:
+        except UnreadableFileError as error:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
     documents = _known(objects)

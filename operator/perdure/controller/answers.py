@@ -14,7 +14,7 @@ from perdure.controller.definitions import Definition
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.language.awaiting import unknown_signal
@@ -26,11 +26,11 @@ from perdure.runtime.requests import arrival
 class Answers:
     """Writes the status of Operations, each time only if they are as they were read."""
 
-    def __init__(self, client: api.Client, recorder: Recorder) -> None:
+    def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self._client = client
         self._recorder = recorder
 
-    async def note(self, obj: api.Object, entry: Entry) -> api.Object:
+    async def note(self, obj: kube.Object, entry: Entry) -> kube.Object:
         """Write down which run is asked; the Operation as it is then.
 
         Raises:
@@ -52,8 +52,8 @@ class Answers:
         )
 
     async def finish(
-        self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
-    ) -> api.Object | None:
+        self, obj: kube.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
+    ) -> kube.Object | None:
         """Write the answer, and tell of it; the Operation as it is then. None if it was answered already, or is gone.
 
         Args:
@@ -92,29 +92,29 @@ class Answers:
             try:
                 obj = await self._write(obj, written)
                 break
-            except api.ConflictError:
+            except kube.ConflictError:
                 found = await self._fresh(meta)
                 if found is None:
                     return None
                 obj = found
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 return None
-            except api.TooLargeError:
+            except kube.TooLargeError:
                 self._tell(obj, verb, answer, message, entry)
                 raise
         self._tell(obj, verb, answer, message, entry)
         return obj
 
-    async def _fresh(self, meta: Mapping[str, Any]) -> api.Object | None:
+    async def _fresh(self, meta: Mapping[str, Any]) -> kube.Object | None:
         """An Operation as it is now; None if it is gone, or was answered."""
         try:
-            found = await self._client.get(api.path(api.PERDURE, meta["namespace"], "operations", meta["name"]))
-        except api.NotFoundError:
+            found = await self._client.get(kube.path(kube.PERDURE, meta["namespace"], "operations", meta["name"]))
+        except kube.NotFoundError:
             return None
         over = found["metadata"]["uid"] != meta["uid"] or (found.get("status") or {}).get("completionTime")
         return None if over else found
 
-    async def _write(self, obj: api.Object, changes: dict[str, Any]) -> api.Object:
+    async def _write(self, obj: kube.Object, changes: dict[str, Any]) -> kube.Object:
         """Change the status, if the Operation is as it was read; the Operation as it is then.
 
         Raises:
@@ -122,12 +122,12 @@ class Answers:
         """
         meta = obj["metadata"]
         changes = {"observedGeneration": meta.get("generation"), **changes}
-        url = api.path(api.PERDURE, meta["namespace"], "operations", meta["name"], "status")
+        url = kube.path(kube.PERDURE, meta["namespace"], "operations", meta["name"], "status")
         body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": changes}
         written = await self._client.merge(url, body)
         return {**obj, "metadata": {**meta, **written["metadata"]}, "status": {**(obj.get("status") or {}), **changes}}
 
-    def _tell(self, obj: api.Object, verb: str, answer: Answer, message: str, entry: Entry | None) -> None:
+    def _tell(self, obj: kube.Object, verb: str, answer: Answer, message: str, entry: Entry | None) -> None:
         meta = obj["metadata"]
         metrics.OPERATIONS.labels(verb=verb, outcome="Complete" if answer.ok else "Failed").inc()
         itself = {"apiVersion": labels.API_VERSION, "kind": "Operation", "metadata": meta}
@@ -158,7 +158,7 @@ def answered(request: inputs.Request, answer: Answer, run: RunRef, definition: D
     return Answer(ok=True, reason=reason, message=f"`{run.name}` keeps the signal, but {unknown}")
 
 
-def _result(obj: api.Object, entry: Entry) -> dict[str, Any]:
+def _result(obj: kube.Object, entry: Entry) -> dict[str, Any]:
     result: dict[str, Any] = {"workflowRun": entry.name, "workflowId": entry.workflow_id, "runId": entry.uid}
     if "signalWithStart" in obj["spec"]:
         started = started_name(entry.workflow_id, obj["metadata"]["uid"])
@@ -166,11 +166,11 @@ def _result(obj: api.Object, entry: Entry) -> dict[str, Any]:
     return result
 
 
-def identity(obj: api.Object) -> str:
+def identity(obj: kube.Object) -> str:
     """Who asks, for the history of the run."""
     return f"operation/{obj['metadata']['name']}"
 
 
-def _verb(obj: api.Object) -> str:
+def _verb(obj: kube.Object) -> str:
     """What is asked, also of an Operation that cannot be read."""
     return next((name for name in map(cel_name, REQUESTS) if name in obj["spec"]), "unknown")

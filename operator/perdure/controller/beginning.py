@@ -17,7 +17,7 @@ from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import ParentReference, StartExtras
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.language.interpreter import RunScope
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
@@ -61,7 +61,7 @@ class Pointer:
         return Decision((cmd.CompleteWorkflowExecution(result=result),), memory)
 
 
-def scope_of(run: api.Object) -> RunScope:
+def scope_of(run: kube.Object) -> RunScope:
     """What expressions know as `run` and `schedule`.
 
     A reset changes nothing about it: what was decided by it is decided by it again.

@@ -17,8 +17,8 @@ from perdure.engine import history, inputs
 from perdure.engine.effects import StartChild
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import ChildOutcome
-from perdure.engine.state import PendingChild, State
-from perdure.kube import client as api
+from perdure.engine.state import PendingChild, RunState
+from perdure.kube import client as kube
 from perdure.runtime.chains import is_child
 from perdure.runtime.commits import OF_RUNS, edited
 
@@ -62,7 +62,7 @@ class ChildOutcomes:
         """Look at all children again: the known state may be stale."""
         self._news |= {entry.uid for entry in self._context.children()}
 
-    async def gather(self, state: State) -> list[inputs.RunInput]:
+    async def gather(self, state: RunState) -> list[inputs.RunInput]:
         """What has become of children and requests; gathered again until it is `committed`."""
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._news):
@@ -93,7 +93,7 @@ class ChildOutcomes:
             return [inputs.ChildStarted(initiated_event_id=number, run_id=entry.first_uid)]
         try:
             obj = await self._context.client.get(self._context.url(entry.name))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return []
         status = obj.get("status") or {}
         if edited(status, OF_RUNS):
@@ -118,7 +118,7 @@ class ChildOutcomes:
             )
         ]
 
-    async def _lost(self, state: State) -> list[inputs.RunInput]:
+    async def _lost(self, state: RunState) -> list[inputs.RunInput]:
         """Children that have started, and whose runs were deleted. Those that no watch has shown yet are read."""
         started = {child.initiated_event_id for child in state.children.values() if child.start is None}
         if not started - self._known_children():
@@ -141,7 +141,7 @@ class ChildOutcomes:
         """The events that have initiated the children whose runs are known."""
         return {entry.initiated_event_id for entry in self._context.children()}
 
-    async def _lost_unstarted(self, state: State) -> list[inputs.RunInput]:
+    async def _lost_unstarted(self, state: RunState) -> list[inputs.RunInput]:
         """Children that were made and deleted before they had started. Looked for where a run of ours has gone."""
         if not self._gone:
             return []
@@ -161,7 +161,7 @@ class ChildOutcomes:
         name = child_name(self._context.run.name, child.initiated_event_id)
         try:
             found = await self._context.client.get(self._context.url(name))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return None
         return entry_of(found) if is_child(found, self._context.run, child) else None
 

@@ -10,10 +10,10 @@ from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.language.interpreter import Refuser
-from perdure.runtime.chains import Reset
+from perdure.runtime.chains import ResetOrigin
 
 
-def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: Reset | None) -> Decider | None:
+def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin | None) -> Decider | None:
     """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.
 
     A run that was made by a reset takes the place of whichever is open.
@@ -42,7 +42,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: Reset | None
             return None
 
 
-def _makes_room(entry: Entry, other: Entry, reset: Reset | None) -> inputs.TerminateRequested:
+def _makes_room(entry: Entry, other: Entry, reset: ResetOrigin | None) -> inputs.TerminateRequested:
     """What asks another run of the workflow id to close for this one."""
     request_id = f"{entry.uid}/conflict"
     if reset is None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from perdure.controller.status import Status
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.patch import Operation, json_patch
 from perdure.observe import metrics
 
@@ -23,7 +23,7 @@ time, also by a process that has stood still meanwhile."""
 class Record:
     """An object as the API server has it, as far as is known: read from watch events, written by compare-and-swap."""
 
-    def __init__(self, client: api.Client, obj: api.Object, plural: str = "workflowruns") -> None:
+    def __init__(self, client: kube.Client, obj: kube.Object, plural: str = "workflowruns") -> None:
         meta = obj["metadata"]
         self.object = obj
         self.status: Status = obj.get("status") or {}
@@ -32,21 +32,21 @@ class Record:
         self._confirmed = -math.inf
         """Time of the loop at which the last request was sent that has shown the object to be current."""
         self._client = client
-        self._url = api.path(api.PERDURE, meta["namespace"], plural, meta["name"])
+        self._url = kube.path(kube.PERDURE, meta["namespace"], plural, meta["name"])
         self._version: str = meta["resourceVersion"]
         self._newest = self._version
 
     @property
     def outdated(self) -> bool:
         """Whether a watch has shown something newer than what is known here."""
-        return self._newest != self._version and not api.older(self._newest, self._version)
+        return self._newest != self._version and not kube.older(self._newest, self._version)
 
-    def observe(self, obj: api.Object) -> bool:
+    def observe(self, obj: kube.Object) -> bool:
         """A watch shows the run; whether that is news: our own writes come back too, some before their answers."""
         self._newest = obj["metadata"]["resourceVersion"]
         return self.outdated
 
-    def latest(self) -> api.Object:
+    def latest(self) -> kube.Object:
         """The object as it was last written or read here."""
         meta = {**self.object["metadata"], "resourceVersion": self._version}
         return {**self.object, "metadata": meta, "status": self.status}
@@ -66,13 +66,13 @@ class Record:
         sent = _time()
         try:
             answer = await self._client.patch(f"{self._url}/status", operations)
-        except api.NotFoundError as error:
+        except kube.NotFoundError as error:
             # Deleted meanwhile: the same as any other change by somebody else.
-            raise api.ConflictError(error.status, error.reason, error.message) from error
-        except api.InvalidError as error:
+            raise kube.ConflictError(error.status, error.reason, error.message) from error
+        except kube.InvalidError as error:
             # A patch of what has changed meanwhile may fit nowhere, which is found before the versions are compared.
             if await self._has_changed():
-                raise api.ConflictError(error.status, error.reason, error.message) from error
+                raise kube.ConflictError(error.status, error.reason, error.message) from error
             raise
         metrics.COMMITS.inc()
         self._version = answer["metadata"]["resourceVersion"]
@@ -119,8 +119,8 @@ class Record:
             sent = _time()
             try:
                 await self._client.patch(f"{self._url}/status", [self._unchanged])
-            except api.NotFoundError as error:
-                raise api.ConflictError(error.status, error.reason, error.message) from error
+            except kube.NotFoundError as error:
+                raise kube.ConflictError(error.status, error.reason, error.message) from error
             self._confirmed = sent
 
     async def read_again(self) -> bool:
@@ -128,7 +128,7 @@ class Record:
         sent = _time()
         try:
             fresh = await self._client.get(self._url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             self.gone = True
             return False
         meta = fresh["metadata"]
@@ -144,7 +144,7 @@ class Record:
     async def _has_changed(self) -> bool:
         try:
             fresh = await self._client.get(self._url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return True
         return bool(fresh["metadata"]["resourceVersion"] != self._version)
 

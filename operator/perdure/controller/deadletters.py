@@ -15,7 +15,7 @@ from perdure.api.common import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
@@ -37,10 +37,10 @@ _NUMBERS_TRIED: Final = 10
 class DeadLetters:
     """The DeadLetters of all namespaces that this operator watches."""
 
-    suspect: Callable[[api.Object], None] = staticmethod(lambda _: None)
+    suspect: Callable[[kube.Object], None] = staticmethod(lambda _: None)
     """Called with a run whose status was edited: it is reported, and the DeadLetter reconciled when it is restored."""
 
-    def __init__(self, client: api.Client, recorder: Recorder) -> None:
+    def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self._client = client
         self._recorder = recorder
 
@@ -81,19 +81,19 @@ class DeadLetters:
         await self.reconcile(namespace, name)
         return made
 
-    async def _start(self, letter: api.Object, request_id: str) -> str:
+    async def _start(self, letter: kube.Object, request_id: str) -> str:
         """Make the run, under the first number that no stranger's run has taken; its name."""
         namespace, first = letter["metadata"]["namespace"], next_number(letter)
         for number in range(first, first + _NUMBERS_TRIED):
             body = redrive_run(letter, request_id, number)
             made = str(body["metadata"]["name"])
             try:
-                await self._client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
-            except api.AlreadyExistsError:
+                await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+            except kube.AlreadyExistsError:
                 if await self._is_ours(letter, made):
                     message = f"another Operation has started WorkflowRun `{made}` for it just now"
                     raise RefusedError(ConditionReason.REDRIVE_RUNNING, message) from None
-            except (api.InvalidError, api.TooLargeError) as error:
+            except (kube.InvalidError, kube.TooLargeError) as error:
                 message = f"the run that would do it again is refused: {error.message}"
                 raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
             else:
@@ -102,18 +102,18 @@ class DeadLetters:
         message = f"the next {_NUMBERS_TRIED} names, up to `{last}`, are taken by WorkflowRuns that are not its own; delete one"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
 
-    async def _is_ours(self, letter: api.Object, name: str) -> bool:
-        url = api.path(api.PERDURE, letter["metadata"]["namespace"], "workflowruns", name)
+    async def _is_ours(self, letter: kube.Object, name: str) -> bool:
+        url = kube.path(kube.PERDURE, letter["metadata"]["namespace"], "workflowruns", name)
         try:
             return redrives(await self._client.get(url), letter)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return False  # it was there, and is gone
 
     # What their status tells
 
-    async def _runs(self, letter: api.Object) -> list[api.Object]:
+    async def _runs(self, letter: kube.Object) -> list[kube.Object]:
         """The runs that re-drive a DeadLetter. Only the newest is whole: there may be many, and all of them large."""
-        url = api.path(api.PERDURE, letter["metadata"]["namespace"], "workflowruns")
+        url = kube.path(kube.PERDURE, letter["metadata"]["namespace"], "workflowruns")
         selector = f"{labels.DEAD_LETTER_LABEL}={letter['metadata']['uid']}"
         runs = [tie_of(run) async for run in self._client.each(url, labelSelector=selector)]
         newest = newest_of(runs)
@@ -121,11 +121,11 @@ class DeadLetters:
             return runs
         try:
             whole = await self._client.get(f"{url}/{newest['metadata']['name']}")
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return [run for run in runs if run is not newest]
         return [whole if run is newest else run for run in runs]
 
-    async def reconcile(self, namespace: str, name: str) -> tuple[api.Object, list[api.Object]] | None:
+    async def reconcile(self, namespace: str, name: str) -> tuple[kube.Object, list[kube.Object]] | None:
         """Have the status of a DeadLetter say what has become of the runs that re-drive it.
 
         Returns:
@@ -134,11 +134,11 @@ class DeadLetters:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        url = api.path(api.PERDURE, namespace, "deadletters", name)
+        url = kube.path(kube.PERDURE, namespace, "deadletters", name)
         while True:
             try:
                 letter = await self._client.get(url)
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 return None
             runs = await self._runs(letter)
             for run in runs:
@@ -149,6 +149,6 @@ class DeadLetters:
                 return letter, runs
             try:
                 await self._client.set_status(url, letter, status)
-            except (api.ConflictError, api.NotFoundError):
+            except (kube.ConflictError, kube.NotFoundError):
                 continue
             return {**letter, "status": status}, runs

@@ -30,7 +30,7 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import NotYetError
 from perdure.controller.fairness import FairPool
 from perdure.engine.failures import Failure, FailureKind
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.language.checks import check, options
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
 from perdure.observe import metrics
@@ -82,7 +82,7 @@ class _Compiled:
 class Definitions:
     """Finds and compiles definitions; equal ones are compiled once, and so are those that cannot be run."""
 
-    def __init__(self, client: api.Client) -> None:
+    def __init__(self, client: kube.Client) -> None:
         self._client = client
         self._compiled: OrderedDict[bytes, _Compiled] = OrderedDict()
         self._cached = 0
@@ -116,8 +116,8 @@ class Definitions:
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "names no Workflow")])
         try:
-            found = await self._client.get(api.path(api.PERDURE, namespace, "workflows", workflow))
-        except api.NotFoundError:
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
+        except kube.NotFoundError:
             message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts when there is one"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
         try:
@@ -134,9 +134,9 @@ class Definitions:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
         """
         try:
-            found = await self._client.get(api.path(api.PERDURE, namespace, "workflows", workflow))
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
             program = self.compile(namespace, found["spec"])
-        except (api.NotFoundError, ValueError):
+        except (kube.NotFoundError, ValueError):
             return _no_activity(f"there is no Workflow `{workflow}` in namespace `{namespace}`")
         except InvalidWorkflowError as error:
             return _no_activity(f"Workflow `{workflow}` cannot be run: {error}")

@@ -22,7 +22,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.engine.starts import ParentClosePolicy
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.retention import Tally, stored_size
 from perdure.schedule.runs import owner_of
@@ -146,11 +146,11 @@ class Directory:
         self._finished: dict[str, Tally] = {}
         """By namespace."""
 
-    def put(self, obj: api.Object) -> tuple[Entry | None, Entry]:
+    def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
         entry = entry_of(obj)
         before = self.get(entry.uid)
-        if before is not None and api.older(entry.version, before.version):
+        if before is not None and kube.older(entry.version, before.version):
             return before, before  # a watch lags behind what was read
         if before is not None:
             entry = replace(entry, came=before.came)
@@ -173,10 +173,10 @@ class Directory:
             self._by_schedule.add(namespace, entry.schedule_uid, uid)
         return before, entry
 
-    def is_newer(self, obj: api.Object) -> bool:
+    def is_newer(self, obj: kube.Object) -> bool:
         """Whether something newer is known of a run than what is shown of it."""
         known = self.get(obj["metadata"]["uid"])
-        return known is not None and api.older(obj["metadata"].get("resourceVersion", ""), known.version)
+        return known is not None and kube.older(obj["metadata"].get("resourceVersion", ""), known.version)
 
     def drop(self, uid: str) -> Entry | None:
         """A run is gone: what was known of it."""
@@ -341,7 +341,7 @@ def _same(one: str, other: str) -> str:
     return other if one == other else one
 
 
-def entry_of(obj: api.Object) -> Entry:
+def entry_of(obj: kube.Object) -> Entry:
     """What matters of a run."""
     meta, status = obj["metadata"], obj.get("status") or {}
     state = mapping(status.get("state"))

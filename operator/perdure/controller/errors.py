@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from perdure.api.reasons import ConditionReason
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 _Result = TypeVar("_Result")
 
@@ -64,4 +64,4 @@ async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) 
 
 def may_pass(error: Exception) -> bool:
     """Whether an error comes from the API server, or the way to it, or a wait, and may be gone at the next try."""
-    return isinstance(error, (NotYetError, api.ApiError, *api.TRANSIENT)) and not isinstance(error, api.InvalidError)
+    return isinstance(error, (NotYetError, kube.ApiError, *kube.TRANSIENT)) and not isinstance(error, kube.InvalidError)

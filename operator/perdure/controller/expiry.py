@@ -4,13 +4,13 @@ from array import array
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.times import read_time
 
 
-def expiry(obj: api.Object, default: int) -> datetime | None:
+def expiry(obj: kube.Object, default: int) -> datetime | None:
     """When the time to live of an object ends; None without a valid `completionTime` in its status.
 
     Args:
@@ -30,17 +30,17 @@ _LATER = timedelta(seconds=30)
 """After this, an object is looked at again that is still needed when its time is over. It may be needed for long."""
 
 
-async def needed_by_none(_: api.Object) -> bool:
+async def needed_by_none(_: kube.Object) -> bool:
     """Whether an object may be removed that nothing else goes by."""
     return True
 
 
 async def remove_expired(
-    client: api.Client,
+    client: kube.Client,
     url: str,
     uid: str,
-    over: Callable[[api.Object], datetime | None],
-    may_go: Callable[[api.Object], Awaitable[bool]] = needed_by_none,
+    over: Callable[[kube.Object], datetime | None],
+    may_go: Callable[[kube.Object], Awaitable[bool]] = needed_by_none,
 ) -> datetime | None:
     """Remove an object whose time is over; its spec may have been given more time since.
 
@@ -62,7 +62,7 @@ async def remove_expired(
     while True:
         try:
             obj = await client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return None
         time = over(obj) if obj["metadata"]["uid"] == uid else None
         if time is None or time > now():
@@ -73,7 +73,7 @@ async def remove_expired(
             return None
 
 
-async def remove_finished(client: api.Client, url: str, uid: str) -> None:
+async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
     """Remove a run that has closed; one with something left to do stays for now, such as children that are to be closed.
 
     Args:
@@ -86,7 +86,7 @@ async def remove_finished(client: api.Client, url: str, uid: str) -> None:
     """
     try:
         run = await client.get(url)
-    except api.NotFoundError:
+    except kube.NotFoundError:
         return
     status = run.get("status") or {}
     closed = status.get("completionTime") and not edited(status, OF_RUNS)  # one that was edited may not have ended
@@ -94,7 +94,7 @@ async def remove_finished(client: api.Client, url: str, uid: str) -> None:
         await client.delete(url, uid=uid, version=run["metadata"]["resourceVersion"])
 
 
-def has_chores(run: api.Object) -> bool:
+def has_chores(run: kube.Object) -> bool:
     """Whether a closed run has something left to do: children to close, a successor, a signal, an operation to complete."""
     state = (run.get("status") or {}).get("state") or {}
     callbacks = state.get("callbacks") or {}

@@ -7,13 +7,13 @@ from perdure.controller.keys import ExpiryKey
 from perdure.controller.recorded import Recorded
 from perdure.controller.schedules import Schedules
 from perdure.controller.workflowruns import WorkflowRuns
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 
 class FinishedRuns:
     """Removes runs whose time to live is over."""
 
-    def __init__(self, client: api.Client, index: Index, runs: WorkflowRuns, schedules: Schedules) -> None:
+    def __init__(self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules) -> None:
         """Begin to look after finished runs.
 
         Args:
@@ -38,22 +38,22 @@ class FinishedRuns:
         entry = self._index.directory.get(key.uid)
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
-        url = api.path(api.PERDURE, key.namespace, "workflowruns", key.name)
+        url = kube.path(kube.PERDURE, key.namespace, "workflowruns", key.name)
         again = await remove_expired(self._client, url, key.uid, self._runs.over, Recorded(self._client).everywhere)
         if again is not None:
             self._runs.remove_at(key.uid, again)
 
-    def is_over(self, run: api.Object) -> bool:
+    def is_over(self, run: kube.Object) -> bool:
         """Whether a run has closed and nothing is left to do for it."""
         return self._runs.over(run) is not None and not has_chores(run)
 
     async def _has_schedule(self, entry: Entry) -> bool:
         """Whether the Schedule that a run belongs to exists; one that no watch has shown yet is read."""
         if entry.schedule_uid not in self._index.schedules:
-            url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+            url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
             try:
                 owners = (await self._client.get(url))["metadata"].get("ownerReferences") or ()
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 return False
             for name in [owner["name"] for owner in owners if owner["uid"] == entry.schedule_uid]:
                 await self._schedules.find(entry.namespace, name)

@@ -7,7 +7,7 @@ pod's own.
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _CHECK_AGAIN = timedelta(minutes=5)
@@ -17,7 +17,7 @@ _CHECK_AGAIN = timedelta(minutes=5)
 class ActivityIdentity:
     """Makes sure that a namespace has the ServiceAccount and its RoleBinding."""
 
-    def __init__(self, client: api.Client, name: str, *, clock: Callable[[], datetime] = now) -> None:
+    def __init__(self, client: kube.Client, name: str, *, clock: Callable[[], datetime] = now) -> None:
         """Begin without knowing any namespace.
 
         Args:
@@ -41,7 +41,7 @@ class ActivityIdentity:
             return
         labels = {"app.kubernetes.io/managed-by": "perdure", "app.kubernetes.io/part-of": "perdure"}
         await self._create(
-            api.path(api.CORE, namespace, "serviceaccounts"),
+            kube.path(kube.CORE, namespace, "serviceaccounts"),
             {
                 "apiVersion": "v1",
                 "kind": "ServiceAccount",
@@ -50,7 +50,7 @@ class ActivityIdentity:
             },
         )
         await self._create(
-            api.path(api.RBAC, namespace, "rolebindings"),
+            kube.path(kube.RBAC, namespace, "rolebindings"),
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "RoleBinding",
@@ -65,8 +65,8 @@ class ActivityIdentity:
         """Look again next time: the namespace may have been made anew."""
         self._checked.pop(namespace, None)
 
-    async def _create(self, url: str, body: api.Object) -> None:
+    async def _create(self, url: str, body: kube.Object) -> None:
         try:
             await self._client.create(url, body)
-        except api.AlreadyExistsError:
+        except kube.AlreadyExistsError:
             return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from perdure.controller.directory import Directory
 from perdure.controller.run import Run
 from perdure.controller.schedule import Schedule
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Index:
     _versions: dict[str, str] = field(default_factory=dict)
     """By UID. The directory knows those of finished runs."""
 
-    def see(self, obj: api.Object, *, deleted: bool) -> None:
+    def see(self, obj: kube.Object, *, deleted: bool) -> None:
         """Note the version of an object that was seen, so that a sweep does not hand it on again."""
         meta = obj["metadata"]
         if deleted:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import structlog
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 
-def take_in(obj: api.Object, take: Callable[[api.Object], None]) -> None:
+def take_in(obj: kube.Object, take: Callable[[kube.Object], None]) -> None:
     """Call `take` with an object; an exception is logged with the object's name and goes no further."""
     try:
         take(obj)

@@ -12,7 +12,7 @@ import structlog
 
 from perdure.api import labels
 from perdure.controller.served import ServedNamespaces
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_look
 
 LOOK_SECONDS: Final = 30.0
@@ -24,7 +24,7 @@ _SELECTOR: Final = f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}"
 _ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 
-async def delete_for_ever(client: api.Client, served: ServedNamespaces) -> None:
+async def delete_for_ever(client: kube.Client, served: ServedNamespaces) -> None:
     """Delete kept pods when their time is over, until cancelled.
 
     Args:
@@ -36,12 +36,12 @@ async def delete_for_ever(client: api.Client, served: ServedNamespaces) -> None:
         for namespace in served:
             try:
                 await delete_expired(client, namespace, now())
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 log.warning("Could not delete kept pods, trying again", namespace=namespace, error=repr(error))
         await until_next_look(LOOK_SECONDS)
 
 
-async def delete_expired(client: api.Client, namespace: str | None, time: datetime, *, most: int = MAX_KEPT) -> int:
+async def delete_expired(client: kube.Client, namespace: str | None, time: datetime, *, most: int = MAX_KEPT) -> int:
     """Delete the kept pods whose time is over, and the oldest of a namespace beyond `most`.
 
     Args:
@@ -57,7 +57,7 @@ async def delete_expired(client: api.Client, namespace: str | None, time: dateti
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
     """
     kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
-    url = api.path(api.CORE, namespace, "pods")
+    url = kube.path(kube.CORE, namespace, "pods")
     async for pod in client.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
         meta = pod["metadata"]
         text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
@@ -69,5 +69,5 @@ async def delete_expired(client: api.Client, namespace: str | None, time: dateti
         pods.sort(reverse=True)
         over = [pod for number, pod in enumerate(pods) if number >= most or pod[0] <= time.timestamp()]
         for _, name, uid, version in over:  # as it was listed: one that is given more time at the last moment stays
-            deleted += await client.delete(api.path(api.CORE, where, "pods", name), uid=uid, version=version)
+            deleted += await client.delete(kube.path(kube.CORE, where, "pods", name), uid=uid, version=version)
     return deleted

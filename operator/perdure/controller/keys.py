@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ExpiryKey:
     uid: str
 
     @classmethod
-    def of(cls, obj: api.Object) -> "ExpiryKey":
+    def of(cls, obj: kube.Object) -> "ExpiryKey":
         """The key of an object."""
         meta = obj["metadata"]
         return cls(meta["namespace"], meta["name"], meta["uid"])

@@ -8,7 +8,7 @@ import structlog
 
 from perdure.controller.isolation import take_in
 from perdure.controller.served import ServedNamespaces
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 _ASK_AGAIN_SECONDS: Final = 1.0
 
@@ -17,7 +17,7 @@ class FirstLists:
     """Lists each kind once, page by page; watches continue where the lists end."""
 
     def __init__(
-        self, client: api.Client, served: ServedNamespaces, takers: Mapping[str, Callable[[api.Object], None]]
+        self, client: kube.Client, served: ServedNamespaces, takers: Mapping[str, Callable[[kube.Object], None]]
     ) -> None:
         """Nothing is listed yet.
 
@@ -54,7 +54,7 @@ class FirstLists:
         while not self.complete:
             try:
                 await self._read()
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not list the runs, trying again", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:
@@ -63,7 +63,7 @@ class FirstLists:
     async def _read(self) -> None:
         for namespace in self._served:
             for plural, take in self._takers.items():
-                async for page in self._client.pages(api.path(api.PERDURE, namespace, plural)):
+                async for page in self._client.pages(kube.path(kube.PERDURE, namespace, plural)):
                     self._versions[plural, namespace] = page.version
                     for _, obj in self._client.objects(page):
                         take_in(obj, take)

@@ -32,14 +32,14 @@ from perdure.controller.keys import (
 from perdure.controller.learning import FirstLists
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.readiness import Readiness
-from perdure.controller.retention import Retention
+from perdure.controller.retention import NamespaceRetention
 from perdure.controller.runpods import RunPods
 from perdure.controller.schedules import Schedules
 from perdure.controller.served import ServedNamespaces
 from perdure.controller.sweep import Sweep
 from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_look
 from perdure.runtime.retention import Limits
 
@@ -83,7 +83,7 @@ class Manager:
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules)
-        self._retention = Retention(
+        self._retention = NamespaceRetention(
             tools.client, tools.recorder, self._index, kept or Limits(), is_over=self._finished.is_over
         )
         # The closed runs of Schedules are theirs to remove.
@@ -112,7 +112,7 @@ class Manager:
         return self._index.directory
 
     @property
-    def client(self) -> api.Client:
+    def client(self) -> kube.Client:
         """Speaks to the API server."""
         return self._tools.client
 
@@ -123,22 +123,22 @@ class Manager:
 
     # Watch events
 
-    def on_run(self, obj: api.Object, *, deleted: bool) -> None:
+    def on_run(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a WorkflowRun was seen, changed or deleted."""
         self._sweep.told("workflowruns")
         self.runs.take(obj, deleted=deleted)
 
-    def on_pod(self, obj: api.Object, *, deleted: bool) -> None:
+    def on_pod(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a pod of some run was seen, changed or deleted."""
         self._sweep.told("pods")
         self._pods.take(obj, deleted=deleted)
 
-    def on_schedule(self, obj: api.Object, *, deleted: bool) -> None:
+    def on_schedule(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a Schedule was seen, changed or deleted."""
         self._sweep.told("schedules")
         self.schedules.take(obj, deleted=deleted)
 
-    def on_workflow(self, obj: api.Object, *, deleted: bool) -> None:
+    def on_workflow(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a Workflow was seen, changed or deleted. Runs wait for it; Schedules report what is wrong with it."""
         key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         changed = self._readiness.observe(obj, deleted=deleted)
@@ -151,7 +151,7 @@ class Manager:
             self._queue.wake(key)
         self.runs.observe_workflow(key.namespace, key.name)
 
-    def on_policy(self, obj: api.Object, *, deleted: bool = False) -> None:
+    def on_policy(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A watch tells: a RetryPolicy was seen, changed or deleted."""
         self._tools.policies.observe(obj, deleted=deleted)
         if not deleted:
@@ -212,7 +212,7 @@ class Manager:
             self._arm_expiries(now())
             try:
                 await self.sweep()
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not sweep", error=repr(error))
             except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
                 self._log.exception("Could not sweep")
@@ -239,7 +239,7 @@ class Manager:
         """The version of the first list of a kind, once; afterwards, and for other kinds, empty: a watch lists it itself."""
         return await self.first_lists.version(plural, namespace)
 
-    def takes(self, plural: str, obj: api.Object) -> bool:
+    def takes(self, plural: str, obj: kube.Object) -> bool:
         """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
         return plural == "workflowruns" and self.runs.take_finished(obj)
 

@@ -42,7 +42,7 @@ from perdure.controller.targets import HoldError, Targets, escaped
 from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.engine.inputs import Answer
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_look
 from perdure.observe import metrics
 from perdure.runtime.chains import created_by
@@ -70,7 +70,7 @@ class AnswerKey:
     uid: str
 
     @classmethod
-    def of(cls, obj: api.Object) -> "AnswerKey":
+    def of(cls, obj: kube.Object) -> "AnswerKey":
         """The key of an Operation."""
         return cls(obj["metadata"]["namespace"], obj["metadata"]["uid"])
 
@@ -102,7 +102,7 @@ _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
 class _Asked:
     """An Operation that was handed to a run, and what that has answered."""
 
-    obj: api.Object
+    obj: kube.Object
     entry: Entry
     answer: Answer | None = None
     again: bool = False
@@ -161,13 +161,13 @@ class Operations:
 
     # Watch events
 
-    def on_operation(self, obj: api.Object, *, deleted: bool) -> None:
+    def on_operation(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: an Operation was seen, changed or deleted."""
         self._missed = 0
         self._told.add(obj["metadata"]["uid"])
         self._take(obj, deleted=deleted)
 
-    def _take(self, obj: api.Object, *, deleted: bool = False) -> None:
+    def _take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         uid, status = obj["metadata"]["uid"], obj.get("status") or {}
         done = read_time(status.get("completionTime"))
         if deleted or obj["metadata"].get("deletionTimestamp"):
@@ -194,7 +194,7 @@ class Operations:
             self._runs.withdraw(asked.entry.uid, uid)
             self._go_on(_target(asked.obj))
 
-    def _have_forgotten(self, obj: api.Object, since: datetime) -> None:
+    def _have_forgotten(self, obj: kube.Object, since: datetime) -> None:
         """In a while, the run need not remember an Operation that was answered, or is gone."""
         uid, run_id = obj["metadata"]["uid"], (obj.get("status") or {}).get("runId")
         if run_id and uid not in self._forgotten:
@@ -219,7 +219,7 @@ class Operations:
             case AnswerKey():
                 await self._answered(key)
             case ExpiryKey():
-                url = api.path(api.PERDURE, key.namespace, "operations", key.name)
+                url = kube.path(kube.PERDURE, key.namespace, "operations", key.name)
                 self._queue.wake_at(key, await remove_expired(self._client, url, key.uid, _expiry))
             case ForgetKey():
                 entry = self._runs.directory.get(key.run_id)
@@ -241,9 +241,9 @@ class Operations:
                 continue
             try:
                 entry = await self._take_up(obj, asked, before)
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 continue  # deleted meanwhile
-            except api.ConflictError:
+            except kube.ConflictError:
                 self._queue.wake(key)  # somebody has changed it, or seen to it: look again
                 return
             except HoldError as held:
@@ -261,15 +261,15 @@ class Operations:
                 continue
             before = entry.uid if entry is not None else before
 
-    async def _waiting(self, key: TargetKey) -> AsyncIterator[api.Object]:
+    async def _waiting(self, key: TargetKey) -> AsyncIterator[kube.Object]:
         """What waits for a target, in the order in which it was made. The list is consistent: nothing older is missing.
 
         What does not fit into memory is read again when its turn comes.
         """
-        url = api.path(api.PERDURE, key.namespace, "operations")
+        url = kube.path(kube.PERDURE, key.namespace, "operations")
         chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{_WAITING}"
         held = 0
-        waiting: list[tuple[int, str, str, api.Object | None]] = []
+        waiting: list[tuple[int, str, str, kube.Object | None]] = []
         async for page in self._client.pages(url, fieldSelector=chosen):
             for raw, obj in self._client.objects(page):
                 held += len(raw)
@@ -278,12 +278,12 @@ class Operations:
         for _, uid, name, kept in sorted(waiting, key=itemgetter(0)):
             try:
                 obj = await self._client.get(f"{url}/{name}") if kept is None else kept
-            except (api.NotFoundError, api.UnreadableError):
+            except (kube.NotFoundError, kube.UnreadableError):
                 continue
             if obj["metadata"]["uid"] == uid and not obj["metadata"].get("deletionTimestamp"):
                 yield obj
 
-    async def _take_up(self, obj: api.Object, asked: _Asked | None, before: str) -> Entry | None:
+    async def _take_up(self, obj: kube.Object, asked: _Asked | None, before: str) -> Entry | None:
         """Take up an Operation: the run that it asks; None if it was answered at once.
 
         Args:
@@ -337,7 +337,7 @@ class Operations:
         if key in self._held:
             self._queue.wake(key)
 
-    async def _reset(self, obj: api.Object, wanted: Reset, before: str) -> None:
+    async def _reset(self, obj: kube.Object, wanted: Reset, before: str) -> None:
         """Have a run reset; the new one is made here, and the rest is its own affair.
 
         Raises:
@@ -350,8 +350,8 @@ class Operations:
         entry = await self._targets.find(obj, None, again=False)
         obj = await self._answers.note(obj, entry)
         try:
-            run = await self._client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name))
-        except api.NotFoundError:
+            run = await self._client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name))
+        except kube.NotFoundError:
             raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
         uid = obj["metadata"]["uid"]
         who = {"identity": identity(obj), "principal": created_by(obj)}
@@ -361,7 +361,7 @@ class Operations:
         done = Answer(ok=True, message=message)
         await self._finish(obj, done, entry, {**result, "eventId": made.event_id})
 
-    async def _ask_schedule(self, obj: api.Object, spec: OperationSpec) -> None:
+    async def _ask_schedule(self, obj: kube.Object, spec: OperationSpec) -> None:
         """Ask a Schedule, and answer; it knows by the UID what it has heeded, so that asking again does no harm."""
         meta, name = obj["metadata"], spec.target.name
         assert name is not None
@@ -369,7 +369,7 @@ class Operations:
         given = Answer(ok=answer.ok, reason=answer.reason, message=answer.message)
         await self._finish(obj, given, None, answer.result or None)
 
-    async def _redrive(self, obj: api.Object) -> None:
+    async def _redrive(self, obj: kube.Object) -> None:
         """Have a DeadLetter re-driven; the run knows the UID, so that asking again does no harm.
 
         Raises:
@@ -402,12 +402,12 @@ class Operations:
         self._go_on(target)
 
     async def _finish(
-        self, obj: api.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
+        self, obj: kube.Object, answer: Answer, entry: Entry | None, result: dict[str, Any] | None = None
     ) -> None:
         """Have the answer written, unless it was, or the Operation is gone; as an Event where its status has no room."""
         try:
             written = await self._answers.finish(obj, answer, entry, result)
-        except api.TooLargeError:
+        except kube.TooLargeError:
             self._full.add(obj["metadata"]["uid"])
             return
         if written is not None:
@@ -421,7 +421,7 @@ class Operations:
             await until_next_look(SWEEP_SECONDS)
             try:
                 await self.sweep()
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not sweep", error=repr(error))
 
     async def sweep(self) -> None:
@@ -432,7 +432,7 @@ class Operations:
         """
         missed = 0
         for namespace in self._served:
-            url = api.path(api.PERDURE, namespace, "operations")
+            url = kube.path(kube.PERDURE, namespace, "operations")
             async for obj in self._client.each(url, fieldSelector=_WAITING):
                 made = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
                 untold = obj["metadata"]["uid"] not in self._told
@@ -452,10 +452,10 @@ class Operations:
 
 def _may_pass(error: Exception) -> bool:
     """Whether an error is one of the API server, or of the way to it, that may be gone at the next try."""
-    return may_pass(error) and not isinstance(error, (api.TooLargeError, api.UnreadableError))
+    return may_pass(error) and not isinstance(error, (kube.TooLargeError, kube.UnreadableError))
 
 
-def _spec(obj: api.Object) -> OperationSpec:
+def _spec(obj: kube.Object) -> OperationSpec:
     """What an Operation asks.
 
     Raises:
@@ -467,12 +467,12 @@ def _spec(obj: api.Object) -> OperationSpec:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
 
 
-def _target(obj: api.Object) -> TargetKey:
+def _target(obj: kube.Object) -> TargetKey:
     target = obj["spec"]["target"]
     field = "name" if "name" in target else "workflowId"
     return TargetKey(obj["metadata"]["namespace"], target["kind"], field, target[field])
 
 
-def _expiry(obj: api.Object) -> datetime | None:
+def _expiry(obj: kube.Object) -> datetime | None:
     """When the time to live of an answered Operation ends; None while it is not answered."""
     return expiry(obj, _DEFAULT_TTL)

@@ -7,7 +7,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 """Failure type of a run that was not started because its workflow id is taken."""
@@ -29,11 +29,11 @@ class Peers(Protocol):
         """Give a run a request; `then` is called with its answer, once that is recorded."""
         ...
 
-    def noted(self, obj: api.Object) -> None:
+    def noted(self, obj: kube.Object) -> None:
         """A run was written, and is now like this: nobody has to wait for a watch to tell."""
         ...
 
-    def suspect(self, obj: api.Object) -> None:
+    def suspect(self, obj: kube.Object) -> None:
         """The status of a closed run was edited: have it reported; those who wait for its result hear when it is restored."""
         ...
 

@@ -10,11 +10,11 @@ from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, Retention
 from perdure.controller.identity import ActivityIdentity
 from perdure.controller.kept import delete_expired
-from perdure.controller.logs import Logs
+from perdure.controller.pod_logs import Logs
 from perdure.controller.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import PendingActivity, State
-from perdure.kube import client as api
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.failures import StepError
@@ -37,7 +37,7 @@ class PodKey:
         """The attempt of an open activity that is due."""
         return cls(activity.scheduled_event_id, activity.attempt)
 
-    def due(self, state: State) -> PendingActivity | None:
+    def due(self, state: RunState) -> PendingActivity | None:
         """The open activity whose attempt that is; None for an attempt nobody waits for."""
         activity = state.activity(self.scheduled_event_id)
         return activity if activity is not None and activity.attempt == self.attempt else None
@@ -74,7 +74,7 @@ class AttemptImpossibleError(Exception):
         self.failure = failure
 
 
-def key_of(pod: api.Object) -> PodKey | None:
+def key_of(pod: kube.Object) -> PodKey | None:
     """The attempt that a pod says it belongs to; None where it does not say."""
     notes = pod["metadata"].get("annotations") or {}
     try:
@@ -83,14 +83,14 @@ def key_of(pod: api.Object) -> PodKey | None:
         return None
 
 
-def is_of(pod: api.Object, run: RunRef) -> bool:
+def is_of(pod: kube.Object, run: RunRef) -> bool:
     """Whether a pod is an attempt of the run: made for it, and of the name that only the attempt's own pod can have."""
     meta, key = pod["metadata"], key_of(pod)
     named = key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
     return named and meta["namespace"] == run.namespace and made_for(pod, run)
 
 
-def has_ended(pod: api.Object) -> bool:
+def has_ended(pod: kube.Object) -> bool:
     """Whether no container of the pod runs any more, or will; the phase follows only a little later."""
     status = PodStatus.of(pod)
     return (
@@ -100,23 +100,23 @@ def has_ended(pod: api.Object) -> bool:
     )
 
 
-def activity_has_ended(pod: api.Object) -> bool:
+def activity_has_ended(pod: kube.Object) -> bool:
     """Whether the activity's own container has ended, whatever other containers of its pod do."""
     return _own_end(pod) is not None
 
 
-def has_succeeded(pod: api.Object) -> bool:
+def has_succeeded(pod: kube.Object) -> bool:
     """Whether the pod as a whole says that it has succeeded, or the activity's own container did: the others may be stopped."""
     end = _own_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
 
-def _own_end(pod: api.Object) -> EndedContainer | None:
+def _own_end(pod: kube.Object) -> EndedContainer | None:
     main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
     return None if main is None else PodStatus.of(pod).ended(main)
 
 
-def held(pod: api.Object) -> bool:
+def held(pod: kube.Object) -> bool:
     """Whether our finalizer keeps the pod."""
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
 
@@ -129,13 +129,13 @@ def _scope_of(run: RunRef) -> dict[str, str]:
 class Pods:
     """What the operator does with the pods of activities."""
 
-    def __init__(self, client: api.Client, identity: ActivityIdentity, settings: PodSettings) -> None:
+    def __init__(self, client: kube.Client, identity: ActivityIdentity, settings: PodSettings) -> None:
         self._client = client
         self._identity = identity
         self._settings = settings
         self.logs = Logs(client)
 
-    async def ensure(self, run: RunRef, attempt: Attempt, definition: Activity) -> api.Object:
+    async def ensure(self, run: RunRef, attempt: Attempt, definition: Activity) -> kube.Object:
         """The attempt's pod, and its Lease where it has one: created, or adopted where an earlier try has created them.
 
         Raises:
@@ -152,37 +152,37 @@ class Pods:
             await self.ensure_lease(run, attempt, pod)
         return pod
 
-    async def _ensure_identity(self, run: RunRef, body: api.Object) -> None:
+    async def _ensure_identity(self, run: RunRef, body: kube.Object) -> None:
         if body["spec"].get("serviceAccountName") != self._settings.service_account:
             return
         try:
             await self._identity.ensure(run.namespace)
-        except api.ApiError as error:
+        except kube.ApiError as error:
             message = f"the ServiceAccount for activities with a Lease cannot be made: {error.message}"
             raise AttemptBlockedError(message) from error
 
-    async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: api.Object) -> api.Object:
+    async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: kube.Object) -> kube.Object:
         await self._ensure_identity(run, body)
-        url = api.path(api.CORE, run.namespace, "pods")
+        url = kube.path(kube.CORE, run.namespace, "pods")
         try:
             # Strict: a typo in a field of `container` is an error here, as it is with kubectl.
             return await self._client.create(f"{url}?fieldValidation=Strict", body)
-        except api.AlreadyExistsError:
+        except kube.AlreadyExistsError:
             try:
                 pod = await self._client.get(f"{url}/{body['metadata']['name']}")
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 raise AttemptBlockedError("a pod of this name was there a moment ago, and is gone") from None
             conflict = pod_conflict(pod, run, attempt)
             if conflict:
                 raise AttemptBlockedError(conflict.message) from None
             return pod
-        except api.InvalidError as error:
+        except kube.InvalidError as error:
             if _DENIED in error.message:  # an admission policy, which may be changed, or a quota of one
                 raise AttemptBlockedError(error.message) from error
             message = f"activity `{attempt.activity_type}`: the API server refuses its pod: {error.message}"
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
             raise AttemptImpossibleError(failure) from error
-        except api.ApiError as error:
+        except kube.ApiError as error:
             if is_for_now(error):  # also a service account that is not there yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
@@ -204,12 +204,12 @@ class Pods:
             body = build_trial(namespace, containers.with_placeholders(definition), self._settings)
         except AttemptRefusedError as error:
             return error.failure.message
-        url = api.path(api.CORE, namespace, "pods")
+        url = kube.path(kube.CORE, namespace, "pods")
         try:
             await self._client.create(f"{url}?dryRun=All&fieldValidation=Strict", body)
-        except (api.AlreadyExistsError, api.NotFoundError):
+        except (kube.AlreadyExistsError, kube.NotFoundError):
             return None
-        except api.ApiError as error:
+        except kube.ApiError as error:
             if error.status not in _REFUSED:
                 raise
             # A policy may be about an image that is known only when an attempt begins.
@@ -220,68 +220,68 @@ class Pods:
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None
 
-    async def ensure_lease(self, run: RunRef, attempt: Attempt, pod: api.Object) -> None:
+    async def ensure_lease(self, run: RunRef, attempt: Attempt, pod: kube.Object) -> None:
         """Create the Lease of an attempt, unless it is there.
 
         Raises:
             LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
             ApiError, OSError: the API server cannot be asked.
         """
-        url = api.path(api.COORDINATION, run.namespace, "leases")
+        url = kube.path(kube.COORDINATION, run.namespace, "leases")
         try:
             await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
-        except api.AlreadyExistsError:
+        except kube.AlreadyExistsError:
             name = pod["metadata"]["name"]
             try:
                 lease = await self._client.get(f"{url}/{name}")
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 raise LeaseBlockedError("a Lease of this name was there a moment ago, and is gone") from None
             conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
             if conflict:
                 raise LeaseBlockedError(conflict.message) from None
-        except api.ApiError as error:
+        except kube.ApiError as error:
             if error.status not in _REFUSED:
                 raise
             raise LeaseBlockedError(error.message) from error
 
-    async def list_of(self, run: RunRef) -> list[api.Object]:
+    async def list_of(self, run: RunRef) -> list[kube.Object]:
         """All pods of a run, from the API server itself."""
-        url = api.path(api.CORE, run.namespace, "pods")
+        url = kube.path(kube.CORE, run.namespace, "pods")
         return await self._client.list_all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
 
-    async def read_pod(self, run: RunRef, key: PodKey) -> api.Object | None:
+    async def read_pod(self, run: RunRef, key: PodKey) -> kube.Object | None:
         """The attempt's pod as it is now; None where there is none of this run."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         try:
-            pod = await self._client.get(api.path(api.CORE, run.namespace, "pods", name))
-        except api.NotFoundError:
+            pod = await self._client.get(kube.path(kube.CORE, run.namespace, "pods", name))
+        except kube.NotFoundError:
             return None
         return pod if is_of(pod, run) else None
 
-    async def read_lease(self, run: RunRef, key: PodKey) -> api.Object | None:
+    async def read_lease(self, run: RunRef, key: PodKey) -> kube.Object | None:
         """The attempt's Lease as it is now."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         try:
-            return await self._client.get(api.path(api.COORDINATION, run.namespace, "leases", name))
-        except api.NotFoundError:
+            return await self._client.get(kube.path(kube.COORDINATION, run.namespace, "leases", name))
+        except kube.NotFoundError:
             return None
 
     async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
         """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
-        with suppress(api.NotFoundError):
-            await self._client.merge(api.path(api.COORDINATION, run.namespace, "leases", name), body)
+        with suppress(kube.NotFoundError):
+            await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)
 
     async def stop(self, run: RunRef, key: PodKey) -> None:
         """Have an attempt's containers stopped, with their grace period; the pod stays until its outcome is recorded."""
         pod = await self.read_pod(run, key)
         if pod is not None and not pod["metadata"].get("deletionTimestamp"):
-            with suppress(api.NotFoundError):
-                url = api.path(api.CORE, run.namespace, "pods", pod["metadata"]["name"])
+            with suppress(kube.NotFoundError):
+                url = kube.path(kube.CORE, run.namespace, "pods", pod["metadata"]["name"])
                 await self._client.delete(url, uid=pod["metadata"]["uid"])
 
-    async def release(self, pod: api.Object, *, keep: Retention) -> None:
+    async def release(self, pod: kube.Object, *, keep: Retention) -> None:
         """Let a pod go: its outcome is recorded, or nobody waits for it any more.
 
         A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable for a while, or until
@@ -290,7 +290,7 @@ class Pods:
         meta = pod["metadata"]
         expires = self._expires(pod) if keep is Retention.EXPIRE else None
         stays = keep is Retention.KEEP or expires is not None
-        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
+        url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])
         if not meta.get("deletionTimestamp") and not (stays and has_ended(pod)):
             if stays and activity_has_ended(pod):
                 await self._stop_containers(pod)
@@ -299,12 +299,12 @@ class Pods:
         if held(pod):
             await self.drop_finalizer(pod, expires=expires)
 
-    def _expires(self, pod: api.Object) -> datetime | None:
+    def _expires(self, pod: kube.Object) -> datetime | None:
         """Until when a pod stays that is released now; None if it does not stay, because nothing would delete it later."""
         ttl = self._settings.pod_ttl
         return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
-    async def _stop_containers(self, pod: api.Object) -> None:
+    async def _stop_containers(self, pod: kube.Object) -> None:
         """Have the containers of a pod stopped, and keep the pod: its logs would go with it.
 
         A deadline that has passed does that. It is the one field of a running pod that may be changed for it.
@@ -316,28 +316,28 @@ class Pods:
             {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
             {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
         ]
-        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
+        url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])
         try:
             await self._client.patch(url, operations)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return
-        except api.ApiError as error:
+        except kube.ApiError as error:
             if error.status not in _REFUSED:
                 raise
             await self._client.delete(url, uid=meta["uid"])  # a policy refuses the change; the containers must stop
 
-    async def release_by_name(self, seen: api.Object, *, keep: bool) -> None:
+    async def release_by_name(self, seen: kube.Object, *, keep: bool) -> None:
         """Let a pod go that was seen a while ago: as it is now, if it is still there. `keep`: as its activity asks for."""
         meta = seen["metadata"]
         try:
-            pod = await self._client.get(api.path(api.CORE, meta["namespace"], "pods", meta["name"]))
-        except api.NotFoundError:
+            pod = await self._client.get(kube.path(kube.CORE, meta["namespace"], "pods", meta["name"]))
+        except kube.NotFoundError:
             return
         if pod["metadata"]["uid"] == meta["uid"] and (held(pod) or not has_ended(pod)):
             wanted = retention_of(pod, succeeded=has_succeeded(pod)) if keep else Retention.DELETE
             await self.release(pod, keep=wanted)
 
-    async def drop_finalizer(self, pod: api.Object, *, expires: datetime | None = None) -> None:
+    async def drop_finalizer(self, pod: kube.Object, *, expires: datetime | None = None) -> None:
         """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again.
 
         Args:
@@ -348,7 +348,7 @@ class Pods:
             AttemptBlockedError: somebody else keeps changing the pod, or a policy refuses the change; to be tried later.
         """
         meta = pod["metadata"]
-        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"])
+        url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])
         for _ in range(_LOOKS):
             finalizers = meta.get("finalizers") or []
             if labels.FINALIZER not in finalizers:
@@ -365,12 +365,12 @@ class Pods:
                 operations.append({"op": "add", "path": path, "value": str(math.ceil(expires.timestamp()))})
             try:
                 await self._client.patch(url, operations)
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 return
-            except api.InvalidError:
+            except kube.InvalidError:
                 try:
                     fresh = await self._client.get(url)
-                except api.NotFoundError:
+                except kube.NotFoundError:
                     return
                 if fresh["metadata"]["uid"] != meta["uid"]:
                     return

@@ -19,7 +19,7 @@ from perdure.api.reasons import EventReason
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.program import retry_rules
@@ -45,14 +45,14 @@ _TOLD = {
 class _Known:
     """A RetryPolicy as the API server has it, as far as is known, and as it was read."""
 
-    object: api.Object
+    object: kube.Object
     policy: RetryPolicy | None
     """None where it cannot be used."""
     breaker: CircuitBreaker | None
     mistakes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, obj: api.Object) -> "_Known":
+    def read(cls, obj: kube.Object) -> "_Known":
         try:
             spec = RetryPolicySpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
@@ -83,7 +83,7 @@ class _Known:
 class Policies:
     """All RetryPolicies that this operator watches."""
 
-    def __init__(self, client: api.Client, recorder: Recorder) -> None:
+    def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self.changed: Callable[[str], None] = lambda _namespace: None
         """Called with a namespace when one of its policies is another now, or its circuit lets more through."""
         self._client = client
@@ -100,7 +100,7 @@ class Policies:
         """The policies of a namespace that can be used, by name."""
         return self._policies[namespace]
 
-    def observe(self, obj: api.Object, *, deleted: bool = False) -> None:
+    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A watch, or an answer of the API server, shows a RetryPolicy."""
         meta = obj["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -110,7 +110,7 @@ class Policies:
                 self._forget(namespace, name)
             return
         same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
-        if known is not None and same and not api.older(known.version, meta["resourceVersion"]):
+        if known is not None and same and not kube.older(known.version, meta["resourceVersion"]):
             return
         self._keep(_Known.read(obj))
 
@@ -148,8 +148,8 @@ class Policies:
 
     async def _read(self, namespace: str, name: str) -> _Known | None:
         try:
-            obj = await self._client.get(api.path(api.PERDURE, namespace, "retrypolicies", name))
-        except api.NotFoundError:
+            obj = await self._client.get(kube.path(kube.PERDURE, namespace, "retrypolicies", name))
+        except kube.NotFoundError:
             if name in self._known[namespace]:
                 self._forget(namespace, name)
             return None
@@ -188,10 +188,10 @@ class Policies:
                 )
                 if status == known.status:
                     return circuit
-                url = api.path(api.PERDURE, namespace, "retrypolicies", name)
+                url = kube.path(kube.PERDURE, namespace, "retrypolicies", name)
                 try:
                     answer = await self._client.set_status(url, known.object, status)
-                except (api.ConflictError, api.NotFoundError):
+                except (kube.ConflictError, kube.NotFoundError):
                     metrics.CIRCUIT_CONFLICTS.inc()
                     await self._read(namespace, name)
                     continue
@@ -202,7 +202,7 @@ class Policies:
                     self._tell(obj, before, circuit)
                 return circuit
 
-    def _tell(self, obj: api.Object, before: Circuit | None, circuit: Circuit) -> None:
+    def _tell(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
         if before is None or before.state is circuit.state:
             return
         kind, reason, action = _TOLD[circuit.state]
@@ -250,8 +250,8 @@ class Policies:
         if named is None:
             return True
         try:
-            obj = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", named.run))
-        except (api.NotFoundError, ValueError):
+            obj = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", named.run))
+        except (kube.NotFoundError, ValueError):
             return True
         if obj["metadata"]["uid"] != named.uid:
             return True

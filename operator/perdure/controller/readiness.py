@@ -22,7 +22,7 @@ from perdure.api.workflow import Activity, Workflow
 from perdure.controller.definitions import Definitions
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 
@@ -53,7 +53,7 @@ class Readiness:
     """Tells of Workflows whether they can be run."""
 
     def __init__(
-        self, client: api.Client, definitions: Definitions, pods: Pods, policies: Policies, recorder: Recorder
+        self, client: kube.Client, definitions: Definitions, pods: Pods, policies: Policies, recorder: Recorder
     ) -> None:
         self._client = client
         self._definitions = definitions
@@ -65,7 +65,7 @@ class Readiness:
         self._generations: dict[str, int | None] = {}
         """By UID of a Workflow, the generation that was seen last."""
 
-    def observe(self, obj: api.Object, *, deleted: bool) -> bool:
+    def observe(self, obj: kube.Object, *, deleted: bool) -> bool:
         """A Workflow was seen, changed or deleted; whether that is news: a write of its own status is none."""
         meta = obj["metadata"]
         if deleted:
@@ -106,10 +106,10 @@ class Readiness:
             NotYetError: it is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        url = api.path(api.PERDURE, namespace, "workflows", name)
+        url = kube.path(kube.PERDURE, namespace, "workflows", name)
         try:
             workflow = await self._client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             self.forget(namespace, name)
             return None
         if workflow["metadata"].get("deletionTimestamp"):
@@ -132,7 +132,7 @@ class Readiness:
             # Refused if somebody has changed the Workflow meanwhile: then a watch tells of it.
             try:
                 await self._client.set_status(url, workflow, after)
-            except api.TooLargeError as error:
+            except kube.TooLargeError as error:
                 note = f"its spec leaves no room for its status ({error.message}): shorten it"
                 self._warn(
                     workflow, ConditionReason.PAYLOAD_TOO_LARGE, f"{note}; {reason}: {message}" if message else note
@@ -142,7 +142,7 @@ class Readiness:
                 self._warn(workflow, reason, message)
         return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None
 
-    async def _missing_policies(self, workflow: api.Object) -> str:
+    async def _missing_policies(self, workflow: kube.Object) -> str:
         """Which RetryPolicies a Workflow names that do not exist; empty where all of them do."""
         meta = workflow["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -159,7 +159,7 @@ class Readiness:
             for each in missing[:_MOST_TOLD]
         )
 
-    async def _refusals(self, workflow: api.Object) -> list[str]:
+    async def _refusals(self, workflow: kube.Object) -> list[str]:
         """Why the API server would not take the pods of activities; nothing where they were taken before."""
         told = _condition(workflow.get("status") or {})
         generation = workflow["metadata"].get("generation", 0)
@@ -173,7 +173,7 @@ class Readiness:
                 refusals.append(f"spec.activities[{i}].{field}: {refusal}")
         return refusals
 
-    def _warn(self, workflow: api.Object, reason: ConditionReason, message: str) -> None:
+    def _warn(self, workflow: kube.Object, reason: ConditionReason, message: str) -> None:
         about = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": workflow["metadata"]}
         event = _EVENTS.get(reason, EventReason.INVALID_SPEC)
         self._recorder.record(about, kind="Warning", reason=event, note=message, action="Check")
@@ -237,7 +237,7 @@ def status(
     return {**before, "observedGeneration": generation, "conditions": [each.dump() for each in conditions]}
 
 
-def _activities(workflow: api.Object) -> list[Activity]:
+def _activities(workflow: kube.Object) -> list[Activity]:
     try:
         return Workflow.parse(workflow).spec.activities
     except pydantic.ValidationError:

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from perdure.controller.commit import Record
 from perdure.controller.errors import may_pass
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.observe import metrics
 
@@ -35,7 +35,7 @@ class Reconciled(Protocol):
         """A pass has failed half-way: do not take for done what it has begun."""
         ...
 
-    def full(self, error: api.TooLargeError) -> None:
+    def full(self, error: kube.TooLargeError) -> None:
         """The spec alone fills the object, so that nothing can be written beside it. No other try would do better."""
         ...
 
@@ -69,13 +69,13 @@ class Reconciler:
             if self._record.outdated:
                 await self._one.read_again()
             wake = None if self._is_gone() else await self._one.take_further(now())
-        except api.ConflictError:
+        except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
             await self._one.read_again()
             # At once the first time; were somebody to write all the time, ever later.
             return now() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
-        except api.TooLargeError as error:
+        except kube.TooLargeError as error:
             self._one.full(error)
             return None
         except Exception as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.api import labels
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.chains import first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
 from perdure.runtime.deadletters import letter_of, waits_for
@@ -14,11 +14,11 @@ from perdure.schedule.runs import owner_of, scheduled_by
 class Recorded:
     """Reads, from the API server itself, what waits for the end of runs; each object once, so do not keep it for long."""
 
-    def __init__(self, client: api.Client) -> None:
+    def __init__(self, client: kube.Client) -> None:
         self._client = client
-        self._read: dict[tuple[str, str, str], api.Object | None] = {}
+        self._read: dict[tuple[str, str, str], kube.Object | None] = {}
 
-    async def everywhere(self, run: api.Object) -> bool:
+    async def everywhere(self, run: kube.Object) -> bool:
         """Whether the parent of a finished run, its Schedule and the DeadLetter that it re-drives have recorded its end.
 
         A parent or Schedule whose status was edited may not have.
@@ -32,17 +32,17 @@ class Recorded:
                 return False
         return True
 
-    async def _get(self, plural: str, namespace: str, name: str) -> api.Object | None:
+    async def _get(self, plural: str, namespace: str, name: str) -> kube.Object | None:
         key = plural, namespace, name
         if key not in self._read:
             try:
-                self._read[key] = await self._client.get(api.path(api.PERDURE, namespace, plural, name))
-            except api.NotFoundError:
+                self._read[key] = await self._client.get(kube.path(kube.PERDURE, namespace, plural, name))
+            except kube.NotFoundError:
                 self._read[key] = None
         return self._read[key]
 
 
-def _waiting(run: api.Object) -> Iterator[tuple[str, str, str]]:
+def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
     """What may wait for the end of a run: plural, name and UID."""
     if (parent := parent_of(run)) is not None:
         yield "workflowruns", parent.name, parent.run_id
@@ -52,7 +52,7 @@ def _waiting(run: api.Object) -> Iterator[tuple[str, str, str]]:
         yield "deadletters", letter, run["metadata"]["labels"][labels.DEAD_LETTER_LABEL]
 
 
-def _waits(plural: str, owner: api.Object, run: api.Object) -> bool:
+def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
     """Whether what a run belongs to has yet to record its end."""
     match plural:
         case "workflowruns":
@@ -63,7 +63,7 @@ def _waits(plural: str, owner: api.Object, run: api.Object) -> bool:
             return waits_for(owner, run)
 
 
-def _waits_for_child(status: dict[str, Any], run: api.Object) -> bool:
+def _waits_for_child(status: dict[str, Any], run: kube.Object) -> bool:
     if edited(status, OF_RUNS):
         return True
     tie = parent_of(run)
@@ -71,7 +71,7 @@ def _waits_for_child(status: dict[str, Any], run: api.Object) -> bool:
     return is_open(status) and tie is not None and str(tie.initiated_event_id) in children
 
 
-def _follows(status: dict[str, Any], run: api.Object) -> bool:
+def _follows(status: dict[str, Any], run: kube.Object) -> bool:
     if edited(status, OF_SCHEDULES):
         return True
     running = (status.get("state") or {}).get("running") or ()

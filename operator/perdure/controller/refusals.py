@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 Key = TypeVar("Key", bound=Hashable)
 _FIRST_PAUSE = timedelta(seconds=1)
@@ -34,7 +34,7 @@ class Refusals(Generic[Key]):
         self._tell = tell
         self._refused: dict[Key, _Refusal] = {}
 
-    def note(self, key: Key, what: str, error: api.ApiError, now: datetime) -> None:
+    def note(self, key: Key, what: str, error: kube.ApiError, now: datetime) -> None:
         """Note that an object was refused.
 
         Args:
@@ -76,6 +76,6 @@ def pause(tries: int) -> timedelta:
     return min(_FIRST_PAUSE * (1 << min(tries, 10)), _LONGEST_PAUSE)
 
 
-def is_for_now(error: api.ApiError) -> bool:
+def is_for_now(error: kube.ApiError) -> bool:
     """Whether the same object may be accepted later: with a larger quota, another policy or a new right."""
     return error.status == 403  # noqa: PLR2004 (Forbidden)

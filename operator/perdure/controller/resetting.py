@@ -28,13 +28,13 @@ from perdure.engine import events as ev
 from perdure.engine import history, inputs, resetting
 from perdure.engine.decider import UndecidableError
 from perdure.engine.history import NondeterminismError
-from perdure.engine.state import PendingChild, State
-from perdure.kube import client as api
+from perdure.engine.state import PendingChild, RunState
+from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
 from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Ancestor, Reset, continuation_of, is_successor, reset_of, reset_run
+from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
 
 _NOTHING_DECIDED = "the run has not started: nothing was decided yet"
@@ -51,9 +51,9 @@ class Made:
 
 
 async def reset(
-    client: api.Client,
+    client: kube.Client,
     definitions: Definitions,
-    run: api.Object,
+    run: kube.Object,
     wanted: operation.Reset,
     *,
     request_id: str,
@@ -78,13 +78,13 @@ async def reset(
     """
     meta = run["metadata"]
     name = reset_name(meta["name"], request_id)
-    url = api.path(api.PERDURE, meta["namespace"], "workflowruns", name)
-    with suppress(api.NotFoundError):
+    url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
+    with suppress(kube.NotFoundError):
         return _made(await client.get(url), request_id)
     events = history.decode_events(await _whole(client, run))
     point = await _point(definitions, run, events, wanted)
     before = reset_of(run)
-    asked = Reset(
+    asked = ResetOrigin(
         request_id=request_id,
         lineage=(
             *(before.lineage if before else ()),
@@ -99,14 +99,14 @@ async def reset(
     await _fork(definitions, run, events, point)
     try:
         made = await client.create(
-            api.path(api.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, asked, name)
+            kube.path(kube.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, asked, name)
         )
-    except api.AlreadyExistsError:
+    except kube.AlreadyExistsError:
         made = await client.get(url)
     return _made(made, request_id)
 
 
-def _made(found: api.Object, request_id: str) -> Made:
+def _made(found: kube.Object, request_id: str) -> Made:
     asked, meta = reset_of(found), found["metadata"]
     if asked is None or asked.request_id != request_id:
         message = f"there is a WorkflowRun `{meta['name']}` already, which was not made by this reset; delete it"
@@ -115,7 +115,7 @@ def _made(found: api.Object, request_id: str) -> Made:
 
 
 async def _point(
-    definitions: Definitions, run: api.Object, events: Sequence[ev.AnyEvent], wanted: operation.Reset
+    definitions: Definitions, run: kube.Object, events: Sequence[ev.AnyEvent], wanted: operation.Reset
 ) -> int:
     points = history.task_starts(events) if _is_code(events) else history.decision_points(events)
     if not points:
@@ -128,7 +128,7 @@ async def _point(
     return points[-1] if _is_code(events) else await _last_task(definitions, run, events) or points[-1]
 
 
-async def _last_task(definitions: Definitions, base: api.Object, events: Sequence[ev.AnyEvent]) -> int | None:
+async def _last_task(definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent]) -> int | None:
     """The newest decision from which a YAML run can end in another way; None if no definition decides as its history says."""
     first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -152,7 +152,7 @@ def _is_code(events: Sequence[ev.AnyEvent]) -> bool:
     return isinstance(events[0], ev.WorkflowExecutionStarted) and bool(events[0].task_queue)
 
 
-async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
+async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
     """All events of a run.
 
     Raises:
@@ -178,13 +178,13 @@ async def _whole(client: api.Client, run: api.Object) -> list[dict[str, Any]]:
 class Fork:
     """Where a run begins that goes on with another one's history."""
 
-    base: api.Object
+    base: kube.Object
     """The run that was reset, as it was read."""
     events: list[dict[str, Any]]
     """The events that are taken over, as they are stored."""
     later: tuple[ev.AnyEvent, ...]
     """Those that came after them."""
-    state: State
+    state: RunState
     """At the point."""
     definition: Definition | None
     """None: workers decide."""
@@ -199,7 +199,7 @@ class Fork:
         """Those that the other run has heeded, and whose askers may not know it yet."""
         return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
 
-    def event(self, run: RunRef, asked: Reset, now: datetime) -> ev.WorkflowTaskFailed:
+    def event(self, run: RunRef, asked: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
         """The event that tells of the reset."""
         first = history.decode_events(self.events[:1])[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -218,7 +218,7 @@ class Fork:
         )
 
 
-async def fork_of(client: api.Client, definitions: Definitions, run: api.Object, asked: Reset) -> Fork:
+async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Object, asked: ResetOrigin) -> Fork:
     """Where a run begins that a reset has made.
 
     Raises:
@@ -227,8 +227,8 @@ async def fork_of(client: api.Client, definitions: Definitions, run: api.Object,
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     wanted, base = asked.base, None
-    with suppress(api.NotFoundError):
-        base = await client.get(api.path(api.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
+    with suppress(kube.NotFoundError):
+        base = await client.get(kube.path(kube.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
     if base is None or base["metadata"]["uid"] != wanted.run_id:
         message = f"WorkflowRun `{wanted.name}` was deleted before it could be reset"
         raise RefusedError(ConditionReason.TARGET_NOT_FOUND, message)
@@ -239,8 +239,8 @@ async def fork_of(client: api.Client, definitions: Definitions, run: api.Object,
 
 
 async def _fork(
-    definitions: Definitions, base: api.Object, events: Sequence[ev.AnyEvent], point: int
-) -> tuple[State, Definition | None]:
+    definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], point: int
+) -> tuple[RunState, Definition | None]:
     """The state at a point of a history, by the Workflow as it is now if that decides the same up to there.
 
     Otherwise by the definition that the run was pinned to. Of code, workers see for themselves whether it decides the same.
@@ -274,7 +274,7 @@ async def _fork(
     raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
 
 
-def _spec_of(base: api.Object) -> WorkflowRunSpec:
+def _spec_of(base: kube.Object) -> WorkflowRunSpec:
     try:
         return read_spec(base["spec"])
     except InvalidWorkflowError as error:
@@ -282,7 +282,7 @@ def _spec_of(base: api.Object) -> WorkflowRunSpec:
         raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
 
 
-async def _definitions(definitions: Definitions, base: api.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
+async def _definitions(definitions: Definitions, base: kube.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
     """What may be gone on by, the best first."""
     meta = base["metadata"]
     with suppress(NotReadyError, InvalidWorkflowError):
@@ -292,7 +292,7 @@ async def _definitions(definitions: Definitions, base: api.Object, spec: Workflo
         yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), snapshot)
 
 
-async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[inputs.RunInput]:
+async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> list[inputs.RunInput]:
     """What has happened since, and is applied once more: also the signals and updates of the runs that followed, as in Temporal.
 
     Raises:
@@ -303,10 +303,10 @@ async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[input
     run, closing = fork.base, fork.later[-1] if fork.later else None
     while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         meta = run["metadata"]
-        url = api.path(api.PERDURE, meta["namespace"], "workflowruns", closing.new_workflow_run)
+        url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", closing.new_workflow_run)
         try:
             following = await client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             break
         if not is_successor(following, meta["uid"]):
             break
@@ -317,7 +317,7 @@ async def since_fork(client: api.Client, fork: Fork, asked: Reset) -> list[input
 
 
 def _said_to(
-    run: api.Object, events: Sequence[ev.AnyEvent], *, signals: bool, updates: bool
+    run: kube.Object, events: Sequence[ev.AnyEvent], *, signals: bool, updates: bool
 ) -> Iterator[inputs.RunInput]:
     """The signals and updates of a run that has followed; not the signals that it began with."""
     before = continuation_of(run)
@@ -334,7 +334,7 @@ def _said_to(
                 pass
 
 
-def still_open(state: State, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
+def still_open(state: RunState, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
     """The children of a forked state of which nobody has told yet how they ended."""
     ended = {each.initiated_event_id for each in told if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)}
     return (child for child in state.children.values() if child.initiated_event_id not in ended)

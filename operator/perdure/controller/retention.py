@@ -11,7 +11,7 @@ from perdure.api.reasons import EventReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.index import Index
 from perdure.controller.recorded import Recorded
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
@@ -25,17 +25,17 @@ _MOST: Final = 500
 """Runs that are removed in one pass, so that other work of the namespace gets its turn."""
 
 
-class Retention:
+class NamespaceRetention:
     """Watches over the finished runs of all namespaces."""
 
     def __init__(
         self,
-        client: api.Client,
+        client: kube.Client,
         recorder: Recorder,
         index: Index,
         limits: Limits,
         *,
-        is_over: Callable[[api.Object], bool],
+        is_over: Callable[[kube.Object], bool],
     ) -> None:
         """Begin to watch over finished runs.
 
@@ -108,16 +108,16 @@ class Retention:
             try:
                 if await self._remove(run, recorded):
                     removed.append(run)
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 failed = error
         return removed, failed
 
     async def _remove(self, run: Entry, recorded: Recorded) -> bool:
         """Remove a run, if it is finished as it is now, and its end is recorded wherever it is waited for; whether it was."""
-        url = api.path(api.PERDURE, run.namespace, "workflowruns", run.name)
+        url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
         try:
             obj = await self._client.get(url)
-        except (api.NotFoundError, api.UnreadableError):
+        except (kube.NotFoundError, kube.UnreadableError):
             return False
         meta = obj["metadata"]
         if meta["uid"] != run.uid or not self._is_over(obj) or not await recorded.everywhere(obj):

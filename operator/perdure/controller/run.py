@@ -44,10 +44,10 @@ from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
-from perdure.engine.state import State
-from perdure.engine.step import Transition, next_wake, step
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition, next_wake, step
 from perdure.engine.tasks.machine import reclaim
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.awaiting import Awaited, awaited
 from perdure.language.interpreter import load_memory, progress
@@ -58,7 +58,7 @@ from perdure.runtime.chains import first_run_id, reset_of
 class Run:
     """A WorkflowRun in this process. `advance` is called by one task at a time; everything else at any time."""
 
-    def __init__(self, tools: Tools, peers: Peers, obj: api.Object, wake: Callable[[], None]) -> None:
+    def __init__(self, tools: Tools, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> None:
         """`wake` has `advance` called soon."""
         meta = obj["metadata"]
         self.ref = RunRef(
@@ -83,7 +83,7 @@ class Run:
         self._outcomes = ChildOutcomes(self._effects, pending)
         self._inbox: Inbox[inputs.Request] = Inbox("the run")
         self._starter = Starter(tools, self._effects.context, self._stored, self._inbox)
-        self._state: State | None = None
+        self._state: RunState | None = None
         self._definition: Definition | None = None
         self._decider: Decider | None = None
         self._forgotten: list[inputs.RequestForgotten] = []
@@ -95,12 +95,12 @@ class Run:
         self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> RunState | None:
         """Where the run stands, recorded as far as it must be; None before it has begun, or is read."""
         return self._state
 
     @property
-    def object(self) -> api.Object:
+    def object(self) -> kube.Object:
         """The run as it was last written or read."""
         return self._record.latest()
 
@@ -127,7 +127,7 @@ class Run:
         reference = self._record.object["spec"].get("workflow") or {}
         return reference.get("name") if self._state is None else None
 
-    def observe(self, obj: api.Object) -> bool:
+    def observe(self, obj: kube.Object) -> bool:
         """A watch shows the run; whether that is news."""
         return self._record.observe(obj)
 
@@ -135,11 +135,11 @@ class Run:
         """The run was deleted. What it has started is removed by the garbage collector, and let go here."""
         self._record.gone = True
 
-    def observe_pod(self, pod: api.Object) -> None:
+    def observe_pod(self, pod: kube.Object) -> None:
         """A watch shows one of the run's pods."""
         self._attempts.observe(pod)
 
-    def observe_pod_gone(self, pod: api.Object) -> None:
+    def observe_pod_gone(self, pod: kube.Object) -> None:
         """One of the run's pods has disappeared."""
         self._attempts.observe_gone(pod)
 
@@ -189,7 +189,7 @@ class Run:
         """A pass has failed: what was begun for attempts is looked at anew."""
         self._attempts.look_again()
 
-    def full(self, error: api.TooLargeError) -> None:
+    def full(self, error: kube.TooLargeError) -> None:
         """Say that the spec leaves no room for the status."""
         message = run_status.refused_as_too_large(error.message)
         self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
@@ -201,7 +201,7 @@ class Run:
         message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
         self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
         if not self._record.status.get("completionTime"):
-            with suppress(api.ApiError, *api.TRANSIENT):
+            with suppress(kube.ApiError, *kube.TRANSIENT):
                 await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 
     async def _pass(self, now: datetime) -> datetime | None:
@@ -230,7 +230,7 @@ class Run:
         )
         return min(filter(None, wakes), default=None)
 
-    async def _decide(self, state: State, now: datetime) -> tuple[State, bool]:
+    async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
         """Let the engine take what has happened, and record what comes of it; the state after it, and whether it wants more."""
         asked, forgotten = self._inbox.next(), list(self._forgotten)
         deciding = state.code is not None and state.code.deciding
@@ -256,7 +256,7 @@ class Run:
                 raise
             if self._inbox.blamed(asked, error):
                 return state, True
-            if not isinstance(error, (api.ApiError, *api.TRANSIENT)):
+            if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
                 self._state = None  # what is only kept in memory may be the reason: go on from what is recorded
             raise
         self._inbox.taken(asked)
@@ -270,7 +270,7 @@ class Run:
         resumes = deciding and not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or resumes or self._inbox.one_by_one
 
-    def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: Transition) -> None:
+    def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: RunTransition) -> None:
         self._inbox.answer(
             asked, transition.answers, lambda request, answer: answered(request, answer, self.ref, self._definition)
         )
@@ -347,11 +347,11 @@ class Run:
 
     async def _commit(
         self,
-        transition: Transition,
+        transition: RunTransition,
         now: datetime,
         origin: Origin | None = None,
         asked: Sequence[Asked[inputs.Request]] = (),
-    ) -> Transition:
+    ) -> RunTransition:
         """Record the transition.
 
         Args:
@@ -394,7 +394,7 @@ class Run:
             self._log.exception("A commit cannot be reported by Events")
         return transition
 
-    def _facts(self, now: datetime, state: State | None) -> run_status.RunFacts:
+    def _facts(self, now: datetime, state: RunState | None) -> run_status.RunFacts:
         """What the status tells beside a state."""
         done, waits = "", list[Awaited]()
         definition = self._definition
@@ -415,7 +415,7 @@ class Run:
             points_to=self._decider.name if isinstance(self._decider, Pointer) else "",
         )
 
-    def _unserved(self, state: State, now: datetime) -> str:
+    def _unserved(self, state: RunState, now: datetime) -> str:
         told = bool(lacks_worker(self._record.status))
         return unserved(state, now, self._tools.workers, self.ref.namespace, told=told)
 

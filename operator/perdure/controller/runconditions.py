@@ -12,8 +12,8 @@ from perdure.controller.peers import Peers
 from perdure.controller.runrecord import RunRecord
 from perdure.controller.status import RunFacts
 from perdure.controller.telling import Teller
-from perdure.engine.state import State
-from perdure.kube import client as api
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
@@ -30,7 +30,7 @@ class RunConditions:
         stored: RunRecord,
         peers: Peers,
         teller: Teller,
-        facts: Callable[[datetime, State | None], RunFacts],
+        facts: Callable[[datetime, RunState | None], RunFacts],
     ) -> None:
         """Nothing is said yet.
 
@@ -78,13 +78,13 @@ class RunConditions:
         await self.wait(ConditionReason.COMPILING, message, now)
         raise error
 
-    async def recovered(self, state: State, now: datetime) -> None:
+    async def recovered(self, state: RunState, now: datetime) -> None:
         """The run continues: it no longer says that it cannot be processed."""
         status = self._stored.record.status
         if self._stored.restored or run_status.is_stuck(status):
             await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
 
-    async def hindered(self, state: State, now: datetime, *, offers: bool) -> None:
+    async def hindered(self, state: RunState, now: datetime, *, offers: bool) -> None:
         """Say what the run waits for, although nothing else is to be recorded.
 
         It waits for a worker that asks for what is to be done, or for an object that the API server refuses to create.
@@ -101,7 +101,7 @@ class RunConditions:
         status = run_status.compose(before, facts, state, (), now)
         if _hindrances(status) == said or run_status.too_large(status) is not None:
             return
-        with suppress(api.TooLargeError):  # nothing is lost if there is no room for that alone
+        with suppress(kube.TooLargeError):  # nothing is lost if there is no room for that alone
             await self._stored.write(status)
             self._peers.noted(self._stored.record.latest())
             self.tell_of_workers(before)

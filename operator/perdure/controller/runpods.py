@@ -7,7 +7,7 @@ from perdure.controller.keys import Key, OrphanKey, RunKey
 from perdure.controller.queue import KeyedQueue
 from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns, is_finished
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.decoding import Stored
 from perdure.runtime.commits import OF_RUNS, edited
 
@@ -28,9 +28,9 @@ class RunPods:
         self._index = index
         self._queue = queue
         self._runs = runs
-        self._orphans: dict[OrphanKey, api.Object] = {}
+        self._orphans: dict[OrphanKey, kube.Object] = {}
 
-    def take(self, obj: api.Object, *, deleted: bool = False) -> None:
+    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A pod of some run was seen, changed or deleted."""
         self._index.see(obj, deleted=deleted)
         meta = obj["metadata"]
@@ -62,7 +62,7 @@ class RunPods:
             self._orphans.setdefault(key, pod)  # unless it was seen again meanwhile
             raise
 
-    async def _release(self, pod: api.Object) -> None:
+    async def _release(self, pod: kube.Object) -> None:
         owner = _owning_run(pod)
         if owner is None:  # orphaned on purpose, or a stranger's: only our finalizer is ours to take away
             await self._tools.pods.drop_finalizer(pod)
@@ -81,15 +81,15 @@ class RunPods:
         else:
             await self._tools.pods.release_by_name(pod, keep=run is not None)
 
-    async def _read(self, namespace: str, name: str, uid: str) -> api.Object | None:
+    async def _read(self, namespace: str, name: str, uid: str) -> kube.Object | None:
         try:
-            run = await self._tools.client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
-        except (api.NotFoundError, ValueError):
+            run = await self._tools.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+        except (kube.NotFoundError, ValueError):
             return None
         return run if run["metadata"]["uid"] == uid else None
 
 
-def _owning_run(pod: api.Object) -> tuple[str, str] | None:
+def _owning_run(pod: kube.Object) -> tuple[str, str] | None:
     """Name and uid of the WorkflowRun that a pod belongs to; None for one that only wears our labels."""
     uid = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL)
     for owner in pod["metadata"].get("ownerReferences") or ():

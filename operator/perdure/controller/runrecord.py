@@ -9,13 +9,13 @@ from perdure.controller.commit import Record
 from perdure.controller.segments import Sealed, Segments
 from perdure.controller.status import DamagedStateError, RunFacts
 from perdure.engine.decider import Decider
-from perdure.engine.state import State, apply
-from perdure.engine.step import Transition, terminate
-from perdure.kube import client as api
+from perdure.engine.state import RunState, apply
+from perdure.engine.step import RunTransition, terminate
+from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.commits import OF_RUNS, Witness
 
-Facts = Callable[[State], RunFacts]
+Facts = Callable[[RunState], RunFacts]
 """What the status tells beside a state."""
 
 
@@ -24,14 +24,14 @@ class Origin:
     """Where a run stands before its first commit, if it begins with another one's history."""
 
     status: run_status.Status
-    state: State
+    state: RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """What was recorded."""
 
-    transition: Transition
+    transition: RunTransition
     """The one that was to be recorded or, where that would not fit into an object, the end of the run."""
     too_large: str = ""
     """Why the run was ended instead."""
@@ -39,7 +39,7 @@ class Committed:
     """What of the history could not be sealed."""
 
 
-class OutOfStepError(api.ConflictError):
+class OutOfStepError(kube.ConflictError):
     """A transition does not continue the history in the status: the state it comes from is not the stored one."""
 
 
@@ -50,7 +50,7 @@ class NoRoomError(Exception):
 class RunRecord:
     """The stored state of one run."""
 
-    def __init__(self, client: api.Client, obj: api.Object, run: RunRef) -> None:
+    def __init__(self, client: kube.Client, obj: kube.Object, run: RunRef) -> None:
         """`obj`: the run as it was read."""
         self.record = Record(client, obj)
         self.segments = Segments(client, run)
@@ -61,7 +61,7 @@ class RunRecord:
         """Whether an edited status was accepted as it is; the run does not say so yet."""
         return self._witness.accepted
 
-    def state(self) -> State | None:
+    def state(self) -> RunState | None:
         """The state in the status, which has to be the one that was committed last; None for a run that has not begun.
 
         Raises:
@@ -84,8 +84,8 @@ class RunRecord:
 
     async def commit(  # noqa: PLR0917 (what a commit is made of)
         self,
-        state: State | None,
-        transition: Transition,
+        state: RunState | None,
+        transition: RunTransition,
         now: datetime,
         decider: Decider,
         facts: Facts,
@@ -118,7 +118,7 @@ class RunRecord:
         if reason is None:
             try:
                 await self.write(status)
-            except api.TooLargeError as error:
+            except kube.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is None:
             return Committed(transition=transition, truncated=truncated)
@@ -129,21 +129,21 @@ class RunRecord:
         status = _composed(sealed.status, ended, facts, now)
         try:
             await self.write(status)
-        except api.TooLargeError:
+        except kube.TooLargeError:
             await self.write(run_status.bare(status))
         return Committed(transition=ended, too_large=reason, truncated=truncated)
 
 
 def _terminated(
-    state: State | None, transition: Transition, reason: str, now: datetime, decider: Decider
-) -> Transition:
+    state: RunState | None, transition: RunTransition, reason: str, now: datetime, decider: Decider
+) -> RunTransition:
     """The end of a run, instead of a transition that does not fit into the object."""
     first = () if state else transition.events[:1]
     ended = terminate(state or apply(None, first[0]), reason, now, decider)
     return replace(ended, events=(*first, *ended.events))
 
 
-def _composed(before: run_status.Status, transition: Transition, facts: Facts, now: datetime) -> run_status.Status:
+def _composed(before: run_status.Status, transition: RunTransition, facts: Facts, now: datetime) -> run_status.Status:
     """The status with a transition.
 
     Raises:

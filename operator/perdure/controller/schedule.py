@@ -34,7 +34,7 @@ from perdure.controller.scheduletelling import ScheduleTeller
 from perdure.controller.templates import TemplateCheck
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.program import retry_policy
@@ -43,9 +43,9 @@ from perdure.runtime.commits import OF_SCHEDULES, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import Outcome
-from perdure.schedule.state import State, load_state
+from perdure.schedule.state import ScheduleState, load_state
 from perdure.schedule.status import Problem, compose, not_ready
-from perdure.schedule.step import Rules, Transition, next_wake, step
+from perdure.schedule.step import Rules, ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
@@ -64,11 +64,11 @@ class Schedule:
 
     def __init__(
         self,
-        client: api.Client,
+        client: kube.Client,
         recorder: Recorder,
         peers: Peers,
         policies: Policies,
-        obj: api.Object,
+        obj: kube.Object,
         *,
         definitions: Definitions,
     ) -> None:
@@ -84,7 +84,7 @@ class Schedule:
         self._record = Record(client, obj, "schedules")
         self._runs = ScheduledRuns(client, self._record, peers, self._teller)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
-        self._state: State | None = None
+        self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
         self._log = structlog.get_logger("perdure.schedule")
         self._inbox: Inbox[inp.Request] = Inbox("the schedule")
@@ -96,7 +96,7 @@ class Schedule:
         """Whether the Schedule was deleted."""
         return self._record.gone
 
-    def observe(self, obj: api.Object) -> bool:
+    def observe(self, obj: kube.Object) -> bool:
         """A watch shows the schedule; whether that is news."""
         return self._record.observe(obj)
 
@@ -141,7 +141,7 @@ class Schedule:
     def look_again(self) -> None:
         """Nothing is begun that the next pass would take for done."""
 
-    def full(self, error: api.TooLargeError) -> None:
+    def full(self, error: kube.TooLargeError) -> None:
         """Say that the spec leaves no room for the status."""
         message = f"its spec leaves no room for its status ({error.message}); shorten its template"
         self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
@@ -152,7 +152,7 @@ class Schedule:
         self._state = None
         message = f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
         problem = Problem(ConditionReason.INTERNAL_ERROR, message)
-        with suppress(api.ApiError, *api.TRANSIENT):
+        with suppress(kube.ApiError, *kube.TRANSIENT):
             await self._stand_still(problem, EventReason.INTERNAL_ERROR, wall_clock())
 
     async def take_further(self, now: datetime) -> datetime | None:
@@ -239,7 +239,9 @@ class Schedule:
             if problem.reason is ConditionReason.STATE_DAMAGED:
                 metrics.DAMAGED.labels(self.namespace, "Schedule").inc()
 
-    async def _commit(self, rules: Rules, transition: Transition, problem: Problem | None, now: datetime) -> None:
+    async def _commit(
+        self, rules: Rules, transition: ScheduleTransition, problem: Problem | None, now: datetime
+    ) -> None:
         """Record the transition: one write, refused if anyone has written since."""
         before = self._record.status
         status = compose(before, rules, transition.state, problem=problem, generation=self._generation, now=now)
@@ -292,7 +294,7 @@ class Schedule:
         return rules, Problem(ConditionReason.RETRY_POLICY_NOT_FOUND, message)
 
 
-def _is_due(rules: Rules, state: State, now: datetime) -> bool:
+def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:
     wake = next_wake(rules, state, now)
     return wake is not None and wake <= now
 

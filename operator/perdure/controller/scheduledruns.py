@@ -19,7 +19,7 @@ from perdure.controller.expiry import remove_finished
 from perdure.controller.peers import Peers
 from perdure.controller.scheduletelling import ScheduleTeller
 from perdure.engine import inputs as run_inputs
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
@@ -27,7 +27,7 @@ from perdure.schedule import inputs as inp
 from perdure.schedule.effects import Effect, StartRun, StopRun, effects
 from perdure.schedule.inputs import Outcome
 from perdure.schedule.runs import is_of, not_handed_on, scheduled_run
-from perdure.schedule.state import Running, State
+from perdure.schedule.state import Running, ScheduleState
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
@@ -40,7 +40,7 @@ _LATE: Final = timedelta(minutes=5)
 class ScheduledRuns:
     """What a Schedule has started."""
 
-    def __init__(self, client: api.Client, record: Record, peers: Peers, teller: ScheduleTeller) -> None:
+    def __init__(self, client: kube.Client, record: Record, peers: Peers, teller: ScheduleTeller) -> None:
         """Nothing is known of them yet.
 
         Args:
@@ -75,7 +75,7 @@ class ScheduledRuns:
 
     # Applying effects
 
-    async def start(self, state: State, now: datetime) -> None:
+    async def start(self, state: ScheduleState, now: datetime) -> None:
         """Make the runs that the committed state names and that are not known to exist.
 
         Args:
@@ -88,11 +88,11 @@ class ScheduledRuns:
         """
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 
-    async def apply(self, state: State, now: datetime) -> None:
+    async def apply(self, state: ScheduleState, now: datetime) -> None:
         """Do all that the committed state asks for; arguments and exceptions as `start`."""
         await self._apply(effects(state), state, now)
 
-    async def _apply(self, wanted: Sequence[Effect], state: State, now: datetime) -> None:
+    async def _apply(self, wanted: Sequence[Effect], state: ScheduleState, now: datetime) -> None:
         self._forget_all_but(state)
         there = {entry.name for entry in self._entries()}
         for effect in wanted:
@@ -104,7 +104,7 @@ class ScheduledRuns:
                 case _:
                     assert_never(effect)
 
-    def _forget_all_but(self, state: State) -> None:
+    def _forget_all_but(self, state: ScheduleState) -> None:
         names = {run.name for run in state.running}
         self._made = {name: uid for name, uid in self._made.items() if name in names}
         for run in state.running:
@@ -113,29 +113,29 @@ class ScheduledRuns:
         known = {entry.uid for entry in self._entries()}
         self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
-    async def _start(self, run: Running, state: State, now: datetime, *, is_there: bool) -> None:
+    async def _start(self, run: Running, state: ScheduleState, now: datetime, *, is_there: bool) -> None:
         """Make a run that is not known to exist."""
         if is_there and run.name not in self._made:
-            with suppress(api.NotFoundError):  # deleted meanwhile: created below
+            with suppress(kube.NotFoundError):  # deleted meanwhile: created below
                 await self._adopt(run)  # an operator that was killed before it wrote that has created it
         if run.name not in self._made and not any(_about(each, run.name) for each in self.news):
             await self._record.confirm()
             await self._make(run, state, now)
 
-    async def _make(self, run: Running, state: State, now: datetime) -> None:
+    async def _make(self, run: Running, state: ScheduleState, now: datetime) -> None:
         made = scheduled_run(self._record.object, run, state)
         if left_out := not_handed_on(made, state):
             note = f"Run `{run.name}` is not given {left_out}: the annotations of a run have at most 256 KiB"
             self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
             obj = await self._client.create(self._url(), made)
-        except api.AlreadyExistsError:
+        except kube.AlreadyExistsError:
             await self._adopt(run)
             return
-        except (api.InvalidError, api.TooLargeError) as error:
+        except (kube.InvalidError, kube.TooLargeError) as error:
             self._refuse(run, error.message)
             return
-        except api.ApiError as error:
+        except kube.ApiError as error:
             window = ScheduleSpec.parse(self._record.object["spec"]).catchup_window
             longest = min(max(window, _SHORTEST_TRY), _LONGEST_TRY)
             if error.status in {429, *range(500, 600)} or now - run.started < longest:
@@ -154,7 +154,7 @@ class ScheduledRuns:
         else:
             self.news.append(inp.NameTaken(name=run.name, uid=obj["metadata"]["uid"]))
 
-    def _note_made(self, run: Running, obj: api.Object) -> None:
+    def _note_made(self, run: Running, obj: kube.Object) -> None:
         uid = obj["metadata"]["uid"]
         self._made[run.name] = uid
         if self._peers.directory.get(uid) is None:
@@ -187,7 +187,7 @@ class ScheduledRuns:
 
     # Following
 
-    async def closed(self, state: State) -> list[inp.RunClosed]:
+    async def closed(self, state: ScheduleState) -> list[inp.RunClosed]:
         """The runs that have closed since.
 
         Raises:
@@ -223,7 +223,7 @@ class ScheduledRuns:
             return None  # one is open, or about to be made
         try:
             obj = await self._client.get(self._url(last.name))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             chain = (await self._listed_chains()).get(last.first_uid, [])
             return None if any(entry.standing is not Standing.CLOSED for entry in chain) else gone
         status = obj.get("status") or {}
@@ -246,13 +246,13 @@ class ScheduledRuns:
         closing = status["history"]["events"][-1]
         try:
             await self._client.get(self._url(closing.get("newWorkflowRun") or closing.get("resetRun")))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return True
         return False
 
     # Removing
 
-    async def remove_old(self, spec: ScheduleSpec, state: State) -> None:
+    async def remove_old(self, spec: ScheduleSpec, state: ScheduleState) -> None:
         """Keep so many closed runs of either sort, the newest, each with its whole chain.
 
         Raises:
@@ -278,7 +278,7 @@ class ScheduledRuns:
         return self._peers.directory.of_schedule(self._namespace, self._uid)
 
     def _url(self, name: str | None = None) -> str:
-        return api.path(api.PERDURE, self._namespace, "workflowruns", name)
+        return kube.path(kube.PERDURE, self._namespace, "workflowruns", name)
 
 
 def _about(news: inp.ScheduleInput, name: str) -> bool:

@@ -10,7 +10,7 @@ from perdure.controller.queue import KeyedQueue
 from perdure.controller.schedule import Schedule
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.schedule.inputs import Request
 
@@ -34,7 +34,7 @@ class Schedules:
 
     # Observing
 
-    def take(self, obj: api.Object, *, deleted: bool = False) -> None:
+    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A Schedule was seen, changed or deleted."""
         key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
         self._index.see(obj, deleted=deleted)
@@ -114,8 +114,8 @@ class Schedules:
         if (known := self._known(namespace, name)) is not None:
             return known
         try:
-            self.take(await self._tools.client.get(api.path(api.PERDURE, namespace, "schedules", name)))
-        except api.NotFoundError:
+            self.take(await self._tools.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
+        except kube.NotFoundError:
             return None
         return self._known(namespace, name)
 

@@ -6,8 +6,8 @@ from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.schedule.state import State
-from perdure.schedule.step import Transition
+from perdure.schedule.state import ScheduleState
+from perdure.schedule.step import ScheduleTransition
 
 _COUNTED: Final = {
     "actions": "Started",
@@ -33,7 +33,7 @@ class ScheduleTeller:
         """Say what is wrong."""
         self._recorder.record(self._about, kind="Warning", reason=reason, note=note, action=action)
 
-    def committed(self, before: State | None, transition: Transition) -> None:
+    def committed(self, before: ScheduleState | None, transition: ScheduleTransition) -> None:
         """Say what a commit has changed.
 
         Args:

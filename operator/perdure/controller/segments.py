@@ -18,7 +18,7 @@ import structlog
 
 from perdure.api.names import segment_name
 from perdure.controller.status import Status, truncated, without_sealed
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
@@ -41,7 +41,7 @@ class ForeignSegmentError(Exception):
     """A segment that is to be made has a name that another object has. The message says what to do."""
 
 
-async def past_of(client: api.Client, run: api.Object) -> Past:
+async def past_of(client: kube.Client, run: kube.Object) -> Past:
     """The whole history of a run, and what is wrong with it.
 
     Raises:
@@ -51,15 +51,15 @@ async def past_of(client: api.Client, run: api.Object) -> Past:
     found = []
     for index in range(history.get("segments", 0)):
         name = segment_name(meta["name"], meta["uid"], index)
-        with suppress(api.NotFoundError):
-            found.append(await client.get(api.path(api.PERDURE, meta["namespace"], "historysegments", name)))
+        with suppress(kube.NotFoundError):
+            found.append(await client.get(kube.path(kube.PERDURE, meta["namespace"], "historysegments", name)))
     return segments.gather(run, found)
 
 
 class Segments:
     """The HistorySegments of one run."""
 
-    def __init__(self, client: api.Client, run: RunRef) -> None:
+    def __init__(self, client: kube.Client, run: RunRef) -> None:
         self._client = client
         self._run = run
         self._not_before = 0
@@ -85,7 +85,7 @@ class Segments:
         try:
             await self._client.create(self._url(), segment)
             metrics.SEGMENTS.inc()
-        except api.AlreadyExistsError:
+        except kube.AlreadyExistsError:
             segment = await self._client.get(self._url(segment["metadata"]["name"]))
             wrong = segments.fault(segment, self._run.uid, index, previous)
             if wrong is None and not segments.continues(segment, tail):
@@ -94,10 +94,10 @@ class Segments:
                 self._not_before = len(tail) + _AGAIN_AFTER
                 wrong = f"{wrong}; delete it, so that the history can be sealed"
                 return _told(status, segments.changed(segment["metadata"]["name"], wrong), now)
-        except api.ApiError as error:
+        except kube.ApiError as error:
             # A quota, a policy, a missing role. The tail goes on growing meanwhile; how large it may become is bounded.
             for_now = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
-            if for_now and not isinstance(error, api.TooLargeError):
+            if for_now and not isinstance(error, kube.TooLargeError):
                 raise
             self._not_before = len(tail) + _AGAIN_AFTER
             self._log.warning("The history cannot be sealed", error=error.message)
@@ -105,7 +105,7 @@ class Segments:
         self._not_before = 0
         return _told(without_sealed(status, segment), damage, now)
 
-    async def put(self, chained: Sequence[api.Object]) -> None:
+    async def put(self, chained: Sequence[kube.Object]) -> None:
         """Make the segments of a history that a run begins with; those that are there already are found.
 
         Raises:
@@ -116,7 +116,7 @@ class Segments:
             spec, name = segment["spec"], segment["metadata"]["name"]
             try:
                 await self._client.create(self._url(), segment)
-            except api.AlreadyExistsError:
+            except kube.AlreadyExistsError:
                 found = await self._client.get(self._url(name))
                 wrong = segments.fault(found, self._run.uid, spec["index"], spec.get("previousHash"))
                 if wrong is None and found["spec"]["hash"] != spec["hash"]:
@@ -133,7 +133,7 @@ class Segments:
         name = segment_name(self._run.name, self._run.uid, index - 1)
         try:
             found = await self._client.get(self._url(name))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return segments.missing(name)
         wrong = segments.fault(found, self._run.uid, index - 1, found["spec"].get("previousHash"))
         if wrong is None and found["spec"]["hash"] != previous:
@@ -141,7 +141,7 @@ class Segments:
         return segments.changed(name, wrong) if wrong else None
 
     def _url(self, name: str | None = None) -> str:
-        return api.path(api.PERDURE, self._run.namespace, "historysegments", name)
+        return kube.path(kube.PERDURE, self._run.namespace, "historysegments", name)
 
 
 def _told(status: Status, damage: Damage | None, now: datetime) -> Sealed:

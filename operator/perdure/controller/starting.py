@@ -15,7 +15,7 @@ from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
 from perdure.controller.directory import Standing, entry_of
 from perdure.controller.effects import children
-from perdure.controller.effects.context import Context
+from perdure.controller.effects.context import EffectContext
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.inbox import Asked, Inbox
 from perdure.controller.resetting import fork_of, since_fork, still_open
@@ -29,12 +29,12 @@ from perdure.engine.recording import resolved
 from perdure.engine.resetting import begin
 from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.starts import StartExtras
-from perdure.engine.state import State
-from perdure.engine.step import Transition, start, step
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition, start, step
 from perdure.language.interpreter import Interpreter, Refuser
 from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.runtime import segments
-from perdure.runtime.chains import Reset, continuation_of, created_by, extras_of, parent_of
+from perdure.runtime.chains import ResetOrigin, continuation_of, created_by, extras_of, parent_of
 from perdure.runtime.requests import start_signal_of
 from perdure.runtime.searching import search_marks
 from perdure.schedule.runs import scheduled_by
@@ -61,7 +61,7 @@ class Deciding:
 class Begun(Deciding):
     """A run that begins, as soon as the transition is committed."""
 
-    transition: Transition
+    transition: RunTransition
     origin: Origin | None = None
     """What it begins with of another run."""
     asked: Sequence[Asked[inputs.Request]] = ()
@@ -84,7 +84,7 @@ class _Draft:
 class Starter:
     """Takes up one run."""
 
-    def __init__(self, tools: Tools, context: Context, record: RunRecord, inbox: Inbox[inputs.Request]) -> None:
+    def __init__(self, tools: Tools, context: EffectContext, record: RunRecord, inbox: Inbox[inputs.Request]) -> None:
         """Nothing is read yet.
 
         Args:
@@ -105,7 +105,7 @@ class Starter:
 
     # After a restart
 
-    def resume(self, state: State) -> Deciding:
+    def resume(self, state: RunState) -> Deciding:
         """Take up a run that has begun earlier.
 
         Raises:
@@ -252,7 +252,7 @@ class Starter:
 
     # From another run's history
 
-    async def _begin_from(self, reset: Reset, spec: WorkflowRunSpec, now: datetime) -> Begun:
+    async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
         """Begin with the history of another run, up to a point of it.
 
         All that is made before the commit is found again by whoever begins anew after a crash: the other run is closed, its

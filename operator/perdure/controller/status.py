@@ -16,7 +16,7 @@ from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain
-from perdure.engine.state import PendingActivity, PendingChild, RunStatus, State, closing_failure
+from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
 from perdure.engine.step import next_wake
 from perdure.language.awaiting import Awaited
 from perdure.language.failures import as_json
@@ -99,7 +99,7 @@ def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str,
     }
 
 
-def compose(old: Status, facts: RunFacts, state: State, new_events: Sequence[AnyEvent], now: datetime) -> Status:
+def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
     """The status of a run that has started.
 
     Args:
@@ -190,7 +190,7 @@ def next_event_id(status: Status) -> int:
     return found
 
 
-def stored_state(status: Status) -> State | None:
+def stored_state(status: Status) -> RunState | None:
     """Where a run stands by its status; None for one that has not begun.
 
     Raises:
@@ -220,7 +220,7 @@ def is_stuck(status: Status) -> bool:
     return any(c.get("reason") in stuck for c in status.get("conditions") or ())
 
 
-def repaired(old: Status, facts: RunFacts, state: State, now: datetime) -> Status:
+def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> Status:
     """The status of a run that was found damaged and is not any more: it says again what the state says."""
     if not state.closed:
         return compose(old, facts, state, (), now)
@@ -269,7 +269,9 @@ class _Verdict:
     kind: ConditionType = ConditionType.SUCCEEDED
 
 
-def _verdicts(old: Status, facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> list[_Verdict]:
+def _verdicts(
+    old: Status, facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool
+) -> list[_Verdict]:
     """What the conditions of a run say."""
     if facts.points_to:
         message = f"`{facts.points_to}` has this workflow ID"
@@ -285,7 +287,7 @@ def _verdicts(old: Status, facts: RunFacts, state: State, failure: Failure | Non
     return verdicts
 
 
-def _outcome(facts: RunFacts, state: State, failure: Failure | None, *, delayed: bool) -> _Verdict:
+def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
     """How a run has ended, or what is in its way."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
@@ -337,7 +339,7 @@ def _first(entries: Iterable[_Entry]) -> list[_Entry]:
     return list(islice(entries, MAX_SHOWN))
 
 
-def _pending_signals(state: State) -> list[dict[str, Any]]:
+def _pending_signals(state: RunState) -> list[dict[str, Any]]:
     if state.code is not None:
         return []
     return [
@@ -409,7 +411,7 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
     return entry
 
 
-def _history(old: Mapping[str, Any], state: State, new_events: Sequence[AnyEvent]) -> dict[str, Any]:
+def _history(old: Mapping[str, Any], state: RunState, new_events: Sequence[AnyEvent]) -> dict[str, Any]:
     added = history.encode(new_events)
     return {
         **old,

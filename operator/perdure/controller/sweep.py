@@ -18,7 +18,7 @@ from perdure.controller.runpods import RunPods
 from perdure.controller.schedules import Schedules
 from perdure.controller.served import ServedNamespaces
 from perdure.controller.workflowruns import WorkflowRuns
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.decoding import Stored
 from perdure.observe import metrics
 from perdure.runtime.deadletters import runs_again
@@ -31,7 +31,7 @@ class Sweep:
 
     def __init__(
         self,
-        client: api.Client,
+        client: kube.Client,
         served: ServedNamespaces,
         index: Index,
         queue: KeyedQueue[Key],
@@ -39,7 +39,7 @@ class Sweep:
         runs: WorkflowRuns,
         schedules: Schedules,
         pods: RunPods,
-        take_policy: Callable[[api.Object], None],
+        take_policy: Callable[[kube.Object], None],
     ) -> None:
         """Nothing is swept yet.
 
@@ -87,13 +87,13 @@ class Sweep:
         before, self._lagging = self._lagging, set()
         absent = self._index.uids()
         for namespace in self._served:
-            runs, pods = api.path(api.PERDURE, namespace, "workflowruns"), api.path(api.CORE, namespace, "pods")
-            schedules = api.path(api.PERDURE, namespace, "schedules")
+            runs, pods = kube.path(kube.PERDURE, namespace, "workflowruns"), kube.path(kube.CORE, namespace, "pods")
+            schedules = kube.path(kube.PERDURE, namespace, "schedules")
             await self._compare("workflowruns", client.versions(runs), before, absent, self._runs.take)
             await self._compare(
                 "pods", client.versions(pods, labelSelector=labels.RUN_ID_LABEL), before, absent, self._pods.take
             )
-            async for obj in client.each(api.path(api.PERDURE, namespace, "retrypolicies")):
+            async for obj in client.each(kube.path(kube.PERDURE, namespace, "retrypolicies")):
                 take_in(obj, self._take_policy)
             await self._compare("schedules", client.versions(schedules), before, absent, self._schedules.take)
         if not self._done_once or await self._drop_what_is_gone(absent):
@@ -106,7 +106,7 @@ class Sweep:
         pages: AsyncIterator[list[Stored]],
         before: set[tuple[str, str]],
         absent: set[str],
-        take: Callable[[api.Object], None],
+        take: Callable[[kube.Object], None],
     ) -> None:
         """Read and hand on what no watch has told of for two sweeps.
 
@@ -117,7 +117,7 @@ class Sweep:
             absent: Ids that have not been found yet; those of what there is are removed.
             take: Takes an object.
         """
-        group = api.CORE if kind == "pods" else api.PERDURE
+        group = kube.CORE if kind == "pods" else kube.PERDURE
         missed = 0
         async for page in pages:
             absent.difference_update(stored.uid for stored in page)
@@ -129,8 +129,8 @@ class Sweep:
                 if not late and not (kind == "pods" and self._pods.is_orphan(each)):
                     continue
                 try:
-                    obj = await self._client.get(api.path(group, each.namespace, kind, each.name))
-                except (api.NotFoundError, api.UnreadableError):
+                    obj = await self._client.get(kube.path(group, each.namespace, kind, each.name))
+                except (kube.NotFoundError, kube.UnreadableError):
                     continue
                 if obj["metadata"]["uid"] == each.uid:
                     take_in(obj, take)
@@ -158,13 +158,13 @@ class Sweep:
 
     async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:
-            return (await self._client.stored(api.path(api.PERDURE, namespace, plural, name))).uid != uid
-        except api.NotFoundError:
+            return (await self._client.stored(kube.path(kube.PERDURE, namespace, plural, name))).uid != uid
+        except kube.NotFoundError:
             return True
 
     async def _look_after_letters(self) -> None:
         """The run of a re-drive may have been deleted unseen: they are asked what has become of it."""
         for namespace in self._served:
-            async for obj in self._client.each(api.path(api.PERDURE, namespace, "deadletters")):
+            async for obj in self._client.each(kube.path(kube.PERDURE, namespace, "deadletters")):
                 if runs_again(obj):
                     self._queue.wake(LetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))

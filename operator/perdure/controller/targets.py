@@ -5,7 +5,7 @@ from perdure.controller.directory import Entry, entry_of
 from perdure.controller.errors import RefusedError
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.engine import inputs
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.requests import run_to_start, start_signal_of
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
@@ -24,11 +24,11 @@ class HoldError(Exception):
 class Targets:
     """Finds the runs that Operations ask."""
 
-    def __init__(self, client: api.Client, runs: WorkflowRuns) -> None:
+    def __init__(self, client: kube.Client, runs: WorkflowRuns) -> None:
         self._client = client
         self._runs = runs
 
-    async def find(self, obj: api.Object, request: inputs.Request | None, *, again: bool) -> Entry:
+    async def find(self, obj: kube.Object, request: inputs.Request | None, *, again: bool) -> Entry:
         """The run that an Operation asks.
 
         Raises:
@@ -49,7 +49,7 @@ class Targets:
         return await self._of_workflow(obj, target["workflowId"], request, again=again)
 
     async def _of_workflow(
-        self, obj: api.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
+        self, obj: kube.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
     ) -> Entry:
         """The open run of a workflow id; else the newest that has closed, which answers for itself."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
@@ -69,22 +69,22 @@ class Targets:
             raise RefusedError(_NOT_FOUND, message)
         return newest
 
-    async def _start(self, obj: api.Object, signal: inputs.SignalRequested, *, again: bool) -> Entry:
+    async def _start(self, obj: kube.Object, signal: inputs.SignalRequested, *, again: bool) -> Entry:
         """Make the run that a `signalWithStart` starts, or find it made."""
         namespace, body = obj["metadata"]["namespace"], run_to_start(obj, signal)
         name = body["metadata"]["name"]
         try:
-            made = await self._client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
-        except api.AlreadyExistsError:
+            made = await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+        except kube.AlreadyExistsError:
             made = None
-        except (api.InvalidError, api.TooLargeError) as error:
+        except (kube.InvalidError, kube.TooLargeError) as error:
             raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
         if made is not None:
             self._runs.take(made)
             return entry_of(made)
         try:
-            made = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
-        except api.NotFoundError:
+            made = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+        except kube.NotFoundError:
             raise HoldError(until_answered=False) from None
         signal_of = start_signal_of(made)
         if signal_of is None or signal_of.request_id != signal.request_id:
@@ -99,22 +99,22 @@ class Targets:
 
     async def _named(self, namespace: str, name: str) -> Entry | None:
         try:
-            return entry_of(await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", name)))
-        except (api.NotFoundError, ValueError):
+            return entry_of(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name)))
+        except (kube.NotFoundError, ValueError):
             return None
 
     async def look(self, namespace: str, workflow_id: str) -> None:
         """Read the runs of a workflow id: watches may lag. The id of a run that gives none is its name."""
-        url = api.path(api.PERDURE, namespace, "workflowruns")
+        url = kube.path(kube.PERDURE, namespace, "workflowruns")
         async for found in self._client.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
             self._runs.take(found)
         try:
-            found = await self._client.get(api.path(api.PERDURE, namespace, "workflowruns", workflow_id))
-        except (api.NotFoundError, ValueError):
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", workflow_id))
+        except (kube.NotFoundError, ValueError):
             return
         self._runs.take(found)
 
-    def goes_on(self, obj: api.Object, entry: Entry) -> bool:
+    def goes_on(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether there is, or will be, another run of the workflow id."""
         return "signalWithStart" in obj["spec"] or self._runs.directory.goes_on(entry)
 

@@ -8,9 +8,9 @@ from perdure.controller.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
 from perdure.engine.retired import Retired
-from perdure.engine.state import DEAD_LETTER, RunStatus, State, closing_failure
-from perdure.engine.step import Transition
-from perdure.kube import client as api
+from perdure.engine.state import DEAD_LETTER, RunState, RunStatus, closing_failure
+from perdure.engine.step import RunTransition
+from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.language.results import ONLY_LOGGED, doubt, no_output
 from perdure.observe import metrics
@@ -66,7 +66,7 @@ class Teller:
         self._record("Warning", EventReason.ATTEMPT_NOT_STARTING, note, "StartPod", related)
 
     def committed(
-        self, before: State | None, transition: Transition, progress: str, definition: Definition | None = None
+        self, before: RunState | None, transition: RunTransition, progress: str, definition: Definition | None = None
     ) -> None:
         """Say what a commit has changed.
 
@@ -126,7 +126,7 @@ class Teller:
             how = f"; {ONLY_LOGGED}" if event.result is None else ""
             self.warn(EventReason.DOUBTFUL_RESULT, f"Step {event.activity_id}: {doubtful}{how}", "Complete")
 
-    def _closed(self, transition: Transition, progress: str, definition: Definition | None) -> None:
+    def _closed(self, transition: RunTransition, progress: str, definition: Definition | None) -> None:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = closing_failure(transition.state, transition.events[-1])
@@ -142,7 +142,7 @@ class Teller:
         kind = "Normal" if outcome in _WELL else "Warning"
         self._record(kind, EventReason(outcome.value), note, "Close")
 
-    def _retired(self, attempt: Retired, after: State) -> None:
+    def _retired(self, attempt: Retired, after: RunState) -> None:
         metrics.ATTEMPTS.labels(outcome=attempt.outcome.value).inc()
         again = after.activity(attempt.scheduled_event_id)
         if again is not None and again.last_failure is not None:
@@ -153,6 +153,6 @@ class Teller:
             self.warn(EventReason.ATTEMPT_FAILED, note, "Retry")
 
     def _record(
-        self, kind: str, reason: EventReason, note: str, action: str, related: api.Object | None = None
+        self, kind: str, reason: EventReason, note: str, action: str, related: kube.Object | None = None
     ) -> None:
         self._recorder.record(self._about, kind=kind, reason=reason, note=note, action=action, related=related)

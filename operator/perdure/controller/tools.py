@@ -7,7 +7,7 @@ from perdure.controller.definitions import Definitions
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.workers import NoWorkers, Workers
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 
 
@@ -15,7 +15,7 @@ from perdure.kube.events import Recorder
 class Tools:
     """One of each for the whole operator."""
 
-    client: api.Client
+    client: kube.Client
     pods: Pods
     definitions: Definitions
     policies: Policies

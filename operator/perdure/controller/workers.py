@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from perdure.engine.code import Task
-from perdure.engine.operations import operations_buffered
-from perdure.engine.state import PendingOperation, State
-from perdure.kube import client as api
+from perdure.engine.code import WorkflowTask
+from perdure.engine.nexus import operations_buffered
+from perdure.engine.state import PendingOperation, RunState
+from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
 PATIENCE = timedelta(seconds=10)
@@ -22,12 +22,12 @@ class Followed(Protocol):
     ref: RunRef
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> RunState | None:
         """Where the run stands, recorded as far as it must be; None before it has begun."""
         ...
 
     @property
-    def object(self) -> api.Object:
+    def object(self) -> kube.Object:
         """The run as it was last written or read."""
         ...
 
@@ -47,7 +47,7 @@ class Workers(Protocol):
         """A run has come to a new state, recorded as far as it must be."""
         ...
 
-    def seen(self, obj: api.Object, *, deleted: bool) -> None:
+    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
         ...
 
@@ -68,7 +68,7 @@ class NoWorkers:
     def follow(self, run: Followed) -> None:
         """Nothing to be done."""
 
-    def seen(self, obj: api.Object, *, deleted: bool) -> None:
+    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """Nothing to be done."""
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
@@ -82,7 +82,7 @@ class NoWorkers:
         return False
 
 
-def unserved(state: State, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:
+def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:
     """What has waited for a while in a task queue that nobody polls; empty where nothing has.
 
     Args:
@@ -116,7 +116,7 @@ def unserved(state: State, now: datetime, workers: Workers, namespace: str, *, t
     return ""
 
 
-def look_again_at(state: State, now: datetime) -> datetime | None:
+def look_again_at(state: RunState, now: datetime) -> datetime | None:
     """When it is to be looked whether anybody asks for what waits for a worker; None: nothing does."""
     since = [activity.scheduled_time for activity in state.offered_activities(now)]
     task = _waiting_task(state)
@@ -128,7 +128,7 @@ def look_again_at(state: State, now: datetime) -> datetime | None:
     return now + min(max(now - max(since), PATIENCE), _LEAST_OFTEN)
 
 
-def _uncalled(state: State) -> Iterator[tuple[PendingOperation, datetime]]:
+def _uncalled(state: RunState) -> Iterator[tuple[PendingOperation, datetime]]:
     """The Nexus operations whose handlers have not answered, and since when; also those whose next call is due later."""
     buffered = operations_buffered(state)
     for operation in () if state.closed else state.operations.values():
@@ -138,7 +138,7 @@ def _uncalled(state: State) -> Iterator[tuple[PendingOperation, datetime]]:
         yield operation, asked or operation.scheduled_time
 
 
-def _waiting_task(state: State) -> Task | None:
+def _waiting_task(state: RunState) -> WorkflowTask | None:
     """The workflow task, if it waits for a worker. One that may leave no trace is not told of either."""
     task = state.offered_task()
     return None if task is None or task.speculative else task

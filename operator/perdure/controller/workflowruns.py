@@ -21,7 +21,7 @@ from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.observe import metrics
 from perdure.runtime.chains import is_open
@@ -73,7 +73,7 @@ class WorkflowRuns:
 
     # Observing
 
-    def take(self, obj: api.Object, *, deleted: bool = False) -> None:
+    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A run was seen, changed or deleted."""
         uid, namespace = obj["metadata"]["uid"], obj["metadata"]["namespace"]
         self._index.see(obj, deleted=deleted)
@@ -101,19 +101,19 @@ class WorkflowRuns:
         elif run.observe(obj):
             self._queue.wake(RunKey(namespace, uid))
 
-    def take_finished(self, obj: api.Object) -> bool:
+    def take_finished(self, obj: kube.Object) -> bool:
         """Take a run that a list shows, if it is finished and nothing is left to do for it; whether it was taken."""
         if self.get(obj["metadata"]["uid"]) is not None or _expiry(obj) is None or has_chores(obj):
             return False
         take_in(obj, self.take)
         return True
 
-    def made(self, obj: api.Object) -> None:
+    def made(self, obj: kube.Object) -> None:
         """A run was made by this process: it is worked on before a watch tells of it."""
         if self.get(obj["metadata"]["uid"]) is None:
             self.take(obj)
 
-    def noted(self, obj: api.Object) -> None:
+    def noted(self, obj: kube.Object) -> None:
         """A run was written, and is now like this."""
         self._enter(obj, deleted=False)
 
@@ -139,14 +139,14 @@ class WorkflowRuns:
             if run.ref.namespace == namespace and run.observe_policies():
                 self._queue.wake(RunKey(namespace, run.ref.uid))
 
-    def suspect(self, obj: api.Object) -> None:
+    def suspect(self, obj: kube.Object) -> None:
         """The status of a closed run was edited: have it reported; what waits for its result learns when it is restored."""
         uid = obj["metadata"]["uid"]
         self._suspects.add(uid)
         if self.get(uid) is None:
             self._add(obj)
 
-    def over(self, run: api.Object) -> datetime | None:
+    def over(self, run: kube.Object) -> datetime | None:
         """When the time of a run is over; None for one whose status was edited, its times perhaps: it is reported and stays."""
         if edited(run.get("status") or {}, OF_RUNS):
             self.suspect(run)
@@ -160,13 +160,13 @@ class WorkflowRuns:
         if entry is not None and not self._expiries.add(uid, over, now()):
             self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid), over)
 
-    def _add(self, obj: api.Object) -> Run:
+    def _add(self, obj: kube.Object) -> Run:
         key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
         run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
         self._queue.wake(key)
         return run
 
-    def _enter(self, obj: api.Object, *, deleted: bool) -> None:
+    def _enter(self, obj: kube.Object, *, deleted: bool) -> None:
         """Note which run that is, and wake those whom it concerns: its parent, and who waits for its workflow id."""
         self._tools.workers.seen(obj, deleted=deleted)
         if deleted:
@@ -219,7 +219,7 @@ class WorkflowRuns:
     async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         try:
             await self.hand(entry, request, then)
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
             self.ask(entry, request, then)
@@ -248,10 +248,10 @@ class WorkflowRuns:
 
     async def _fetch(self, entry: Entry) -> Run | None:
         """A run that this process has not worked on: it has closed, or no watch has shown it yet."""
-        url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         try:
             obj = await self._tools.client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return None
         if obj["metadata"]["uid"] != entry.uid:
             return None
@@ -309,17 +309,17 @@ class WorkflowRuns:
         self._wake_those_who_wait(entry)
 
 
-def is_finished(run: api.Object) -> bool:
+def is_finished(run: kube.Object) -> bool:
     """Whether a run has closed, as its status says."""
     return _expiry(run) is not None
 
 
-def _was_edited(before: Entry, run: api.Object) -> bool:
+def _was_edited(before: Entry, run: kube.Object) -> bool:
     """Whether someone has edited the status of a run that was known as closed. Looked at only if the run was written since."""
     written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
     return written and bool(edited(run.get("status") or {}, OF_RUNS))
 
 
-def _expiry(run: api.Object) -> datetime | None:
+def _expiry(run: kube.Object) -> datetime | None:
     """When the time to live of a run ends; None while it is open."""
     return None if is_open(run.get("status") or {}) else expiry(run, _DEFAULT_TTL)

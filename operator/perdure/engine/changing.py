@@ -8,16 +8,16 @@ from datetime import datetime
 from msgspec.structs import asdict, replace
 
 from perdure.engine import inputs as inp
-from perdure.engine.options import Options
+from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.state import PendingActivity
 
 
-def options_of(activity: PendingActivity) -> Options:
+def options_of(activity: PendingActivity) -> OpenActivityOptions:
     """The options that an activity has now."""
-    return Options(**{name: getattr(activity, name) for name in Options.__struct_fields__})
+    return OpenActivityOptions(**{name: getattr(activity, name) for name in OpenActivityOptions.__struct_fields__})
 
 
-def with_options(activity: PendingActivity, options: Options | None) -> PendingActivity:
+def with_options(activity: PendingActivity, options: OpenActivityOptions | None) -> PendingActivity:
     """An activity with other options; None: with those that its ActivityTaskScheduled says."""
     said = activity.original or options_of(activity)
     if options is None or options == said:

@@ -18,7 +18,7 @@ def task_timeout(wanted: timedelta | None, run_timeout: timedelta | None) -> tim
     return min(wanted or DEFAULT_TIMEOUT, LONGEST_TIMEOUT, run_timeout or LONGEST_TIMEOUT)
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A workflow task that is to be decided, or that a worker is deciding."""
 
     attempt: int = 1
@@ -78,7 +78,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     # Kept beside the history:
     admitted: dict[str, int] = {}
     """Updates that a reset has brought and no worker has accepted or rejected: their events, by update id."""
-    task: Task | None = None
+    task: WorkflowTask | None = None
     wanted: bool = False
     """Something has happened that a worker has to decide about, and no task is scheduled: the first one waits, or a pause."""
     buffered: tuple[ev.AnyEvent, ...] = ()

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from perdure.engine.starts import ParentClosePolicy
-from perdure.engine.state import PendingChild, State
+from perdure.engine.state import PendingChild, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class StopAttempt:
 AttemptEffect: TypeAlias = StartAttempt | StopAttempt
 
 
-def effects(state: State) -> tuple[Effect, ...]:
+def effects(state: RunState) -> tuple[Effect, ...]:
     """Everything that the state asks for, in the order in which it is to be done."""
     found: list[Effect] = [ReportAttempt.of(key) for key in state.reports]
     for child in state.children.values():
@@ -114,12 +114,12 @@ def effects(state: State) -> tuple[Effect, ...]:
     return tuple(found)
 
 
-def is_to_be_started(child: PendingChild, state: State) -> bool:
+def is_to_be_started(child: PendingChild, state: RunState) -> bool:
     """Whether the run of a child has to exist; once the parent has closed, only that of an abandoned one."""
     return child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON)
 
 
-def attempt_effects(state: State, now: datetime) -> tuple[AttemptEffect, ...]:
+def attempt_effects(state: RunState, now: datetime) -> tuple[AttemptEffect, ...]:
     """Everything that the state asks for of the pods of its attempts, in the order in which it is to be done."""
     by_pods = [activity for activity in state.activities.values() if not activity.by_worker]
     stops = (

@@ -13,7 +13,7 @@ from perdure.engine import events as ev
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of, policy_named
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import State, apply
+from perdure.engine.state import RunState, apply
 
 
 class NondeterminismError(Exception):
@@ -29,7 +29,7 @@ class NondeterminismError(Exception):
         """What the decider asks for; None where it asks for nothing."""
 
 
-def encode(value: State | Sequence[ev.AnyEvent]) -> Any:
+def encode(value: RunState | Sequence[ev.AnyEvent]) -> Any:
     """Plain JSON data of a state or of events: what the API server would give back."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
@@ -43,16 +43,18 @@ def decode_events(data: Any) -> tuple[ev.AnyEvent, ...]:
     return msgspec.convert(data, tuple[ev.AnyEvent, ...])
 
 
-def decode_state(data: Any) -> State:
+def decode_state(data: Any) -> RunState:
     """A state from plain JSON data.
 
     Raises:
         msgspec.ValidationError: the data is not a state.
     """
-    return msgspec.convert(data, State)
+    return msgspec.convert(data, RunState)
 
 
-def replay(history: Iterable[ev.AnyEvent], decider: Decider, *, undecided: int = 0, unfinished: bool = False) -> State:
+def replay(
+    history: Iterable[ev.AnyEvent], decider: Decider, *, undecided: int = 0, unfinished: bool = False
+) -> RunState:
     """Fold a history from its beginning, and check that the decider still decides what it once did.
 
     Args:
@@ -93,7 +95,7 @@ def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
         replayed.take(event)
 
 
-def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> State:
+def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> RunState:
     """The state of a run that has the first events of a history, and is about to decide anew what follows.
 
     Args:
@@ -116,7 +118,7 @@ def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) ->
     return replayed.result()
 
 
-def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> State:
+def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> RunState:
     """The same for a run that workers decide: its history is all that there is to know.
 
     Args:
@@ -127,7 +129,7 @@ def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> State:
         ValueError: no workflow task was started by that event; the message names the next ones that are.
     """
     _refuse_elsewhere(task_starts(events), upto_event_id)
-    state: State | None = None
+    state: RunState | None = None
     for event in events[:upto_event_id]:
         state = apply(state, event)
     assert state is not None
@@ -169,7 +171,7 @@ class _Replay:
 
     def __init__(self, decider: Decider) -> None:
         self.decider = decider
-        self.state: State | None = None
+        self.state: RunState | None = None
         self.memory: Any = None
         self.queue: deque[ev.AnyEvent] = deque()
         self.unfinished = False
@@ -185,7 +187,7 @@ class _Replay:
         if not isinstance(event, UNHEARD):
             self.queue.append(event)
 
-    def result(self) -> State:
+    def result(self) -> RunState:
         if self.state is None:
             raise ValueError("the history is empty")
         if self.state.closed:

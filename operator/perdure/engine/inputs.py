@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from perdure.api.reasons import ConditionReason
+from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.commands import Command
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
-from perdure.engine.options import Options
 from perdure.engine.starts import Callback, ExternalReference
 
 
@@ -202,7 +202,7 @@ class OptionsChanged:
 
     request_id: str
     activity_id: str
-    options: Options | None
+    options: OpenActivityOptions | None
     """All of them; None: again what the workflow has said."""
 
 

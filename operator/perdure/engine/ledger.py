@@ -12,7 +12,7 @@ from perdure.engine.failures import Failure, TimeoutType, bounded
 from perdure.engine.inputs import Answer
 from perdure.engine.retired import AttemptOutcome, Retired
 from perdure.engine.retry import is_retryable
-from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, State, apply
+from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, RunState, apply
 
 OK = Answer(ok=True)
 """It was done."""
@@ -20,7 +20,7 @@ Due = tuple[datetime, int, str, Callable[[], None]]
 """What is due: a deadline, a rank and a key, which order equal deadlines, and what to do."""
 
 
-class WorkflowTasks(Protocol):
+class TaskRecorder(Protocol):
     """The workflow task of code that workers run, as far as it bears on what is written."""
 
     identity: str
@@ -42,7 +42,7 @@ class WorkflowTasks(Protocol):
 class Ledger:
     """The book that a pass is kept in; the parts of a pass write in it."""
 
-    def __init__(self, state: State, now: datetime) -> None:
+    def __init__(self, state: RunState, now: datetime) -> None:
         self.state = state
         self.now = now
         self.events: list[ev.AnyEvent] = []
@@ -52,7 +52,7 @@ class Ledger:
         """Whether the pass must be committed, also without events."""
         self.news = False
         """Whether something has happened that has to be decided about."""
-        self.tasks: WorkflowTasks | None = None
+        self.tasks: TaskRecorder | None = None
         """The workflow task, of code that workers run."""
 
     def open(self) -> bool:

@@ -19,7 +19,7 @@ from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, RetryState, bounded
 from perdure.engine.retry import PolicyChoice, PolicyReference, RetryPolicy, decide_retry_of, decide_run_retry
 from perdure.engine.starts import SHORTEST_RUN, CarriedSignal
-from perdure.engine.state import PendingActivity, State
+from perdure.engine.state import PendingActivity, RunState
 
 POLICY_NOT_FOUND = ConditionReason.RETRY_POLICY_NOT_FOUND
 """Why nothing can be decided while a RetryPolicy that is named does not exist."""
@@ -69,7 +69,7 @@ UNHEARD: tuple[type[ev.Event], ...] = (
 
 def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each command)
     command: cmd.Command,
-    state: State,
+    state: RunState,
     now: datetime,
     undecided: Iterable[ev.AnyEvent] = (),
     policies: Mapping[str, RetryPolicy] | None = None,
@@ -177,7 +177,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             assert_never(command)
 
 
-def _refuse_code(state: State, what: str, command: str) -> None:
+def _refuse_code(state: RunState, what: str, command: str) -> None:
     """Leave alone what is no longer there, or is being canceled already. Code knows what is there, so that it has a defect.
 
     Raises:
@@ -187,7 +187,7 @@ def _refuse_code(state: State, what: str, command: str) -> None:
         raise UndecidableError(f"there is no {what} to be canceled", cause=f"Bad{command}Attributes")
 
 
-def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: State) -> dict[str, Any]:
+def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: RunState) -> dict[str, Any]:
     """What code leaves out when it continues as new, and the next run inherits (Temporal: AddContinueAsNewEvent)."""
     code = state.code
     if code is None:
@@ -200,7 +200,7 @@ def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: State) -> dic
     }
 
 
-def _completed(command: cmd.CompleteWorkflowExecution, state: State, said: dict[str, Any]) -> ev.AnyEvent:
+def _completed(command: cmd.CompleteWorkflowExecution, state: RunState, said: dict[str, Any]) -> ev.AnyEvent:
     """The end of a run that has completed. By a cron schedule, the next run is handed its result."""
     now = said["event_time"]
     follows = run_by_cron(state, now)
@@ -219,7 +219,7 @@ def _completed(command: cmd.CompleteWorkflowExecution, state: State, said: dict[
     return ev.WorkflowExecutionCompleted(**said, **follows)
 
 
-def run_by_cron(state: State, now: datetime) -> dict[str, Any]:
+def run_by_cron(state: RunState, now: datetime) -> dict[str, Any]:
     """What the closing event of a run says of the next run of its cron schedule; nothing where none follows."""
     if state.code is None or not state.successor:
         return {}
@@ -235,7 +235,7 @@ def _too_large(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
 
 
-def _update_completed(command: cmd.CompleteUpdate, state: State, said: dict[str, Any]) -> ev.AnyEvent:
+def _update_completed(command: cmd.CompleteUpdate, state: RunState, said: dict[str, Any]) -> ev.AnyEvent:
     record = state.code.updates.get(command.update_id) if state.code else None
     if record is None or record.completed_event_id:
         raise UndecidableError(f"update {command.update_id!r} is not open", cause="BadUpdateWorkflowExecutionMessage")
@@ -263,12 +263,12 @@ def policy_named(command: cmd.Command) -> str | None:
     return choice.name if isinstance(choice, PolicyReference) else None
 
 
-def activity_named(state: State, activity_id: str) -> PendingActivity | None:
+def activity_named(state: RunState, activity_id: str) -> PendingActivity | None:
     """The open activity of that id."""
     return next((a for a in state.activities.values() if a.activity_id == activity_id), None)
 
 
-def next_run(state: State, failure: Failure, now: datetime) -> dict[str, Any]:
+def next_run(state: RunState, failure: Failure, now: datetime) -> dict[str, Any]:
     """What the closing event of a run that has failed, or timed out, says of its retry, or of its next run by cron."""
     if state.code is not None:
         decision = decide_retry_of(
@@ -313,7 +313,7 @@ def _admit(what: str, name: str, there: Collection[str], most: int = 0) -> None:
         raise UndecidableError(message, cause=_TOO_MANY.get(what, "Unspecified"))
 
 
-def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: datetime) -> dict[str, timedelta | None]:
+def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: datetime) -> dict[str, timedelta | None]:
     """An activity's timeouts made whole, as Temporal's server does (chasm/lib/activity/validator.go)."""
     whole = command.schedule_to_close_timeout
     close = command.start_to_close_timeout or whole
@@ -335,7 +335,7 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: State, now: dateti
     }
 
 
-def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: State) -> dict[str, timedelta | None]:
+def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: RunState) -> dict[str, timedelta | None]:
     """The timeouts of a Nexus operation, none longer than the run may take (nexusoperations/workflow/commands.go)."""
     whole = min(filter(None, (command.schedule_to_close_timeout, state.run_timeout)), default=None)
     others = (command.schedule_to_start_timeout, command.start_to_close_timeout)
@@ -347,7 +347,7 @@ def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: State) -> di
     }
 
 
-def _cancellable(command: cmd.RequestCancelNexusOperation, state: State) -> dict[str, Any]:
+def _cancellable(command: cmd.RequestCancelNexusOperation, state: RunState) -> dict[str, Any]:
     """The operation to cancel: one that is open and was not cancelled before."""
     number = command.scheduled_event_id
     operation = state.operations.get(str(number))
@@ -365,7 +365,7 @@ def _cancellable(command: cmd.RequestCancelNexusOperation, state: State) -> dict
 
 
 def _cancel_external(
-    command: cmd.RequestCancelExternalWorkflowExecution, state: State, here: dict[str, Any]
+    command: cmd.RequestCancelExternalWorkflowExecution, state: RunState, here: dict[str, Any]
 ) -> ev.AnyEvent | None:
     """Of a child that is open, the workflow id is known here; a child that is not needs no asking."""
     workflow_id, child_only = command.workflow_id, command.child_workflow_only

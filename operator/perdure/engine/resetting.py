@@ -15,8 +15,8 @@ from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import State, apply
-from perdure.engine.step import Transition, step
+from perdure.engine.state import RunState, apply
+from perdure.engine.step import RunTransition, step
 
 _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
     ev.ChildWorkflowExecutionCanceled: inp.ChildOutcome.CANCELLED,
@@ -74,14 +74,14 @@ def reset_event(
 
 
 def begin(
-    forked: State,
+    forked: RunState,
     event: ev.WorkflowTaskFailed,
     inputs: Sequence[inp.RunInput],
     decider: Decider,
     requests: Sequence[str],
     *,
     policies: Mapping[str, RetryPolicy] | None = None,
-) -> Transition:
+) -> RunTransition:
     """The first pass of a run that was reset.
 
     Args:
@@ -99,7 +99,7 @@ def begin(
 
 
 def since(
-    forked: State, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
+    forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
 ) -> Iterator[inp.RunInput]:
     """What happened to a run after the point, without its own doing.
 
@@ -164,7 +164,7 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 }
 
 
-def _operation_again(event: ev.AnyEvent, forked: State, started: dict[int, str]) -> Iterator[inp.RunInput]:
+def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
     """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started theirs."""
     if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
         return

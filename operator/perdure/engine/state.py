@@ -13,9 +13,9 @@ import msgspec
 
 from perdure.api.durations import show_duration
 from perdure.engine import events as ev
-from perdure.engine.code import DEFAULT_TIMEOUT, Code, Task, UpdateRecord, task_timeout
+from perdure.engine.activity_options import OpenActivityOptions
+from perdure.engine.code import DEFAULT_TIMEOUT, Code, UpdateRecord, WorkflowTask, task_timeout
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
-from perdure.engine.options import Options
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
 
@@ -40,7 +40,7 @@ class RunStatus(StrEnum):
     TIMED_OUT = "TimedOut"
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PauseInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """That a run or an activity is paused, since when, and why."""
 
     reason: str = ""
@@ -80,7 +80,7 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """It was reset during an attempt, which counts as the first now. The answer to the next heartbeat tells the worker."""
     forgets_heartbeat: bool = False
     """With `reset`: the next attempt gets no heartbeat details."""
-    original: Options | None = None
+    original: OpenActivityOptions | None = None
     """What the history says of its options, where a client has changed them."""
     started_time: datetime | None = None
     last_heartbeat_time: datetime | None = None
@@ -92,7 +92,7 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Something is in the way of the attempt, and has been for a while."""
     paused: bool = False
     """No further attempt is started."""
-    pause: Pause | None = None
+    pause: PauseInfo | None = None
     """Who has paused it, when and why; None unless it is paused, and in states of earlier versions."""
     fence: str = ""
     """Which handing out of the attempt counts, where workers do it."""
@@ -356,7 +356,7 @@ class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     time: datetime
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A run between two passes."""
 
     workflow_id: str = ""
@@ -390,7 +390,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     cancel_requested: bool = False
     signals: int = 0
     """How many were received."""
-    paused: Pause | None = None
+    paused: PauseInfo | None = None
     activities: dict[str, PendingActivity] = {}
     """By scheduled event id (decimal: the keys of a JSON object are strings)."""
     left_activities: dict[str, PendingActivity] = {}
@@ -462,7 +462,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         """The open activities whose attempts something is in the way of."""
         return (activity for activity in self.activities.values() if activity.stuck)
 
-    def offered_task(self) -> Task | None:
+    def offered_task(self) -> WorkflowTask | None:
         """The workflow task, if it waits for a worker."""
         task = self.code.task if self.code is not None and self.paused is None else None
         return task if task is not None and task.started_time is None else None
@@ -487,7 +487,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         """Whether the history was so long when `event` was recorded that the run should continue as new."""
         return 0 < self.suggested_event_id <= event.event_id
 
-    def with_activity(self, activity: PendingActivity) -> "State":
+    def with_activity(self, activity: PendingActivity) -> "RunState":
         """This state with `activity` added or replaced."""
         return msgspec.structs.replace(self, activities={**self.activities, str(activity.scheduled_event_id): activity})
 
@@ -500,7 +500,7 @@ SUGGEST_BYTES = 8 * 1024 * 1024
 """Bytes of history from which on continue-as-new is suggested."""
 
 
-def apply(state: State | None, event: ev.AnyEvent) -> State:
+def apply(state: RunState | None, event: ev.AnyEvent) -> RunState:
     """Fold one event into the state. `state` is None before the first event.
 
     Raises:
@@ -511,7 +511,7 @@ def apply(state: State | None, event: ev.AnyEvent) -> State:
         raise ValueError(f"history is out of order: expected event {expected}, got {event.event_id}")
     size = len(_encode(event))
     if isinstance(event, ev.WorkflowExecutionStarted):
-        return State(
+        return RunState(
             next_event_id=2,
             history_size=size,
             start_time=event.event_time,
@@ -574,7 +574,7 @@ def _without(entries: dict[str, _Entry], key: Any) -> dict[str, _Entry]:
     return kept
 
 
-def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (one case for each event)
+def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0912 (one case for each event)
     change = msgspec.structs.replace
     match event:
         case ev.ActivityTaskScheduled():
@@ -668,7 +668,7 @@ def _apply(state: State, event: ev.AnyEvent) -> State:  # noqa: C901, PLR0912 (o
         case ev.WorkflowExecutionCancelRequested():
             return change(state, cancel_requested=True)
         case ev.WorkflowExecutionPaused():
-            return change(state, paused=Pause(reason=event.reason, identity=event.identity, time=event.event_time))
+            return change(state, paused=PauseInfo(reason=event.reason, identity=event.identity, time=event.event_time))
         case ev.WorkflowExecutionUnpaused():
             return change(state, paused=None)
         case ev.ActivityTaskStarted():
@@ -714,7 +714,7 @@ def _apply_to_code(code: Code, event: ev.AnyEvent) -> Code:
     change = msgspec.structs.replace
     match event:
         case ev.WorkflowTaskScheduled():
-            task = Task(
+            task = WorkflowTask(
                 attempt=event.attempt,
                 scheduled_event_id=event.event_id,
                 scheduled_time=event.event_time,
@@ -816,7 +816,7 @@ def _upserted(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
-def _reset(state: State, event: ev.WorkflowTaskFailed) -> State:
+def _reset(state: RunState, event: ev.WorkflowTaskFailed) -> RunState:
     """What was another run's goes on as this one's. Its dead letters that other run has written."""
     anew = {"first_scheduled_time": event.event_time, "scheduled_time": event.event_time}
     return msgspec.structs.replace(
@@ -841,7 +841,7 @@ def _called_again(operation: PendingOperation, time: datetime) -> PendingOperati
     return msgspec.structs.replace(operation, calls=HandlerCalls(due=time))
 
 
-def _closed(state: State, event: ev.ClosingEvent) -> State:
+def _closed(state: RunState, event: ev.ClosingEvent) -> RunState:
     """What is open ends with the run; what others still have to hear of stays, until they have."""
     kept = event.reset_event_id if isinstance(event, ev.WorkflowExecutionTerminated) else 0
     return msgspec.structs.replace(
@@ -893,7 +893,7 @@ def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
     )
 
 
-def _with_child(state: State, child: PendingChild) -> State:
+def _with_child(state: RunState, child: PendingChild) -> RunState:
     return msgspec.structs.replace(state, children={**state.children, str(child.initiated_event_id): child})
 
 
@@ -914,7 +914,7 @@ def _pending_external(
     )
 
 
-def beside_history_removed(state: State) -> State:
+def beside_history_removed(state: RunState) -> RunState:
     """The state without what is kept beside the history: what a fold over all events must equal."""
     return msgspec.structs.replace(
         state,
@@ -1000,7 +1000,7 @@ def timeout_message(kind: TimeoutType, limit: timedelta | None, message: str | N
     return f"{said} (the timeout is {show_duration(limit)})" if message else f"{said} after {show_duration(limit)}"
 
 
-def closing_failure(state: State, event: ev.Event) -> Failure | None:
+def closing_failure(state: RunState, event: ev.Event) -> Failure | None:
     """Why a run closed, as `perdure.engine.events.failure_of`; a timeout of the run says which one, and how long it is."""
     failure = ev.failure_of(event)
     if failure is None or not isinstance(event, ev.WorkflowExecutionTimedOut) or state.run_deadline is None:

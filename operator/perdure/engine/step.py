@@ -19,23 +19,23 @@ from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.attempts import Attempts, no_activity
-from perdure.engine.attempts import moments as moments_of_activities
+from perdure.engine.activities import ActivityPass, no_activity
+from perdure.engine.activities import moments as moments_of_activities
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, Due, Ledger
+from perdure.engine.nexus import NexusPass
+from perdure.engine.nexus import moments as moments_of_operations
 from perdure.engine.opaque import plain
-from perdure.engine.operations import Operations
-from perdure.engine.operations import moments as moments_of_operations
-from perdure.engine.others import Others
 from perdure.engine.recording import activity_named, event_of, next_run
+from perdure.engine.relations import RelationPass
 from perdure.engine.retired import Retired
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal
 from perdure.engine.state import (
-    Pause,
-    State,
+    PauseInfo,
+    RunState,
     TaskFailure,
     apply,
 )
@@ -60,10 +60,10 @@ _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class RunTransition:
     """What a pass has come to."""
 
-    state: State
+    state: RunState
     events: tuple[ev.AnyEvent, ...]
     """New events, to be appended to the history."""
     retired: tuple[Retired, ...]
@@ -84,7 +84,7 @@ def start(
     requests: Sequence[inp.SignalRequested] = (),
     paused: bool = False,
     policies: Mapping[str, RetryPolicy] | None = None,
-) -> Transition:
+) -> RunTransition:
     """The first pass of a run.
 
     Args:
@@ -96,7 +96,7 @@ def start(
         paused: whether the run waits to be unpaused before its first decision.
         policies: the RetryPolicies that deciders may mean by name.
     """
-    first = _RunPass(apply(None, attributes), attributes.event_time, decider, policies)
+    first = RunPass(apply(None, attributes), attributes.event_time, decider, policies)
     ledger = first.ledger
     ledger.events.append(attributes)
     if first.tasks is None:
@@ -114,12 +114,12 @@ def start(
 
 
 def step(
-    state: State,
+    state: RunState,
     inputs: Sequence[inp.RunInput],
     now: datetime,
     decider: Decider,
     policies: Mapping[str, RetryPolicy] | None = None,
-) -> Transition:
+) -> RunTransition:
     """Advance a run; of a closed one, what is left to be done.
 
     Args:
@@ -130,10 +130,10 @@ def step(
         decider: decides what follows.
         policies: the RetryPolicies that deciders may mean by name.
     """
-    return _RunPass(state, now, decider, policies).run(inputs)
+    return RunPass(state, now, decider, policies).run(inputs)
 
 
-def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Transition:
+def terminate(state: RunState, reason: str, now: datetime, decider: Decider) -> RunTransition:
     """Stop a run at once, without asking anyone: what is open is retired, nothing is decided any more.
 
     Args:
@@ -142,12 +142,12 @@ def terminate(state: State, reason: str, now: datetime, decider: Decider) -> Tra
         now: the time, UTC.
         decider: not asked.
     """
-    last = _RunPass(state, now, decider)
+    last = RunPass(state, now, decider)
     last.ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.ledger.here))
     return last.transition()
 
 
-def next_wake(state: State, after: datetime) -> datetime | None:
+def next_wake(state: RunState, after: datetime) -> datetime | None:
     """When the run wants its next pass if nothing happens before.
 
     Args:
@@ -162,7 +162,7 @@ def next_wake(state: State, after: datetime) -> datetime | None:
     return min((moment for moment in _moments(state) if moment > after), default=None)
 
 
-def _moments(state: State) -> Iterator[datetime]:
+def _moments(state: RunState) -> Iterator[datetime]:
     if state.run_deadline:
         yield state.run_deadline
     if state.code is not None:
@@ -178,17 +178,17 @@ def _moments(state: State) -> Iterator[datetime]:
     yield from moments_of_operations(state)
 
 
-class _RunPass:
+class RunPass:
     """The work of one `step`; lives no longer than it."""
 
     def __init__(
-        self, state: State, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
+        self, state: RunState, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
     ) -> None:
         self.ledger = Ledger(state, now)
-        self.attempts = Attempts(self.ledger)
-        self.others = Others(self.ledger)
-        self.operations = Operations(self.ledger)
-        self.tasks = machine.Tasks(self.ledger, self.record) if state.code is not None else None
+        self.attempts = ActivityPass(self.ledger)
+        self.others = RelationPass(self.ledger)
+        self.operations = NexusPass(self.ledger)
+        self.tasks = machine.Tasks(self.ledger, self._record) if state.code is not None else None
         self.ledger.tasks = self.tasks
         self.policies = policies
         self.decider = decider
@@ -197,36 +197,38 @@ class _RunPass:
         self.rounds = 0
         self.work = 0
 
-    def run(self, inputs: Sequence[inp.RunInput]) -> Transition:
+    def run(self, inputs: Sequence[inp.RunInput]) -> RunTransition:
+        """Take the inputs, then what is due."""
         checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
         if self.tasks is None:
             self.attempts.cancel_unstarted()
-        self.decide()
+        self._decide()
         for item in inputs:
-            self.take(item)
-            self.decide()
-        while self.ledger.open() and (due := sorted(self.due(checked), key=lambda d: d[:3])):
+            self._take(item)
+            self._decide()
+        while self.ledger.open() and (due := sorted(self._due(checked), key=lambda d: d[:3])):
             for _, _, _, fire in due:
                 if self.ledger.open():
                     fire()
-                    self.decide()
+                    self._decide()
         return self.transition()
 
-    def transition(self) -> Transition:
+    def transition(self) -> RunTransition:
+        """What has come of it."""
         if self.ledger.open():
             self.ledger.change(undecided=tuple(self.ledger.queue))
-        return Transition(
+        return RunTransition(
             self.ledger.state,
             tuple(self.ledger.events),
             tuple(self.ledger.retired),
             durable=self.ledger.durable or bool(self.ledger.events),
-            more=self.tasks is None and self.enough and self.ledger.state.task is None and self.has_to_ask(),
+            more=self.tasks is None and self.enough and self.ledger.state.task is None and self._has_to_ask(),
             answers=self.answers,
         )
 
     # Inputs
 
-    def take(self, item: inp.RunInput) -> None:  # noqa: C901 (one case for each input)
+    def _take(self, item: inp.RunInput) -> None:  # noqa: C901 (one case for each input)
         match item:
             case inp.RequestForgotten():
                 self.ledger.change(requests=tuple(r for r in self.ledger.state.requests if r != item.request_id))
@@ -239,7 +241,7 @@ class _RunPass:
             case inp.ExternalDone():
                 self.others.external_done(item)
             case inp.UpdateAdmitted():
-                self.admit_update(item)
+                self._admit_update(item)
             case (
                 inp.SignalRequested()
                 | inp.CancelRequested()
@@ -269,7 +271,7 @@ class _RunPass:
             case _:
                 self.attempts.take_attempt(item)
 
-    def admit_update(self, item: inp.UpdateAdmitted) -> None:
+    def _admit_update(self, item: inp.UpdateAdmitted) -> None:
         """Record an update that a reset has brought, unless it is known. The worker that decides next is asked about it."""
         code = self.ledger.state.code
         if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
@@ -283,7 +285,7 @@ class _RunPass:
             self.answers[request.request_id] = OK
             return
         if self.ledger.open():
-            answer = self.answer(request)
+            answer = self._answer(request)
             if answer.ok:
                 self.ledger.change(requests=(*self.ledger.state.requests, request.request_id)[-MAX_REQUESTS:])
         else:
@@ -292,7 +294,7 @@ class _RunPass:
             answer = Answer(ok=wanted, reason=inp.CLOSED, message=message)
         self.answers[request.request_id] = answer
 
-    def answer(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911 (one case for each request)
+    def _answer(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911 (one case for each request)
         if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         match request:
@@ -338,7 +340,7 @@ class _RunPass:
                     )
                 )
             case inp.PauseRequested() | inp.UnpauseRequested():
-                return self.pause(request)
+                return self._pause(request)
             case inp.CallbacksAttached():
                 return self.operations.attach_callbacks(request)
             case inp.ActivityAnswered():
@@ -349,7 +351,7 @@ class _RunPass:
                 raise TypeError(f"not a request: {request}")
         return OK
 
-    def pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
+    def _pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
         """Pause or unpause the run, which its history tells, or an activity, which it does not."""
         pause = isinstance(request, inp.PauseRequested)
         if request.activity_id is None:
@@ -364,7 +366,9 @@ class _RunPass:
         if activity is None:
             return no_activity(request.activity_id)
         if activity.paused is not pause:
-            asked_by = Pause(reason=request.reason, identity=request.identity, time=self.ledger.now) if pause else None
+            asked_by = (
+                PauseInfo(reason=request.reason, identity=request.identity, time=self.ledger.now) if pause else None
+            )
             self.ledger.state = self.ledger.state.with_activity(
                 msgspec.structs.replace(activity, paused=pause, pause=asked_by)
             )
@@ -373,27 +377,27 @@ class _RunPass:
 
     # Deadlines
 
-    def due(self, checked: Collection[tuple[int, int]]) -> Iterator[Due]:
+    def _due(self, checked: Collection[tuple[int, int]]) -> Iterator[Due]:
         """What is due now."""
         if self.ledger.state.run_deadline and self.ledger.state.run_deadline <= self.ledger.now:
-            yield self.ledger.state.run_deadline, 2, "", self.run_timed_out
+            yield self.ledger.state.run_deadline, 2, "", self._run_timed_out
         if self.tasks is not None:
             yield from self.tasks.due()
         timers = self.ledger.state.timers.values() if self.ledger.takes_others() else ()
         for timer in timers:
             if timer.fire_time <= self.ledger.now:
-                yield timer.fire_time, 0, timer.timer_id, partial(self.timer_fired, timer.timer_id)
+                yield timer.fire_time, 0, timer.timer_id, partial(self._timer_fired, timer.timer_id)
         yield from self.attempts.due(checked)
         yield from self.operations.due()
 
-    def run_timed_out(self) -> None:
+    def _run_timed_out(self) -> None:
         """Close the run. Another attempt may follow the end of a run, none the end of the whole chain's time."""
         timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
         expired = self.ledger.state.expiration is not None and self.ledger.state.expiration <= self.ledger.now
         follows = {} if expired else next_run(self.ledger.state, timeout, self.ledger.now)
         self.ledger.close(ev.WorkflowExecutionTimedOut(**follows, **self.ledger.here))
 
-    def timer_fired(self, timer_id: str) -> None:
+    def _timer_fired(self, timer_id: str) -> None:
         timer = self.ledger.state.timers.get(timer_id)
         if timer is not None and timer.fire_time <= self.ledger.now:
             self.ledger.emit(
@@ -403,26 +407,26 @@ class _RunPass:
 
     # Decisions
 
-    def has_to_ask(self) -> bool:
+    def _has_to_ask(self) -> bool:
         """Whether there is something to decide, and nothing but a failed attempt to decide stands against it."""
         first = self.ledger.state.first_decision_time
         waits = self.ledger.state.paused is not None or (first is not None and first > self.ledger.now)
         return self.ledger.open() and not waits and bool(self.ledger.state.unfinished or self.ledger.queue)
 
-    def decide(self) -> None:
+    def _decide(self) -> None:
         """Ask the decider about everything it has not been asked about, as far as that may be now."""
-        self.keep_within_limits()
+        self._keep_within_limits()
         if self.tasks is not None:
             self.tasks.settle()
             return
-        while not self.enough and self.has_to_ask():
+        while not self.enough and self._has_to_ask():
             task = self.ledger.state.task
             if task is not None and task.next_attempt_time > self.ledger.now and not self.ledger.news:
                 break
-            self.ask()
-            self.keep_within_limits()
+            self._ask()
+            self._keep_within_limits()
 
-    def ask(self) -> None:
+    def _ask(self) -> None:
         """Ask the decider about the next event, and do what it says; all of it or, where it cannot decide, nothing."""
         event = None if self.ledger.state.unfinished else self.ledger.queue[0]
         suggested = event is not None and self.ledger.state.suggests_continuing(event)
@@ -432,13 +436,13 @@ class _RunPass:
             decision = self.decider.decide(before.memory, event, continue_as_new_suggested=suggested)
             self.ledger.change(memory=decision.memory, unfinished=decision.more, task=None)
             for command in decision.commands:
-                self.record(command, behind=0 if event is None else 1)
+                self._record(command, behind=0 if event is None else 1)
         except UndecidableError as error:
             self.ledger.state = before
             for grown, length in lengths:
                 while len(grown) > length:
                     grown.pop()
-            self.fail_task(str(error), error.reason)
+            self._fail_task(str(error), error.reason)
         else:
             if event is not None:
                 self.ledger.queue.popleft()
@@ -447,7 +451,7 @@ class _RunPass:
             self.enough = decision.more or self.work > MAX_WORK_PER_PASS or self.rounds >= MAX_ROUNDS
         self.ledger.durable = True
 
-    def fail_task(self, message: str, reason: str = "") -> None:
+    def _fail_task(self, message: str, reason: str = "") -> None:
         """Note that nobody could decide; once more in a while, or when something else happens."""
         attempt = self.ledger.state.task.attempt + 1 if self.ledger.state.task else 1
         backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
@@ -461,7 +465,7 @@ class _RunPass:
         )
         self.enough = True
 
-    def record(self, command: cmd.Command, *, behind: int = 0) -> None:
+    def _record(self, command: cmd.Command, *, behind: int = 0) -> None:
         """Record a command. `behind`: at which place the queue begins that is behind the event being decided."""
         if not self.ledger.open():
             raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
@@ -480,7 +484,7 @@ class _RunPass:
             if activity.started_time is None:
                 self.attempts.canceled_unstarted(activity)
 
-    def keep_within_limits(self) -> None:
+    def _keep_within_limits(self) -> None:
         """Terminate a run whose history has grown too long, as Temporal's server does."""
         state = self.ledger.state
         if self.ledger.open() and (state.next_event_id > MAX_EVENTS + 1 or state.history_size > MAX_BYTES):

@@ -13,7 +13,7 @@ from perdure.frontend.rights import answers, changes
 
 
 @dataclass(slots=True)
-class Record:
+class AuditRecord:
     """What is known of a call; it is filled in as the call proceeds."""
 
     request: Any = None
@@ -21,13 +21,13 @@ class Record:
 
 
 @contextmanager
-def recorded(rpc: str, user: str, address: str) -> Iterator[Record]:
+def recorded(rpc: str, user: str, address: str) -> Iterator[AuditRecord]:
     """Write the line of a call at the end of the block, however that ends.
 
     Calls that only read are left out. So are answers of workers for tasks that they were given: histories name the user. Only
     answers that are refused have a line, and those that name an activity by its ID, which anyone may give.
     """
-    record, outcome = Record(), "OK"
+    record, outcome = AuditRecord(), "OK"
     try:
         yield record
     except RpcError as error:
@@ -43,7 +43,7 @@ def recorded(rpc: str, user: str, address: str) -> Iterator[Record]:
             )
 
 
-def _about(record: Record) -> dict[str, str]:
+def _about(record: AuditRecord) -> dict[str, str]:
     """What the call is about: ids, as the client gives them, and the run that was made. One that is too long is cut."""
     request = record.request
     inner = getattr(request, "operations", None) or ()

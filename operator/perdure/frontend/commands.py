@@ -54,7 +54,7 @@ class BadCommandError(Exception):
 
 
 @dataclass(slots=True)
-class Answered:
+class TaskAnswer:
     """What a worker's answer says: commands in order, and what became of updates."""
 
     commands: list[cmd.Command] = field(default_factory=list)
@@ -86,7 +86,7 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
     }
 
 
-class Reader:
+class CommandReader:
     """Reads one answer of a worker."""
 
     def __init__(
@@ -118,13 +118,13 @@ class Reader:
         self._number = 0
         self._decided: set[str] = set()
 
-    def read(self, commands: Sequence[ProtoCommand], messages: Sequence[Message]) -> Answered:
+    def read(self, commands: Sequence[ProtoCommand], messages: Sequence[Message]) -> TaskAnswer:
         """The whole answer.
 
         Raises:
             BadCommandError: one of the commands cannot be obeyed.
         """
-        answered = Answered()
+        answered = TaskAnswer()
         waiting = {message.id: message for message in messages}
         if len(waiting) < len(messages):
             raise BadCommandError(_BAD_UPDATE, "several messages have the same id")
@@ -137,7 +137,7 @@ class Reader:
                 self._message(message, answered)
             else:
                 answered.commands.append(self._command(command))
-        early = Answered()
+        early = TaskAnswer()
         for message in waiting.values():
             self._message(message, early)
         answered.commands[:0] = early.commands
@@ -146,13 +146,13 @@ class Reader:
         answered.rejected |= early.rejected
         return answered
 
-    def _message(self, message: Message, answered: Answered) -> None:
+    def _message(self, message: Message, answered: TaskAnswer) -> None:
         try:
             self._said(message, answered)
         except (DecodeError, UnfitError) as error:
             raise BadCommandError(_BAD_UPDATE, f"message {message.id}: {error}") from error
 
-    def _said(self, message: Message, answered: Answered) -> None:
+    def _said(self, message: Message, answered: TaskAnswer) -> None:
         update = message.protocol_instance_id
         acceptance, rejection, response = Acceptance(), Rejection(), Response()
         if message.body.Unpack(acceptance):
@@ -404,7 +404,7 @@ class Reader:
                 f"unable to process cross namespace command between {self._namespace} and {namespace[:63]}"
             )
 
-    _converters: ClassVar[dict[str, tuple[Callable[["Reader", Any, Any], cmd.Command], str]]] = {
+    _converters: ClassVar[dict[str, tuple[Callable[["CommandReader", Any, Any], cmd.Command], str]]] = {
         "ScheduleActivityTask": (_schedule_activity, "BadScheduleActivityAttributes"),
         "RequestCancelActivityTask": (_cancel_activity, "BadRequestCancelActivityAttributes"),
         "StartTimer": (_start_timer, "BadStartTimerAttributes"),

@@ -13,7 +13,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
-from perdure.engine.state import PendingOperation, State
+from perdure.engine.state import PendingOperation, RunState
 from perdure.frontend import failures, priorities
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.history import Historian, update_request
@@ -22,12 +22,12 @@ from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.payloads import payloads
 from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.registry import Registry
 from perdure.frontend.runs import Runs, View
+from perdure.frontend.search_attributes import Registry
 from perdure.frontend.updates import Updates
 from perdure.frontend.visibility import Visibility
-from perdure.frontend.workers import Workers
-from perdure.kube import client as api
+from perdure.frontend.workers import KnownWorkers
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _STICKY_SECONDS = 5.0
@@ -88,7 +88,7 @@ class Core:
         self.epoch = uuid.uuid4().hex
         self._begun = now()
         self.queues = TaskQueues(self._follow_again)
-        self.workers = Workers(self.queues)
+        self.workers = KnownWorkers(self.queues)
         self.updates = Updates()
         self.queries = Queries()
         self.visibility = Visibility()
@@ -120,7 +120,7 @@ class Core:
         if run is not None:
             self.follow(run)
 
-    def seen(self, obj: api.Object, *, deleted: bool) -> None:
+    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
         self.visibility.seen(obj, deleted=deleted)
         if not hasattr(self, "runs"):
@@ -156,7 +156,7 @@ class Core:
             return True
         return self.queues.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 
-    def _offers(self, run: Followed, state: State, time: datetime) -> dict[Offer, QueueName]:
+    def _offers(self, run: Followed, state: RunState, time: datetime) -> dict[Offer, QueueName]:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, QueueName] = {}
         task = state.offered_task()
@@ -185,7 +185,7 @@ class Core:
             if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
                 self.updates.admit(run_id, event.update_id, update_request(event), event.principal)
 
-    def _end_updates(self, run: Followed, state: State) -> None:
+    def _end_updates(self, run: Followed, state: RunState) -> None:
         """A run has closed: what was accepted and has not ended fails, what nobody has accepted is told so."""
         records = state.code.updates if state.code else {}
         for update in self.updates.open(run.ref.uid):

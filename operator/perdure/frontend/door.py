@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import grpc.aio
 
+from perdure.frontend.admission import MessageMemory, Places
 from perdure.frontend.connections import Connections, Peer
 from perdure.frontend.errors import RpcError, invalid, too_late
 from perdure.frontend.guard import Guard, User
-from perdure.frontend.limits import Memory, Places
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of a message."""
@@ -50,7 +50,7 @@ class Door:
         self._refusals = Places("refused calls", each=4, total=512)
         self._waiting = Places("long polls and other calls that wait", each=2_000, total=8_000)
         self._others = Places("calls at once", each=500, total=1_000)
-        self._memory = Memory(_MEMORY)
+        self._memory = MessageMemory(_MEMORY)
 
     async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], peer: Peer) -> User | None:
         """Find out who calls. A caller who shows no valid token waits for the refusal, or loses the connection.

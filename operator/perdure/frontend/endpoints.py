@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from perdure.frontend.errors import exists, not_found, precondition, unavailable
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 CONFIG_MAP = "perdure-nexus-endpoints"
@@ -52,7 +52,7 @@ Endpoints = Mapping[str, Endpoint]
 class EndpointRegistry:
     """Reads and writes the endpoints."""
 
-    def __init__(self, client: Callable[[], api.Client], namespace: str) -> None:
+    def __init__(self, client: Callable[[], kube.Client], namespace: str) -> None:
         """Create a registry.
 
         Args:
@@ -73,7 +73,7 @@ class EndpointRegistry:
             return self._read[1]
         try:
             found = await self._get()
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             if self._read is not None:
                 return self._read[1]
             raise unavailable(str(error)) from error
@@ -140,11 +140,11 @@ class EndpointRegistry:
     async def _change(self, change: Callable[[dict[str, Endpoint]], dict[str, Endpoint]]) -> Endpoints:
         try:
             for _ in range(_TRIES):
-                with suppress(api.AlreadyExistsError, api.ConflictError):
+                with suppress(kube.AlreadyExistsError, kube.ConflictError):
                     return await self._changed(change)
-        except (api.InvalidError, api.TooLargeError) as error:
+        except (kube.InvalidError, kube.TooLargeError) as error:
             raise precondition(f"the endpoints cannot be stored: {error.message}") from error
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
 
@@ -167,14 +167,14 @@ class EndpointRegistry:
             await self._client().create(self._url(), body)
         return self._known(after)
 
-    async def _get(self) -> api.Object:
+    async def _get(self) -> kube.Object:
         try:
             return await self._client().get(self._url(CONFIG_MAP))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return {}
 
     def _url(self, name: str | None = None) -> str:
-        return api.path(api.CORE, self._namespace, "configmaps", name)
+        return kube.path(kube.CORE, self._namespace, "configmaps", name)
 
     def _known(self, endpoints: dict[str, Endpoint]) -> Endpoints:
         self._read = now(), endpoints
@@ -195,7 +195,7 @@ def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:
     raise not_found(message.format(endpoint_id))
 
 
-def _decoded(found: api.Object) -> dict[str, Endpoint]:
+def _decoded(found: kube.Object) -> dict[str, Endpoint]:
     """The endpoints of a ConfigMap. One that cannot be read is reported, and admits nobody."""
     endpoints = {}
     for name, value in (found.get("data") or {}).items():

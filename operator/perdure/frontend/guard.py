@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar, overload
 
+from perdure.frontend.admission import Rate
 from perdure.frontend.bearer import NoTokenError, bearer_of, claims_of
 from perdure.frontend.errors import RpcError, denied, exhausted, unauthenticated, unavailable
-from perdure.frontend.limits import Rate
 from perdure.frontend.rights import FREE, Right, needed, remedy
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.observe import metrics
 
@@ -51,14 +51,14 @@ class Guard:
     there, so that strangers cannot keep workers out.
     """
 
-    def __init__(self, client: api.Client, audience: str, *, cluster_tokens: bool = False) -> None:
+    def __init__(self, client: kube.Client, audience: str, *, cluster_tokens: bool = False) -> None:
         """`client` asks for reviews, on connections of its own; tokens are for `audience`, or also for the API server."""
         self._client = client
         self._audience = audience
         self._cluster_tokens = cluster_tokens
-        self._users: Recent[bytes, tuple[datetime, User]] = Recent(_MAX_KNOWN)
-        self._refused: Recent[bytes, datetime] = Recent(_MAX_KNOWN)
-        self._rights: Recent[tuple[User, str, Right], tuple[datetime, bool]] = Recent(_MAX_KNOWN)
+        self._users: BoundedCache[bytes, tuple[datetime, User]] = BoundedCache(_MAX_KNOWN)
+        self._refused: BoundedCache[bytes, datetime] = BoundedCache(_MAX_KNOWN)
+        self._rights: BoundedCache[tuple[User, str, Right], tuple[datetime, bool]] = BoundedCache(_MAX_KNOWN)
         self._reviews: dict[bytes, asyncio.Task[User | None]] = {}
         self._rate = Rate(_REVIEWS_PER_SECOND, _REVIEWS_BURST)
         self._rate_of_address = Rate(_REVIEWS_PER_SECOND_OF_ADDRESS, _REVIEWS_BURST_OF_ADDRESS)
@@ -193,10 +193,10 @@ class Guard:
         answer = await self._ask(f"{_AUTHORIZATION}/subjectaccessreviews", body)
         return bool((answer.get("status") or {}).get("allowed"))
 
-    async def _ask(self, url: str, body: api.Object) -> api.Object:
+    async def _ask(self, url: str, body: kube.Object) -> kube.Object:
         try:
             return await self._client.create(url, body)
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(f"the API server could not be asked who that is: {error}") from error
 
 
@@ -208,7 +208,7 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
     return f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs: {remedy(user.name, namespace, right)}{other}"
 
 
-class Recent(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """What was put last, up to a number of entries; the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:

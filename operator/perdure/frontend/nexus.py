@@ -21,8 +21,8 @@ from perdure.controller.workers import Followed
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.engine.operations import too_large
-from perdure.engine.state import HandlerCalls, PendingOperation, State
+from perdure.engine.nexus import too_large
+from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend import links
 from perdure.frontend import payloads as data
 from perdure.frontend.endpoints import Endpoint, EndpointRegistry
@@ -82,7 +82,7 @@ class HandlerCallsOpen:
         self._of_run: dict[str, dict[CallName, HandlerCall]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, run: Followed, state: State | None) -> None:
+    def follow(self, run: Followed, state: RunState | None) -> None:
         """A run has come to a new state: make the calls that it asks for, and withdraw the others."""
         run_id = run.ref.uid
         known = self._of_run.get(run_id, {})

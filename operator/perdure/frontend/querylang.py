@@ -37,7 +37,7 @@ class InvalidQueryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Filter:
     """A filter, ready to be applied."""
 
     test: Test
@@ -60,7 +60,7 @@ def _as_written(_: str, value: Any) -> Any:
     return value
 
 
-def parse(text: str, convert: Convert = _as_written) -> Query:
+def parse(text: str, convert: Convert = _as_written) -> Filter:
     """Read a filter; an empty one takes every run.
 
     Args:
@@ -100,7 +100,7 @@ class _Parser:
         self._depth = 0
         self._names: set[str] = set()
 
-    def query(self) -> Query:
+    def query(self) -> Filter:
         test: Test = _every
         if self._peek() not in {"", "ORDER", "GROUP"}:
             test = self._or()
@@ -114,7 +114,7 @@ class _Parser:
             raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
-        return Query(test, group, frozenset(self._names))
+        return Filter(test, group, frozenset(self._names))
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""

@@ -18,10 +18,10 @@ from perdure.controller.status import DamagedStateError, message_of, stored_stat
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
-from perdure.engine.state import State
+from perdure.engine.state import RunState
 from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, busy, damaged, invalid, not_found, unavailable
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 NOT_FOUND = "workflow not found for ID: {}"
 _DAMAGED = ConditionReason.STATE_DAMAGED.value
@@ -33,14 +33,14 @@ class View:
     """A run as it is recorded."""
 
     entry: Entry
-    object: api.Object
-    state: State | None
+    object: kube.Object
+    state: RunState | None
     """None before it has begun."""
 
     @property
-    def tail(self) -> list[api.Object]:
+    def tail(self) -> list[kube.Object]:
         """The end of the history, as JSON: what is not sealed yet."""
-        found: list[api.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
+        found: list[kube.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
         return found
 
     @property
@@ -147,14 +147,14 @@ class Runs:
         if run is not None and run.state is not None:
             return View(entry, run.object, run.state)
         try:
-            url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+            url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
             obj = await self.manager.client.get(url)
             if obj["metadata"]["uid"] != entry.uid:
                 raise not_found(NOT_FOUND.format(entry.workflow_id))
             return View(entry, obj, stored_state(obj.get("status") or {}))
-        except api.NotFoundError:
+        except kube.NotFoundError:
             raise not_found(NOT_FOUND.format(entry.workflow_id)) from None
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
             raise damaged(str(error)) from error
@@ -170,7 +170,7 @@ class Runs:
         if first < begins:
             try:
                 past = await past_of(self.manager.client, view.object)
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 raise unavailable(str(error)) from error
             if past.damage:
                 raise damaged(past.damage[0].message)
@@ -185,7 +185,7 @@ class Runs:
         """
         try:
             run = await self.manager.runs.find(entry)
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         if run is None:
             raise not_found(NOT_FOUND.format(entry.workflow_id))
@@ -201,7 +201,7 @@ class Runs:
             answers.append(given)
             self.changed(entry.uid)
 
-        with suppress(api.ApiError, *api.TRANSIENT):  # then it is asked again and again
+        with suppress(kube.ApiError, *kube.TRANSIENT):  # then it is asked again and again
             await self.manager.runs.find(entry)
         if not self._damage(entry.uid):  # or it would be done when that is mended
             self.manager.runs.ask(entry, request, told)

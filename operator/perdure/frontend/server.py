@@ -29,7 +29,7 @@ from perdure.frontend.namespaces import namespace_of
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.batches import Batches
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import Changing
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
@@ -43,7 +43,7 @@ from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.tls import encryption
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.observe import metrics
 
 _STREAMS = 500
@@ -55,7 +55,7 @@ _SERVICES = {
 }
 _STATUS_DETAILS = "grpc-status-details-bin"
 
-Handler = Callable[[Any, Call], Awaitable[Any]]
+Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
 def settings(environment: Mapping[str, str]) -> Settings:
@@ -172,7 +172,7 @@ async def _door(stack: AsyncExitStack, frontend: Frontend, port: int) -> Door:
         return Door(None)
     access = frontend.runs.manager.client.access
     client = await stack.enter_async_context(
-        api.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
+        kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
     )
     connections = Connections(port)
     await stack.enter_async_context(connections.guarded())
@@ -273,7 +273,7 @@ class _Rpc:
                 async def recheck() -> None:
                     await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
 
-                call = Call(context.time_remaining(), metadata, principal, recheck)
+                call = CallContext(context.time_remaining(), metadata, principal, recheck)
                 record.response = await self.handler(request, call)
                 if self.name in WAITING:
                     await recheck()
@@ -292,7 +292,7 @@ def _served(rpc: _Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
             await _abort(name, context, invalid(f"the message is not a {name}Request"))
         except UnfitError as error:
             await _abort(name, context, invalid(str(error)))
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             log.warning("The API server did not do its part", error=repr(error))
             await _abort(name, context, unavailable(str(error)))
         except asyncio.CancelledError:

@@ -18,7 +18,7 @@ import structlog
 
 from perdure.controller.served import ServedNamespaces
 from perdure.frontend.core import Settings
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _EVERY_SECONDS = 20.0
@@ -82,7 +82,7 @@ class Files:
 class Own:
     """A certificate that the operator makes and renews, with an authority of its own, in a Secret."""
 
-    def __init__(self, client: api.Client, secret: str, names: Sequence[str], clients: Path | None) -> None:
+    def __init__(self, client: kube.Client, secret: str, names: Sequence[str], clients: Path | None) -> None:
         """`secret` is the Secret's path in the API; `names` are what clients connect to."""
         self._client = client
         self._secret = secret
@@ -119,7 +119,7 @@ class Own:
                 data = {key: base64.b64encode(value).decode() for key, value in made.items()}
                 try:
                     await self._client.replace(self._secret, {**found, "data": data})
-                except api.ConflictError:
+                except kube.ConflictError:
                     continue  # another operator was first; its certificate will do
                 structlog.get_logger("perdure.frontend").info("Renewed the TLS certificate", secret=self._secret)
             self._data = made
@@ -134,7 +134,7 @@ class Own:
         for left in reversed(range(_TRIES)):
             try:
                 await self.renew()
-            except (api.ApiError, *api.TRANSIENT) as error:
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 if not left:
                     raise RuntimeError(
                         f"the TLS certificate of the Temporal frontend could not be read or stored at {self._secret}: {error}. "
@@ -149,7 +149,7 @@ class Own:
 class Trust:
     """Keeps a ConfigMap with the authorities in every namespace that is served."""
 
-    def __init__(self, client: api.Client, name: str, own: str, served: ServedNamespaces | None) -> None:
+    def __init__(self, client: kube.Client, name: str, own: str, served: ServedNamespaces | None) -> None:
         """`name` is the ConfigMap's, `own` the operator's namespace, `served` which others have it, too; None: none."""
         self._client = client
         self._name = name
@@ -166,7 +166,7 @@ class Trust:
                 continue
             try:
                 await self._write(namespace, known, bundle)
-            except (api.ApiError, *api.TRANSIENT) as error:  # one that is being deleted, a quota: others have theirs
+            except (kube.ApiError, *kube.TRANSIENT) as error:  # one that is being deleted, a quota: others have theirs
                 structlog.get_logger("perdure.frontend").warning(
                     "The TLS authority could not be published",
                     namespace=namespace,
@@ -179,19 +179,19 @@ class Trust:
             return ()
         if self._others.names:
             return self._others.names
-        found = await self._client.list_all(f"{api.CORE}/namespaces")
+        found = await self._client.list_all(f"{kube.CORE}/namespaces")
         names = (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
         return (name for name in names if name in self._others)
 
-    async def _found(self, wanted: set[str]) -> AsyncIterator[api.Object]:
+    async def _found(self, wanted: set[str]) -> AsyncIterator[kube.Object]:
         """The ConfigMaps of that name. The rights are bound to the name, which such lists have to name, too."""
         for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
-            url = api.path(api.CORE, namespace, "configmaps")
+            url = kube.path(kube.CORE, namespace, "configmaps")
             for each in await self._client.list_all(url, fieldSelector=f"metadata.name={self._name}"):
                 yield each
 
-    async def _write(self, namespace: str, known: api.Object | None, bundle: str) -> None:
-        url = api.path(api.CORE, namespace, "configmaps")
+    async def _write(self, namespace: str, known: kube.Object | None, bundle: str) -> None:
+        url = kube.path(kube.CORE, namespace, "configmaps")
         if known is not None:
             await self._client.replace(f"{url}/{self._name}", {**known, "data": {CA: bundle}})
             return
@@ -201,7 +201,7 @@ class Trust:
 
 
 @asynccontextmanager
-async def encryption(chosen: Settings, client: api.Client, served: ServedNamespaces) -> AsyncIterator[Any | None]:
+async def encryption(chosen: Settings, client: kube.Client, served: ServedNamespaces) -> AsyncIterator[Any | None]:
     """Credentials for a server; None: it serves in the clear. For the length of the block they are renewed.
 
     Args:
@@ -215,7 +215,7 @@ async def encryption(chosen: Settings, client: api.Client, served: ServedNamespa
     clients = Path(chosen.client_authority) if chosen.client_authority else None
     certificate: Certificate
     if chosen.secret:
-        secret = api.path(api.CORE, chosen.namespace, "secrets", chosen.secret)
+        secret = kube.path(kube.CORE, chosen.namespace, "secrets", chosen.secret)
         certificate = own = Own(client, secret, chosen.names, clients)
         await own.first()
     elif chosen.certificate:
@@ -271,7 +271,7 @@ async def _renew(certificate: Certificate, served: Served, trust: Trust | None) 
             bundle = certificate.bundle()
             if trust is not None and bundle:
                 await trust.publish(bundle)
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             structlog.get_logger("perdure.frontend").warning(
                 "The TLS certificate could not be checked", error=repr(error)
             )

@@ -20,8 +20,8 @@ from perdure.api.searching import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
-from perdure.frontend.querylang import Query
-from perdure.kube import client as api
+from perdure.frontend.querylang import Filter
+from perdure.kube import client as kube
 from perdure.kube.client import older
 from perdure.runtime.chains import extras_of, parent_of
 
@@ -44,7 +44,7 @@ class NotKeptError(Exception):
     """A filter names a search attribute of a run whose search attributes are not kept in memory."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What clients see of a run in a list."""
 
     namespace: str
@@ -164,7 +164,7 @@ def status_named(phase: str) -> str:
     return _STATUS.get(phase, phase)
 
 
-def record_of(obj: api.Object) -> Record:
+def record_of(obj: kube.Object) -> VisibilityRecord:
     """What clients see of a run. What a damaged `status.state` does not tell is as if it had never been told."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
@@ -176,7 +176,7 @@ def record_of(obj: api.Object) -> Record:
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
-    return Record(
+    return VisibilityRecord(
         namespace=entry.namespace,
         run_id=entry.uid,
         workflow_id=entry.workflow_id,
@@ -202,14 +202,14 @@ class Visibility:
     """All runs that clients can list."""
 
     def __init__(self) -> None:
-        self._records: dict[str, dict[str, Record | bytes]] = {}
+        self._records: dict[str, dict[str, VisibilityRecord | bytes]] = {}
         """By namespace and run id. Finished runs are packed."""
         self._types: dict[str, dict[str, str]] = {}
         """By namespace, the search attributes that its runs have, and the type of each."""
         self._coded: dict[str, set[str]] = {}
         """By namespace, those of them that runs of Temporal SDK workers have."""
 
-    def seen(self, obj: api.Object, *, deleted: bool) -> None:
+    def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A run is there, has changed, or is gone."""
         namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
         if deleted:
@@ -235,12 +235,12 @@ class Visibility:
             self._types.pop(namespace, None)
             self._coded.pop(namespace, None)
 
-    def get(self, namespace: str, run_id: str) -> Record | None:
+    def get(self, namespace: str, run_id: str) -> VisibilityRecord | None:
         """One run."""
         known = self._records.get(namespace, {}).get(run_id)
         return _unpacked(namespace, run_id, known) if isinstance(known, bytes) else known
 
-    async def find(self, namespace: str, query: Query) -> tuple[list[str], list[str]]:
+    async def find(self, namespace: str, query: Filter) -> tuple[list[str], list[str]]:
         """Find the runs that a filter takes.
 
         A run whose workflow id is taken has not begun, and is left out.
@@ -279,10 +279,10 @@ class Visibility:
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Record)
+_DECODER = msgspec.msgpack.Decoder(VisibilityRecord)
 
 
-def _packed(record: Record) -> bytes:
+def _packed(record: VisibilityRecord) -> bytes:
     """What is listed of a finished run, without what is large or said twice."""
     own = record.run_id
     finding, memo = _size(record.search_attributes), _size(record.memo)
@@ -309,7 +309,7 @@ def _size(value: dict[str, Any]) -> int:
         return _UNPACKABLE
 
 
-def _unpacked(namespace: str, run_id: str, packed: bytes) -> Record:
+def _unpacked(namespace: str, run_id: str, packed: bytes) -> VisibilityRecord:
     record = _DECODER.decode(packed)
     return replace(
         record,

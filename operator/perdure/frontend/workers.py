@@ -21,7 +21,7 @@ LARGEST = 16 * 1024
 """Bytes that one worker can tell of itself."""
 
 
-class Workers:
+class KnownWorkers:
     """All that is known of workers."""
 
     def __init__(self, queues: TaskQueues) -> None:

@@ -23,7 +23,7 @@ from perdure.runtime.retention import MIB, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class OperatorOptions:
     """What the environment says; the chart sets it."""
 
     namespaces: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Options:
     """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "Options":
+    def from_environment(cls, environment: Mapping[str, str]) -> "OperatorOptions":
         """Read the options.
 
         Raises:
@@ -78,7 +78,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
-def assemble(client: Client, options: Options, workers: Workers) -> tuple[Manager, Operations]:
+def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tuple[Manager, Operations]:
     """Build what does the work from its parts.
 
     Args:

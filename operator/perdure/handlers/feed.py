@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import structlog
 
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.decoding import UndecodableError, decode, undecodable
 
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -33,14 +33,14 @@ _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n'
 _HTTP_GONE: Final = 410
 
 
-class Taken(Protocol):
+class ObjectTaker(Protocol):
     """Who knows some objects without kopf."""
 
     async def listed(self, plural: str, namespace: str | None) -> str:
         """The version of a list of that kind that was read, whose objects are known; empty if there is none to continue."""
         ...
 
-    def takes(self, plural: str, obj: api.Object) -> bool:
+    def takes(self, plural: str, obj: kube.Object) -> bool:
         """Take an object of a list, if kopf need not hear of it."""
         ...
 
@@ -48,7 +48,7 @@ class Taken(Protocol):
 class Feed:
     """What kopf is given as its HTTP session."""
 
-    def __init__(self, client: api.Client, taken: Taken) -> None:
+    def __init__(self, client: kube.Client, taken: ObjectTaker) -> None:
         """`client` has a pool of its own, without a limit: a watch holds its connection."""
         self.headers = client.session.headers
         self.closed = False
@@ -93,13 +93,13 @@ class Feed:
                     yield line
                     tries = 0
                     self._failing.pop(path, None)
-            except api.ApiError as error:
+            except kube.ApiError as error:
                 if error.status == _HTTP_GONE:
                     self._versions.pop(path, None)
                     yield _GONE
                     return
                 problem = f"{error.status} {error.message}"
-            except api.TRANSIENT as error:
+            except kube.TRANSIENT as error:
                 problem = repr(error)
             else:
                 return
@@ -142,8 +142,8 @@ class Feed:
                 continue
             obj = event["object"]
             if event["type"] == "ERROR":
-                raise api.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
-            if self._client.concerns(api.namespace_of(obj)):
+                raise kube.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
+            if self._client.concerns(kube.namespace_of(obj)):
                 yield _line(event, raw)
             # Only now: an event that kopf has not taken comes again.
             self._versions[path] = obj["metadata"]["resourceVersion"]
@@ -180,7 +180,7 @@ class _Stream:
             yield line
 
 
-def _line(event: api.Object, raw: bytes) -> bytes:
+def _line(event: kube.Object, raw: bytes) -> bytes:
     """An event as a line for kopf, written again from what was decoded.
 
     For the decoder of kopf, numbers beyond 64 bits are integers, which nothing here can write. And what a run sees must not

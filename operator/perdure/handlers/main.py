@@ -11,13 +11,13 @@ import structlog
 
 from perdure import __version__
 from perdure.handlers import login, watch
-from perdure.handlers.assembly import Options, assemble
+from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.feed import Feed
 from perdure.handlers.settings import NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
-from perdure.observe import health, logs, memory
+from perdure.observe import garbage, health, logs
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
@@ -27,7 +27,7 @@ _SWITCH_SECONDS = 0.001
 compile, one in a hundred turns of the loop took 98 ms; with 1 ms, 5 ms."""
 
 
-async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> None:
+async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Event) -> None:
     """Run the operator until `stop` is set, or until it cannot go on.
 
     Raises:
@@ -79,7 +79,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
                 name="watches",
             )
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
-            memory.settle()
+            garbage.settle()
             try:
                 done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -91,7 +91,7 @@ async def operate(options: Options, access: Access, *, stop: asyncio.Event) -> N
             log.info("Stopped")
 
 
-async def _main(options: Options, access: Access) -> None:
+async def _main(options: OperatorOptions, access: Access) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -102,7 +102,7 @@ def main() -> None:
     """Entry point of `perdure-operator`."""
     sys.setrecursionlimit(_DEEPEST)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    options = Options.from_environment(os.environ)
+    options = OperatorOptions.from_environment(os.environ)
     logs.configure(options.log_level)
     access = find_access(
         host=os.environ.get("KUBERNETES_SERVICE_HOST", ""), port=os.environ.get("KUBERNETES_SERVICE_PORT", "443")

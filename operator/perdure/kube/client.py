@@ -25,7 +25,7 @@ import orjson
 
 from perdure.kube.access import Access
 from perdure.kube.decoding import (
-    Page,
+    ListPage,
     Stored,
     TooDeepError,
     Undecodable,
@@ -180,7 +180,7 @@ class Client:
             for _, obj in self.objects(page):
                 yield obj
 
-    def objects(self, page: Page) -> Iterator[tuple[msgspec.Raw, Object]]:
+    def objects(self, page: ListPage) -> Iterator[tuple[msgspec.Raw, Object]]:
         """The objects of a page that concern this client, encoded and decoded.
 
         What cannot be decoded is reported to `skipped`.
@@ -223,7 +223,7 @@ class Client:
             for _, obj in self.objects(page):
                 yield obj
 
-    async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[Page]:
+    async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[ListPage]:
         """Read a collection page by page, the objects still encoded.
 
         A page has at most 16 MiB, or one object. The pages belong to one state of the collection.

@@ -53,7 +53,7 @@ class Undecodable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ListPage:
     """A page of a list; its objects are still encoded."""
 
     items: list[msgspec.Raw]
@@ -159,7 +159,7 @@ def undecodable(raw: bytes | memoryview, problem: str, *, kind: str = "", api_ve
     )
 
 
-def page_of(raw: bytes) -> Page:
+def page_of(raw: bytes) -> ListPage:
     """Cut a list into its objects.
 
     Raises:
@@ -169,7 +169,7 @@ def page_of(raw: bytes) -> Page:
         found = msgspec.json.decode(raw, type=_List)
     except RecursionError:
         found = _cut(raw)
-    return Page(
+    return ListPage(
         items=found.items or [],
         kind=found.kind.removesuffix("List"),
         api_version=found.apiVersion,

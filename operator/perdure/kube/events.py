@@ -7,7 +7,7 @@ from datetime import datetime
 import structlog
 
 from perdure.api.reasons import EventReason
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _LONGEST_NOTE = 1_024
@@ -17,12 +17,12 @@ _LONGEST_NOTE = 1_024
 class Recorder:
     """Posts Events in the background, the namespaces in turn; what exceeds the bound of a namespace is dropped."""
 
-    def __init__(self, client: api.Client, *, instance: str, backlog: int = 1_000) -> None:
+    def __init__(self, client: kube.Client, *, instance: str, backlog: int = 1_000) -> None:
         """`backlog` is how many Events of one namespace may wait."""
         self._client = client
         self._instance = instance
         self._backlog = backlog
-        self._waiting: OrderedDict[str, deque[api.Object]] = OrderedDict()
+        self._waiting: OrderedDict[str, deque[kube.Object]] = OrderedDict()
         """By namespace; the first is the next."""
         self._any = asyncio.Event()
         self._dropped = 0
@@ -31,13 +31,13 @@ class Recorder:
 
     def record(
         self,
-        about: api.Object,
+        about: kube.Object,
         *,
         kind: str,
         reason: EventReason,
         note: str,
         action: str,
-        related: api.Object | None = None,
+        related: kube.Object | None = None,
     ) -> None:
         """Say that something happened to `about`.
 
@@ -89,8 +89,8 @@ class Recorder:
             if not self._waiting:
                 self._any.clear()
             try:
-                await self._client.create(api.path(api.EVENTS, namespace, "events"), body)
-            except (api.ApiError, *api.TRANSIENT) as error:
+                await self._client.create(kube.path(kube.EVENTS, namespace, "events"), body)
+            except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
             if self._dropped > (self._backlog if self._waiting else 0):
                 self._log.warning("Dropped Events, too many waited", events=self._dropped)

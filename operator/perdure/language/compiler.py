@@ -15,10 +15,10 @@ from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
-from perdure.language.inputs import InputCheck, input_check
+from perdure.language.input_checks import InputCheck, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
 from perdure.language.results import outputs_read
-from perdure.language.schemas import SchemaError
+from perdure.language.schemas import InputSchemaError
 from perdure.language.timeouts import OF_ACTIVITY
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
@@ -137,7 +137,7 @@ class _Compiler:
             return InputCheck()
         try:
             return input_check(given.schema_, given.default)
-        except SchemaError as error:
+        except InputSchemaError as error:
             self.found(f"{path}.schema", f"is no JSON Schema: {error}")
             return InputCheck(given.default)
 

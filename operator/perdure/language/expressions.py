@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from perdure.language.cel import (
     MAX_DEPTH,
+    CompiledExpression,
     CompileError,
     EvaluationError,
     LimitError,
     Meter,
-    Program,
     article,
     compile_source,
     format_duration,
@@ -73,7 +73,7 @@ class References:
 class _Expression:
     """A whole-string expression: its value keeps its type."""
 
-    program: Program
+    program: CompiledExpression
     path: str
 
 

@@ -97,7 +97,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The timeouts that expressions gave, by the key of their template."""
 
 
-class Loop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ForEachLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A `forEach` that runs."""
 
     items: list[Any] | None = None
@@ -160,7 +160,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
     frames: dict[str, Frame] = {}
     tasks: dict[str, Task] = {}
-    loops: dict[str, Loop] = {}
+    loops: dict[str, ForEachLoop] = {}
     vars: dict[str, Any] = {}
     signals: tuple[BufferedSignal, ...] = ()
     listeners: tuple[str, ...] = ()

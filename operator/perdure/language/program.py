@@ -12,7 +12,7 @@ from perdure.api.steps import Step
 from perdure.api.workflow import Activity, Handler, WorkflowSpec
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
 from perdure.language.expressions import Template
-from perdure.language.inputs import InputCheck
+from perdure.language.input_checks import InputCheck
 
 
 class Severity(StrEnum):

@@ -36,7 +36,7 @@ ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
 """Keywords that tell why each of their branches does not fit."""
 
 
-class SchemaError(Exception):
+class InputSchemaError(Exception):
     """A schema that is none, or that is not taken."""
 
 
@@ -49,7 +49,7 @@ class Cost:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         if _Size(schema).of(schema, 0) > MAX_SCHEMA:
-            raise SchemaError(
+            raise InputSchemaError(
                 f"written out, with what `$ref` refers to in its place, it has more than {MAX_SCHEMA:,} parts"
             )
         visits = _Reach(schema, _compared, 1)
@@ -153,9 +153,9 @@ class _Reach:
     def _refuse_elsewhere(self, part: Mapping[str, Any]) -> None:
         for keyword in _ELSEWHERE:
             if keyword in part:
-                raise SchemaError(f"`{keyword}` is not taken here: use `$ref`, with `#/$defs/…`")
+                raise InputSchemaError(f"`{keyword}` is not taken here: use `$ref`, with `#/$defs/…`")
         if part is not self._root and isinstance(part.get("$id"), str):
-            raise SchemaError(
+            raise InputSchemaError(
                 "`$id` is taken at the top of a schema alone: leave it out, and use `$ref` with `#/$defs/…`"
             )
 
@@ -175,7 +175,7 @@ def _below(part: Mapping[str, Any]) -> Iterator[list[Any]]:
 def _target(root: Mapping[str, Any], reference: str) -> Any:
     """What a `$ref` refers to; raises SchemaError where that is not within the schema."""
     if reference != "#" and not reference.startswith("#/"):
-        raise SchemaError(
+        raise InputSchemaError(
             f"`$ref: {reference}` must be `#` or begin with `#/`; nothing is fetched: put it under `$defs`"
         )
     found: Any = root
@@ -186,7 +186,7 @@ def _target(root: Mapping[str, Any], reference: str) -> Any:
         elif isinstance(found, dict) and name in found:
             found = found[name]
         else:
-            raise SchemaError(f"`$ref: {reference}`: there is no `{name}`")
+            raise InputSchemaError(f"`$ref: {reference}`: there is no `{name}`")
     return found
 
 

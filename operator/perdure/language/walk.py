@@ -31,8 +31,8 @@ from perdure.language.memory import (
     CANCELLED,
     Closing,
     Ending,
+    ForEachLoop,
     Frame,
-    Loop,
     Memory,
     Stage,
     Status,
@@ -104,7 +104,7 @@ class Walk:
         """Remember a task, or forget it."""
         self.set(tasks=_with(self.memory.tasks, path, task))
 
-    def put_loop(self, path: str, loop: Loop | None) -> None:
+    def put_loop(self, path: str, loop: ForEachLoop | None) -> None:
         """Remember a loop, or forget it."""
         self.set(loops=_with(self.memory.loops, path, loop))
 
@@ -356,7 +356,7 @@ class Walk:
         self.work += len(items)
         first = items[0] if items and type(items[0]) is int else 0
         in_a_row = items == list(range(first, first + len(items))) and all(type(item) is int for item in items)
-        self.put_loop(at.path, Loop(items=None if in_a_row else items, first=first, count=len(items)))
+        self.put_loop(at.path, ForEachLoop(items=None if in_a_row else items, first=first, count=len(items)))
         self.agenda.insert(0, at.path)
 
     def fill(self, path: str) -> None:
@@ -454,7 +454,7 @@ class Walk:
             self.put_loop(path, None)
             self.end_step(path, loop.ending)
 
-    def end_loop(self, path: str, loop: Loop) -> None:
+    def end_loop(self, path: str, loop: ForEachLoop) -> None:
         """All items have ended well."""
         name = parse_path(path)[1]
         output = None

@@ -39,7 +39,7 @@ class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class OperationEnding:
     """How a run ends the operation that it was started for."""
 
     outcome: OperationOutcome
@@ -56,25 +56,25 @@ def token_of(callback: Callback) -> CallbackToken | None:
         return None
 
 
-def ending_of(closing: ev.AnyEvent) -> Ending:
+def ending_of(closing: ev.AnyEvent) -> OperationEnding:
     """How a run that has closed with this event, and does not go on, ends an operation.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
     """
     match closing:
         case ev.WorkflowExecutionCompleted():
-            return Ending(OperationOutcome.COMPLETED, result=_first(closing.result))
+            return OperationEnding(OperationOutcome.COMPLETED, result=_first(closing.result))
         case ev.WorkflowExecutionCanceled():
             failure = Failure(kind=FailureKind.CANCELLED, message="operation canceled", details=closing.details)
-            return Ending(OperationOutcome.CANCELED, failure=failure)
+            return OperationEnding(OperationOutcome.CANCELED, failure=failure)
         case ev.WorkflowExecutionFailed():
-            return Ending(OperationOutcome.FAILED, failure=closing.failure)
+            return OperationEnding(OperationOutcome.FAILED, failure=closing.failure)
         case ev.WorkflowExecutionTimedOut():
             failure = Failure(kind=FailureKind.TIMEOUT, message="operation exceeded internal timeout")
-            return Ending(OperationOutcome.FAILED, failure=failure)
+            return OperationEnding(OperationOutcome.FAILED, failure=failure)
         case _:
             failure = Failure(kind=FailureKind.TERMINATED, message="operation terminated")
-            return Ending(OperationOutcome.FAILED, failure=failure)
+            return OperationEnding(OperationOutcome.FAILED, failure=failure)
 
 
 def _first(result: Any) -> Any:

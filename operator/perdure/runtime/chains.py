@@ -26,7 +26,7 @@ from perdure.engine.starts import (
     StartExtras,
     WorkflowStart,
 )
-from perdure.engine.state import PendingChild, RunStatus, State
+from perdure.engine.state import PendingChild, RunState, RunStatus
 from perdure.runtime.attempts import KubeObject, RunRef
 
 
@@ -80,7 +80,7 @@ class Ancestor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """The last event that was taken over."""
 
 
-class Reset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ResetOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a run that was made by a reset carries of the one that was reset."""
 
     request_id: str
@@ -139,9 +139,9 @@ def created_by(obj: KubeObject) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(labels.CREATED_BY_ANNOTATION, ""))
 
 
-def reset_of(run: KubeObject) -> Reset | None:
+def reset_of(run: KubeObject) -> ResetOrigin | None:
     """What a run begins with of another one; None for one that begins by itself."""
-    return read_annotation(run, labels.RESET_ANNOTATION, Reset)
+    return read_annotation(run, labels.RESET_ANNOTATION, ResetOrigin)
 
 
 def first_run_id(run: KubeObject) -> str:
@@ -185,7 +185,7 @@ def child_run(parent: RunRef, child: PendingChild, depth: int = 1, priority: Any
     return _run(parent.namespace, name, _spec(child.start), tie, None, extras=extras)
 
 
-def successor_run(run: KubeObject, state: State, closing: ev.AnyEvent) -> KubeObject:
+def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> KubeObject:
     """The WorkflowRun that follows one which has closed as continued, or as to be retried.
 
     Args:
@@ -248,7 +248,7 @@ def is_by_cron(closing: ev.AnyEvent) -> bool:
 
 
 def _as_continued(
-    spec: dict[str, Any], extras: StartExtras, state: State, closing: ev.WorkflowExecutionContinuedAsNew
+    spec: dict[str, Any], extras: StartExtras, state: RunState, closing: ev.WorkflowExecutionContinuedAsNew
 ) -> tuple[dict[str, Any], StartExtras]:
     """What code wants the next run to be.
 
@@ -288,7 +288,7 @@ def _as_continued(
     return spec, extras
 
 
-def reset_run(run: KubeObject, reset: Reset, name: str) -> KubeObject:
+def reset_run(run: KubeObject, reset: ResetOrigin, name: str) -> KubeObject:
     """The WorkflowRun that a reset makes: of the same chain and parent, with the same spec.
 
     Args:

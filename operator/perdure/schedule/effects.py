@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from perdure.schedule.state import Running, State
+from perdure.schedule.state import Running, ScheduleState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class StopRun:
 Effect = StartRun | StopRun
 
 
-def effects(state: State) -> list[Effect]:
+def effects(state: ScheduleState) -> list[Effect]:
     """The effects of a state, in order. Each can be applied any number of times."""
     starts: list[Effect] = [StartRun(run) for run in state.running if not run.run_id]
     stops: list[Effect] = [StopRun(run) for run in state.running if run.cancel or run.terminate]

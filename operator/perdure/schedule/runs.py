@@ -11,7 +11,7 @@ from perdure.api.fields import format_time
 from perdure.api.lenient import read_annotation
 from perdure.api.names import label_value
 from perdure.engine.starts import StartExtras
-from perdure.schedule.state import NAME_FORM, Running, State
+from perdure.schedule.state import NAME_FORM, Running, ScheduleState
 
 KubeObject = dict[str, Any]
 
@@ -53,7 +53,7 @@ def scheduled_by(run: KubeObject) -> ScheduledBy | None:
     return read_annotation(run, labels.SCHEDULED_BY_ANNOTATION, ScheduledBy)
 
 
-def scheduled_run(schedule: KubeObject, run: Running, state: State) -> KubeObject:
+def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> KubeObject:
     """The WorkflowRun that a schedule starts; its name is a lock.
 
     Args:
@@ -149,7 +149,7 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
     return {labels.START_ANNOTATION: msgspec.json.encode(told).decode()} if told != StartExtras() else {}
 
 
-def not_handed_on(obj: KubeObject, state: State) -> str:
+def not_handed_on(obj: KubeObject, state: ScheduleState) -> str:
     """Tell what a run that was built is not given because it is too large; empty where it is given all."""
     tie = scheduled_by(obj)
     assert tie is not None

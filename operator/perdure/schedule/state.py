@@ -76,7 +76,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     service/worker/scheduler/workflow.go, recordAction)."""
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A run that has failed and is started again."""
 
     start: Start
@@ -141,7 +141,7 @@ class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     until: datetime
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What a schedule remembers."""
 
     cursor: datetime
@@ -164,7 +164,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     paused: Paused | None = None
     buffer: tuple[Start, ...] = ()
     running: tuple[Running, ...] = ()
-    retry: Retry | None = None
+    retry: PendingRetry | None = None
     backfills: tuple[Backfilling, ...] = ()
     recent: tuple[Recent, ...] = ()
     """Oldest first."""
@@ -186,7 +186,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         return small
 
 
-def load_state(status: dict[str, Any]) -> State | None:
+def load_state(status: dict[str, Any]) -> ScheduleState | None:
     """The state in a status; None where there is none yet.
 
     Raises:
@@ -195,5 +195,5 @@ def load_state(status: dict[str, Any]) -> State | None:
     stored = status.get("state")
     if not stored:
         return None
-    state = msgspec.convert(stored, State)
+    state = msgspec.convert(stored, ScheduleState)
     return msgspec.structs.replace(state, result=status.get("lastCompletionResult"), failure=status.get("lastFailure"))

@@ -11,7 +11,7 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.schedule import PausedBy
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import outlook
-from perdure.schedule.state import State
+from perdure.schedule.state import ScheduleState
 from perdure.schedule.step import Rules
 from perdure.schedule.times import summary_of
 
@@ -28,7 +28,7 @@ class Problem:
 
 
 def compose(
-    old: dict[str, Any], rules: Rules, state: State, *, problem: Problem | None, generation: int, now: datetime
+    old: dict[str, Any], rules: Rules, state: ScheduleState, *, problem: Problem | None, generation: int, now: datetime
 ) -> dict[str, Any]:
     """The status of a schedule.
 
@@ -110,7 +110,7 @@ def _ready(rules: Rules, problem: Problem | None, upcoming: list[str], refused: 
     return found.ready, found.reason, found.message
 
 
-def _paused(rules: Rules, state: State) -> _Verdict:
+def _paused(rules: Rules, state: ScheduleState) -> _Verdict:
     notes = f": {rules.spec.notes}" if rules.spec.notes else ""
     if rules.spec.paused:
         return True, ConditionReason.PAUSED_BY_SPEC, f"`spec.paused` is true{notes}"

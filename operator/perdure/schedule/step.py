@@ -39,11 +39,11 @@ from perdure.schedule.state import (
     Backfilling,
     Handled,
     Paused,
+    PendingRetry,
     Recent,
-    Retry,
     Running,
+    ScheduleState,
     Start,
-    State,
 )
 from perdure.schedule.times import EARLIEST, Times
 
@@ -107,10 +107,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class ScheduleTransition:
     """What a pass has come to."""
 
-    state: State
+    state: ScheduleState
     notes: tuple[Note, ...] = ()
     answers: dict[str, Answer] = field(default_factory=dict)
     durable: bool = True
@@ -119,7 +119,9 @@ class Transition:
     """Whether the pass stopped because it has done enough, and the next should follow at once."""
 
 
-def step(rules: Rules, state: State | None, happened: Sequence[inp.ScheduleInput], now: datetime) -> Transition:
+def step(
+    rules: Rules, state: ScheduleState | None, happened: Sequence[inp.ScheduleInput], now: datetime
+) -> ScheduleTransition:
     """Take a schedule to `now`.
 
     Args:
@@ -131,7 +133,7 @@ def step(rules: Rules, state: State | None, happened: Sequence[inp.ScheduleInput
     Raises:
         InvalidTimesError: The search for the next time does not end.
     """
-    work = _Pass(rules, state, now)
+    work = SchedulePass(rules, state, now)
     work.notice_changes()
     closed = [each for each in happened if isinstance(each, inp.RunClosed)]
     for each in sorted(closed, key=lambda run: (run.time, run.name)):
@@ -147,7 +149,7 @@ def step(rules: Rules, state: State | None, happened: Sequence[inp.ScheduleInput
     return work.transition(state)
 
 
-def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:
+def next_wake(rules: Rules, state: ScheduleState, now: datetime) -> datetime | None:
     """When there is something to do by time; None if only something outside can wake the schedule.
 
     Raises:
@@ -162,15 +164,15 @@ def next_wake(rules: Rules, state: State, now: datetime) -> datetime | None:
     return min(filter(None, wakes), default=None)
 
 
-class _Pass:
+class SchedulePass:
     """A pass at work."""
 
-    def __init__(self, rules: Rules, state: State | None, now: datetime) -> None:
+    def __init__(self, rules: Rules, state: ScheduleState | None, now: datetime) -> None:
         self._rules = rules
         self._spec = rules.spec
         self._now = now
         created = min(rules.created, now)
-        self._state = state or State(
+        self._state = state or ScheduleState(
             cursor=created,
             handled_after=created,
             times=rules.times_hash(),
@@ -392,7 +394,7 @@ class _Pass:
         )
         if decision.state is not RetryState.IN_PROGRESS or decision.delay is None:
             return False
-        again = Retry(
+        again = PendingRetry(
             start=run.start,
             attempt=run.attempt + 1,
             due=self._now + decision.delay,
@@ -670,9 +672,9 @@ class _Pass:
     def _change_running(self, name: str, change: Callable[[Running], Running]) -> None:
         self._set(running=tuple(change(run) if run.name == name else run for run in self._state.running))
 
-    def transition(self, before: State | None) -> Transition:
+    def transition(self, before: ScheduleState | None) -> ScheduleTransition:
         """What has come of the pass."""
-        return Transition(
+        return ScheduleTransition(
             self._state,
             tuple(self._notes),
             self._answers,
@@ -681,17 +683,17 @@ class _Pass:
         )
 
 
-_POLICIES: dict[OverlapPolicy, Callable[[_Pass, Start, list[Start]], None]] = {
-    OverlapPolicy.SKIP: _Pass._skip,  # noqa: SLF001 (the table belongs to the class)
-    OverlapPolicy.BUFFER_ONE: _Pass._buffer_one,  # noqa: SLF001
-    OverlapPolicy.BUFFER_ALL: _Pass._buffer_all,  # noqa: SLF001
-    OverlapPolicy.CANCEL_OTHER: _Pass._cancel_other,  # noqa: SLF001
-    OverlapPolicy.TERMINATE_OTHER: _Pass._terminate_other,  # noqa: SLF001
+_POLICIES: dict[OverlapPolicy, Callable[[SchedulePass, Start, list[Start]], None]] = {
+    OverlapPolicy.SKIP: SchedulePass._skip,  # noqa: SLF001 (the table belongs to the class)
+    OverlapPolicy.BUFFER_ONE: SchedulePass._buffer_one,  # noqa: SLF001
+    OverlapPolicy.BUFFER_ALL: SchedulePass._buffer_all,  # noqa: SLF001
+    OverlapPolicy.CANCEL_OTHER: SchedulePass._cancel_other,  # noqa: SLF001
+    OverlapPolicy.TERMINATE_OTHER: SchedulePass._terminate_other,  # noqa: SLF001
 }
 """What happens to a start while a run is open; with AllowAll, it starts."""
 
 
-def _has_room_for_retry(rules: Rules, state: State) -> bool:
+def _has_room_for_retry(rules: Rules, state: ScheduleState) -> bool:
     """Whether the run that has failed may be started again beside those that are open."""
     if state.retry is not None and _policy_of(state.retry.start, rules) is OverlapPolicy.ALLOW_ALL:
         return len(state.running) < MAX_BUFFER
@@ -702,7 +704,7 @@ def _policy_of(start: Start, rules: Rules) -> OverlapPolicy:
     return start.policy or rules.spec.overlap_policy
 
 
-def _anonymous(state: State) -> State:
+def _anonymous(state: ScheduleState) -> ScheduleState:
     """The state without the ids of its runs."""
     return replace(
         state,

@@ -7,7 +7,7 @@ from typing import Any
 from perdure.engine import events as ev
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import PendingActivity, RunStatus, State
+from perdure.engine.state import PendingActivity, RunState, RunStatus
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
 from perdure.language.tracing import Tracer
@@ -18,7 +18,7 @@ from perdure.simulation.tree import Tree
 class Try:
     """An attempt of an activity."""
 
-    run: "Run"
+    run: "SimulatedRun"
     activity: str
     path: str
     event_id: int
@@ -49,10 +49,10 @@ class Role:
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class SimulatedRun:
     """One run: what a WorkflowRun is in a cluster."""
 
-    chain: "Chain"
+    chain: "SimulatedChain"
     first: ev.WorkflowExecutionStarted
     """Its first event."""
     name: str
@@ -61,7 +61,7 @@ class Run:
     """The input that was asked for; refused, it does not stand in the first event."""
     decider: Decider
     tree: Tree
-    state: State | None = None
+    state: RunState | None = None
     """None: it has not begun."""
     events: list[ev.AnyEvent] = field(default_factory=list)
     tries: dict[tuple[int, int], Try] = field(default_factory=dict)
@@ -74,16 +74,16 @@ class Run:
 
 
 @dataclass(slots=True, kw_only=True)
-class Chain:
+class SimulatedChain:
     """The runs of one workflow id that follow each other by continue-as-new and retry."""
 
     role: Role
-    runs: list[Run] = field(default_factory=list)
-    parent: tuple[Run, int] | None = None
+    runs: list[SimulatedRun] = field(default_factory=list)
+    parent: tuple[SimulatedRun, int] | None = None
     """The run that has started it, and the event by which."""
 
     @property
-    def current(self) -> Run:
+    def current(self) -> SimulatedRun:
         """The newest run."""
         return self.runs[-1]
 
@@ -107,7 +107,7 @@ class ScriptedChild:
     workflow_type: str
     workflow_id: str
     run_id: str
-    parent: tuple[Run, int]
+    parent: tuple[SimulatedRun, int]
     start: datetime
     end: datetime | None = None
     status: RunStatus = RunStatus.RUNNING
@@ -118,10 +118,12 @@ class ScriptedChild:
         return self.end is None
 
 
-Player = Chain | ScriptedChild
+Player = SimulatedChain | ScriptedChild
 
 
-def make_run(chain: Chain, first: ev.WorkflowExecutionStarted, name: str, run_id: str, given: Any) -> Run:
+def make_run(
+    chain: SimulatedChain, first: ev.WorkflowExecutionStarted, name: str, run_id: str, given: Any
+) -> SimulatedRun:
     """A run that has begun with its first event; `given` is the input that was asked for."""
     role = chain.role
     scope = RunScope(
@@ -131,7 +133,7 @@ def make_run(chain: Chain, first: ev.WorkflowExecutionStarted, name: str, run_id
     tracer = Tracer(role.program, scope, input=first.input, start_time=first.event_time)
     decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
     tree = Tree(role.program, tracer.trace)
-    return Run(chain=chain, first=first, name=name, run_id=run_id, given=given, decider=decider, tree=tree)
+    return SimulatedRun(chain=chain, first=first, name=name, run_id=run_id, given=given, decider=decider, tree=tree)
 
 
 def outcome_of(failure: Failure) -> str:
@@ -143,4 +145,4 @@ def outcome_of(failure: Failure) -> str:
 
 def workflow_id_of(player: Player) -> str:
     """The workflow id that a chain or a child has."""
-    return player.role.workflow_id if isinstance(player, Chain) else player.workflow_id
+    return player.role.workflow_id if isinstance(player, SimulatedChain) else player.workflow_id

@@ -16,22 +16,22 @@ from typing import Any
 from perdure.api.common import API_VERSION
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.state import State
-from perdure.handlers.assembly import Options
+from perdure.engine.state import RunState
+from perdure.handlers.assembly import OperatorOptions
 from perdure.kube import clock
 from perdure.observe import logs
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.simulation.cast import Cast
-from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
 from perdure.simulation.cluster.loop import DeadlockError, TooLateError, VirtualLoop
 from perdure.simulation.cluster.process import Operator, task_factory
 from perdure.simulation.cluster.session import Session
 from perdure.simulation.players import (
-    Chain,
     Player,
     Role,
-    Run,
     ScriptedChild,
+    SimulatedChain,
+    SimulatedRun,
     Try,
     make_run,
     outcome_of,
@@ -59,7 +59,7 @@ class _Server(ApiServer):
     runs = 0
     log = b""
 
-    def new_uid(self, key: Key) -> str:
+    def new_uid(self, key: ObjectKey) -> str:
         """A UID for a new object."""
         if key.plural != "workflowruns":
             return super().new_uid(key)
@@ -83,7 +83,7 @@ class Play:
         self.end = self.start
         """When the last thing happened."""
         lead = cast.lead
-        self.lead = Chain(
+        self.lead = SimulatedChain(
             role=Role(
                 workflow_type=lead.workflow_type,
                 workflow_id=lead.spec.workflow_id or lead.name,
@@ -93,8 +93,8 @@ class Play:
         )
         self._trouble: list[Exception] = []
         self._asked = 0
-        self._runs: dict[str, Run] = {}
-        self._chains: dict[str, Chain] = {}
+        self._runs: dict[str, SimulatedRun] = {}
+        self._chains: dict[str, SimulatedChain] = {}
         """By the UID of each of their runs."""
         self._scripted: dict[str, ScriptedChild] = {}
         self._busiest: Counter[str] = Counter()
@@ -129,7 +129,7 @@ class Play:
         self._set_up()
         session = Session(self._server, "operator")
         try:
-            operator = Operator(Options(), loop, self._server, session, crashed=self._crashed)
+            operator = Operator(OperatorOptions(), loop, self._server, session, crashed=self._crashed)
             try:
                 with suppress(DeadlockError):  # nothing more will happen
                     loop.run_forever()
@@ -196,7 +196,7 @@ class Play:
 
     # Children that the scenario speaks for
 
-    def _admit(self, key: Key, obj: Object) -> None:
+    def _admit(self, key: ObjectKey, obj: Object) -> None:
         """Have a child whose Workflow is in none of the files do what the scenario says."""
         named = (obj["spec"].get("workflow") or {}).get("name") if key.plural == "workflowruns" else None
         if named is None or named in self.cast.programs or parent_of(obj) is None:
@@ -211,7 +211,7 @@ class Play:
             start=self._loop.now(),
         )
 
-    def _parent(self, obj: Object) -> tuple[Run, int]:
+    def _parent(self, obj: Object) -> tuple[SimulatedRun, int]:
         tie = parent_of(obj)
         assert tie is not None
         return self._runs[tie.run_id], tie.initiated_event_id
@@ -246,7 +246,7 @@ class Play:
                 namespace=meta["namespace"],
                 program=self.cast.programs[named],
             )
-            chain = self._chains[meta["uid"]] = Chain(role=role, parent=self._parent(obj))
+            chain = self._chains[meta["uid"]] = SimulatedChain(role=role, parent=self._parent(obj))
             self.players.append(chain)
 
     def _committed(self, obj: Object) -> None:
@@ -280,7 +280,7 @@ class Play:
         if state.closed:
             child.end = state.close_time
 
-    def committed(self, run: Run, state: State, events: tuple[ev.AnyEvent, ...]) -> None:
+    def committed(self, run: SimulatedRun, state: RunState, events: tuple[ev.AnyEvent, ...]) -> None:
         """A run has committed events, and its state."""
         run.events += events
         for key, tried in list(run.tries.items()):
@@ -297,7 +297,7 @@ class Play:
         ]
         self._spend(len(events))
 
-    def _note(self, run: Run, path: str, word: str, told: str) -> None:
+    def _note(self, run: SimulatedRun, path: str, word: str, told: str) -> None:
         self.timeline.append(Moment(self._loop.now(), run.name, path, word, told))
 
     def _spend(self, number: int) -> None:
@@ -341,7 +341,7 @@ class Play:
         self._note(run, tried.path, "Running", f"activity {tried.activity}{number}")
         self._spend(1)
 
-    def _without_pod(self, run: Run, event: ev.AnyEvent) -> None:
+    def _without_pod(self, run: SimulatedRun, event: ev.AnyEvent) -> None:
         """Note an attempt that could have no pod: an expression in its container has no value."""
         if not isinstance(event, ev.ActivityTaskFailed):
             return
@@ -365,7 +365,7 @@ class Play:
         self._busiest[tried.activity] += 1
         self._spend(1)
 
-    def _settle(self, run: Run, state: State, tried: Try, events: tuple[ev.AnyEvent, ...]) -> None:
+    def _settle(self, run: SimulatedRun, state: RunState, tried: Try, events: tuple[ev.AnyEvent, ...]) -> None:
         """Find out whether an attempt has ended with these events, and how."""
         activity = state.activity(tried.event_id)
         if tried.is_of(activity):

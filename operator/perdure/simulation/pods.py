@@ -11,13 +11,13 @@ import orjson
 from perdure.api import labels
 from perdure.runtime import payloads
 from perdure.runtime.times import write_micro_time
-from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
-from perdure.simulation.cluster.kubelet import Ending, Kubelet
+from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
+from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet
 from perdure.simulation.cluster.loop import VirtualLoop
-from perdure.simulation.scenario import Attempt
+from perdure.simulation.scenario import ScriptedAttempt
 from perdure.simulation.script import Beats, Script, beats, exit_code
 
-_SILENT = Attempt()
+_SILENT = ScriptedAttempt()
 _FOR_EVER = timedelta(days=36_525)
 
 
@@ -36,7 +36,7 @@ class Started:
 class _Playing:
     """A pod, and the entry that it plays."""
 
-    entry: Attempt
+    entry: ScriptedAttempt
     beats: Beats | None = None
     told: bool = False
 
@@ -45,7 +45,7 @@ class ScriptedKubelet(Kubelet):
     """Runs every pod, exactly as long as the scenario says."""
 
     def __init__(
-        self, loop: VirtualLoop, server: ApiServer, script: Script[Attempt], tell: Callable[[Started], None]
+        self, loop: VirtualLoop, server: ApiServer, script: Script[ScriptedAttempt], tell: Callable[[Started], None]
     ) -> None:
         super().__init__(loop, server, self._ending)
         self._activities = script
@@ -78,37 +78,37 @@ class ScriptedKubelet(Kubelet):
         playing = self._playing[pod["metadata"]["uid"]]
         return float(pod["metadata"]["deletionGracePeriodSeconds"]) if playing.entry.ignores_cancel else 0.0
 
-    def _ending(self, pod: Object) -> Ending:
+    def _ending(self, pod: Object) -> ContainerExit:
         entry = self._playing[pod["metadata"]["uid"]].entry
         after = None if entry.hang else entry.after.total_seconds()
         code = exit_code(entry)
         if entry.fail:
-            return Ending(after=after, code=code, message=json.dumps({"error": entry.fail.dump()}))
-        return Ending(after=after, code=code, message="" if code else payloads.encode(entry.output))
+            return ContainerExit(after=after, code=code, message=json.dumps({"error": entry.fail.dump()}))
+        return ContainerExit(after=after, code=code, message="" if code else payloads.encode(entry.output))
 
-    def ended(self, key: Key, uid: str, ending: Ending) -> None:
+    def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
         """The container of a pod has ended by itself, or its node is gone."""
         if self._playing[uid].entry.lost:
             self._stopped.add(uid)
             self._server.remove(key, actor="garbage collector of pods")
             return
-        lease = Key("leases", key.namespace, key.name)
+        lease = ObjectKey("leases", key.namespace, key.name)
         if (
             ending.code == 0
             and lease in self._server.objects
             and len(ending.message) > payloads.TERMINATION_MESSAGE_LIMIT
         ):
             self._server.update(lease, lambda obj: _note(obj, labels.RESULT_ANNOTATION, ending.message), actor="pod")
-            ending = Ending(after=ending.after, message="")
+            ending = ContainerExit(after=ending.after, message="")
         super().ended(key, uid, ending)
 
-    def beat(self, key: Key, uid: str) -> None:
+    def beat(self, key: ObjectKey, uid: str) -> None:
         """Nothing: the heartbeats of a pod begin with its Lease."""
 
     def _leases(self, write: Write) -> None:
         if write.key.plural != "leases" or write.type == "DELETED":
             return
-        pod = self._server.objects.get(Key("pods", write.key.namespace, write.key.name))
+        pod = self._server.objects.get(ObjectKey("pods", write.key.namespace, write.key.name))
         playing = self._playing.get(pod["metadata"]["uid"]) if pod else None
         if pod is None or playing is None:
             return
@@ -121,11 +121,11 @@ class ScriptedKubelet(Kubelet):
                 scripted = playing.beats if playing.entry.heartbeats else None
                 when = (scripted.next(self._loop.now()) if scripted else None) or self._loop.now()
                 after = (when - self._loop.now()).total_seconds()
-                self._loop.call_later(after, self._cancel, Key("pods", *write.key[1:]), pod["metadata"]["uid"])
+                self._loop.call_later(after, self._cancel, ObjectKey("pods", *write.key[1:]), pod["metadata"]["uid"])
         if write.type == "ADDED" and (seconds := write.after["spec"].get("leaseDurationSeconds")):
             self._begin_to_beat(write.key, timedelta(seconds=seconds), playing)
 
-    def _begin_to_beat(self, key: Key, timeout: timedelta, playing: _Playing) -> None:
+    def _begin_to_beat(self, key: ObjectKey, timeout: timedelta, playing: _Playing) -> None:
         """Say until when the Lease is renewed in time, and with its first heartbeat what that says."""
         start = self._loop.now() + playing.entry.starts_after
         beating = playing.beats = beats(playing.entry, start, timeout)
@@ -141,10 +141,10 @@ class ScriptedKubelet(Kubelet):
                 first, self._change, key, lambda obj: _note(obj, labels.HEARTBEAT_DETAILS_ANNOTATION, details)
             )
 
-    def _change(self, key: Key, change: Callable[[Object], None]) -> None:
+    def _change(self, key: ObjectKey, change: Callable[[Object], None]) -> None:
         self._server.update(key, change, actor="pod")
 
-    def _cancel(self, key: Key, uid: str) -> None:
+    def _cancel(self, key: ObjectKey, uid: str) -> None:
         if self.live(key, uid):
             self.finish(key, uid, 143, json.dumps({"error": {"cancelled": True}}))
 

@@ -13,7 +13,7 @@ from perdure.engine.state import RunStatus
 from perdure.language.failures import as_json, matches
 from perdure.language.interpreter import load_memory
 from perdure.language.values import shown
-from perdure.simulation.players import Chain, Run, ScriptedChild, Try
+from perdure.simulation.players import ScriptedChild, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.timeline import length
@@ -119,11 +119,11 @@ class Report:
             for node in nodes
         ]
 
-    def _events(self, run: Run) -> Iterator[Json]:
+    def _events(self, run: SimulatedRun) -> Iterator[Json]:
         for event, data in zip(run.events, history.encode(run.events), strict=True):
             yield {**data, "run": run.name, "time": self._since(event.event_time)}
 
-    def _child(self, child: Chain | ScriptedChild) -> Json:
+    def _child(self, child: SimulatedChain | ScriptedChild) -> Json:
         if isinstance(child, ScriptedChild):
             return {
                 "workflow": child.workflow_type,
@@ -185,12 +185,12 @@ class Report:
                 yield f"attempts.{activity}: expected {told}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
 
 
-def _phase(chain: Chain) -> str:
+def _phase(chain: SimulatedChain) -> str:
     state = chain.current.state
     return "Paused" if state and state.paused else chain.status.value
 
 
-def _waits_for(run: Run) -> Iterator[str]:
+def _waits_for(run: SimulatedRun) -> Iterator[str]:
     state = run.state
     assert state is not None
     if state.paused:

@@ -64,7 +64,7 @@ class ScenarioModel(SpecModel):
         return field in self.model_fields_set and getattr(self, field) is not False
 
 
-class Fail(ScenarioModel):
+class ScriptedFailure(ScenarioModel):
     """How an attempt or a child fails: what a container would write as its error document."""
 
     type: FailureTypeName | None = None
@@ -83,7 +83,7 @@ class Fail(ScenarioModel):
     """How long to wait before the next attempt, instead of what the retry policy says. Default none."""
 
 
-class Heartbeats(ScenarioModel):
+class ScriptedHeartbeats(ScenarioModel):
     """The heartbeats of an attempt."""
 
     every: PositiveSpan
@@ -109,7 +109,7 @@ class Reply(ScenarioModel):
     output: Json = None
     """What comes of it. Default null."""
 
-    fail: Fail | None = None
+    fail: ScriptedFailure | None = None
     """It fails, and how."""
 
     hang: Flag = False
@@ -119,7 +119,7 @@ class Reply(ScenarioModel):
     """It goes on when it is asked to stop. Default false: it stops, and is cancelled."""
 
 
-class Attempt(Reply):
+class ScriptedAttempt(Reply):
     """How one attempt of an activity goes."""
 
     rules = (
@@ -141,7 +141,7 @@ class Attempt(Reply):
     starts_after: Span = timedelta(0)
     """How long the attempt waits for its start: for a node, an image, a quota. Default 0s."""
 
-    heartbeats: Heartbeats | None = None
+    heartbeats: ScriptedHeartbeats | None = None
     """Its heartbeats, where the activity has a heartbeat timeout. Default: as many as are needed; with `hang`, none."""
 
     lost: Flag = False
@@ -152,13 +152,13 @@ class Attempt(Reply):
     `fail`."""
 
 
-class Child(Reply):
+class ScriptedChild(Reply):
     """How a child goes that is not simulated itself."""
 
     rules = (_at_most_one("output", "fail", "hang"), _at_most_one("after", "hang"))
 
 
-class Signal(ScenarioModel):
+class ScriptedSignal(ScenarioModel):
     """A signal to the run."""
 
     at: Span = timedelta(0)
@@ -265,13 +265,13 @@ class Scenario(ScenarioModel):
     input: Json = None
     """Input of the run. Default: that of the WorkflowRun, or the Workflow's own default."""
 
-    activities: dict[str, list[Attempt]] = Field(default_factory=dict)
+    activities: dict[str, list[ScriptedAttempt]] = Field(default_factory=dict)
     """By activity, one entry for each attempt; the last one repeats. Default: they complete at once with null."""
 
-    children: dict[str, list[Child]] = Field(default_factory=dict)
+    children: dict[str, list[ScriptedChild]] = Field(default_factory=dict)
     """By Workflow, one entry for each child whose Workflow is in none of the files; the last one repeats."""
 
-    signals: list[Signal] = Field(default_factory=list)
+    signals: list[ScriptedSignal] = Field(default_factory=list)
     """Signals, in any order."""
 
     cancel_at: Span | None = None

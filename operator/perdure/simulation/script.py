@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from perdure.api.durations import format_decimal_duration
-from perdure.simulation.scenario import Attempt, Child, Reply
+from perdure.simulation.scenario import Reply, ScriptedAttempt, ScriptedChild
 
 _Entry = TypeVar("_Entry", bound=Reply)
 
@@ -71,19 +71,19 @@ class Beats:
         return None if self.count is None else self.start + self.count * self.every + timeout
 
 
-def beats(entry: Attempt, start: datetime, timeout: timedelta) -> Beats:
+def beats(entry: ScriptedAttempt, start: datetime, timeout: timedelta) -> Beats:
     """The heartbeats of an attempt that has a heartbeat timeout: as scripted; else in time, or none if it hangs."""
     if entry.heartbeats:
         return Beats(start, entry.heartbeats.every, entry.heartbeats.count, entry.heartbeats.details)
     return Beats(start, timeout, 0 if entry.hang else None)
 
 
-def exit_code(entry: Attempt) -> int:
+def exit_code(entry: ScriptedAttempt) -> int:
     """How the container of an attempt ends."""
     return entry.exit_code if entry.exit_code is not None else 1 if entry.fail else 0
 
 
-def stand_in(entry: Child | None) -> dict[str, Any]:
+def stand_in(entry: ScriptedChild | None) -> dict[str, Any]:
     """The definition of a Workflow that does what a scenario says of a child; None: it says nothing."""
     takes: dict[str, Any] = {
         "name": "takes",

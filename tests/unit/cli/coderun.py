@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.coded import Coded
-from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.page import Page
 from perdure.controller import status as run_status
 from unit.cli.flow import UID
@@ -21,7 +21,7 @@ def object_of(run: Coded) -> dict[str, Any]:
     }
 
 
-def seen(run: Coded) -> Run:
+def seen(run: Coded) -> ShownRun:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 

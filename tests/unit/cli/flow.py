@@ -10,7 +10,7 @@ from rich.text import Text
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.cli.tracing import trace
-from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.openings import Seen
 from perdure.cli.view.page import Page
 from perdure.controller import status as run_status
@@ -25,7 +25,7 @@ from perdure.engine.inputs import (
     RunInput,
 )
 from perdure.engine.state import PendingActivity
-from perdure.engine.step import Transition, start, step
+from perdure.engine.step import RunTransition, start, step
 from perdure.language.awaiting import awaited
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
@@ -86,7 +86,7 @@ class Flow:
         )
         self._commit(start(first, self.decider))
 
-    def _commit(self, transition: Transition) -> "Flow":
+    def _commit(self, transition: RunTransition) -> "Flow":
         self.state = transition.state
         facts = run_status.RunFacts(
             name=self.name,
@@ -143,7 +143,7 @@ class Flow:
             "status": self.status,
         }
 
-    def run(self, offset: float | None = None, seen: Seen | None = None) -> Run:
+    def run(self, offset: float | None = None, seen: Seen | None = None) -> ShownRun:
         now = self.now if offset is None else at(offset)
         return read_run(self.object, now=now, seen=seen, trace=trace(self.object))
 

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.asking import Asked, value
+from perdure.cli.asking import Inquiry, value
 from perdure.cli.errors import CliError
 from perdure.cli.view.operations import table
 from perdure.cli.view.page import ASCII, Page
@@ -85,7 +85,7 @@ def test_a_value_may_stand_in_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_is_named_or_its_workflow_id_is(name: str | None, workflow_id: str | None, target: Any) -> None:
-    asked = Asked(
+    asked = Inquiry(
         name=name,
         workflow_id=workflow_id,
         namespace=None,

@@ -16,12 +16,12 @@ from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions
 from perdure.controller.identity import ActivityIdentity
-from perdure.controller.logs import PATIENCE
+from perdure.controller.pod_logs import PATIENCE
 from perdure.controller.pods import Pods
 from perdure.controller.policies import Policies
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
-from perdure.engine.state import PendingActivity, State
+from perdure.engine.state import PendingActivity, RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
@@ -44,7 +44,7 @@ def at(offset: float) -> datetime:
     return T0 + timedelta(seconds=offset)
 
 
-def state_of(*numbers: int, stuck: bool = False) -> State:
+def state_of(*numbers: int, stuck: bool = False) -> RunState:
     works = [
         PendingActivity(
             scheduled_event_id=number,
@@ -57,7 +57,7 @@ def state_of(*numbers: int, stuck: bool = False) -> State:
         )
         for number in numbers
     ]
-    return State(start_time=T0, next_event_id=9, activities={str(w.scheduled_event_id): w for w in works})
+    return RunState(start_time=T0, next_event_id=9, activities={str(w.scheduled_event_id): w for w in works})
 
 
 @asynccontextmanager
@@ -238,7 +238,7 @@ async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_
 
 async def test_a_pod_that_nobody_waits_for_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, _):
-        nothing = State(start_time=T0, next_event_id=9)
+        nothing = RunState(start_time=T0, next_event_id=9)
         held = found._held
         held.give_up(nothing, held.superfluous(nothing))
         assert held.leaving
@@ -259,7 +259,7 @@ async def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with failing(monkeypatch) as (found, _, _):
-        older, held = State(start_time=T0, next_event_id=2), found._held
+        older, held = RunState(start_time=T0, next_event_id=2), found._held
         held.give_up(older, [])
         assert not held.leaving
         assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]

@@ -10,18 +10,18 @@ from perdure.api import labels
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.controller.directory import Directory, Go, Standing, Wait
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 
 class Server:
     """What the API server has: runs of one workflow id, and what a watch tells of them, in order."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, api.Object] = {}
-        self.told: list[api.Object] = []
+        self.runs: dict[str, kube.Object] = {}
+        self.told: list[kube.Object] = []
         self._version = 0
 
-    def create(self, uid: str, second: int) -> api.Object:
+    def create(self, uid: str, second: int) -> kube.Object:
         meta = {
             "name": f"run-{uid}",
             "namespace": "default",
@@ -30,7 +30,7 @@ class Server:
         }
         return self._written({"metadata": meta, "spec": {"workflowId": "same"}})
 
-    def start(self, seen: api.Object) -> api.Object | None:
+    def start(self, seen: kube.Object) -> kube.Object | None:
         """The compare-and-swap with which a run starts; None if somebody has written since."""
         current = self.runs[seen["metadata"]["uid"]]
         if current["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]:
@@ -47,7 +47,7 @@ class Server:
         statuses = {uid: run.get("status") or {} for uid, run in self.runs.items()}
         return [uid for uid, status in statuses.items() if "state" in status and "completionTime" not in status]
 
-    def _written(self, obj: api.Object) -> api.Object:
+    def _written(self, obj: kube.Object) -> kube.Object:
         self._version += 1
         made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         self.runs[made["metadata"]["uid"]] = made
@@ -60,14 +60,14 @@ class Operator:
 
     def __init__(self, server: Server) -> None:
         self.directory, self._server = Directory(), server
-        self.known: dict[str, api.Object] = {}
-        self.going: list[api.Object] = []
+        self.known: dict[str, kube.Object] = {}
+        self.going: list[kube.Object] = []
         self.heard = 0
 
-    def hear(self, obj: api.Object) -> None:
+    def hear(self, obj: kube.Object) -> None:
         self.directory.put(obj)
         known = self.known.setdefault(obj["metadata"]["uid"], obj)
-        if not api.older(obj["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]):
+        if not kube.older(obj["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]):
             self.known[obj["metadata"]["uid"]] = obj
 
     def hear_next(self) -> None:
@@ -156,7 +156,7 @@ def test_who_was_told_to_go_is_not_overtaken_by_one_that_was_made_earlier_and_he
     assert server.open() == ["a"]
 
 
-def run(uid: str, version: int, status: Any = None) -> api.Object:
+def run(uid: str, version: int, status: Any = None) -> kube.Object:
     meta = {"name": f"run-{uid}", "namespace": "default", "uid": uid, "resourceVersion": str(version)}
     return {"metadata": meta, "spec": {"workflowId": "same"}, "status": status or {}}
 
@@ -193,7 +193,7 @@ def test_owners_of_another_namespace_do_not_count() -> None:
         labels.PARENT_ANNOTATION: msgspec.json.encode(parent).decode(),
     }
 
-    def run(namespace: str, name: str, **more: Any) -> api.Object:
+    def run(namespace: str, name: str, **more: Any) -> kube.Object:
         meta = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}", "resourceVersion": "1"}
         return {"metadata": meta | {"ownerReferences": [owner]} | more, "spec": {}}
 

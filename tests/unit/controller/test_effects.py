@@ -17,7 +17,7 @@ from perdure.engine import commands as cmd
 from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
-from perdure.engine.state import State
+from perdure.engine.state import RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import RunRef
@@ -58,7 +58,7 @@ async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effe
     await runner.cleanup()
 
 
-def closed_before_its_child_started() -> tuple[State, datetime, int]:
+def closed_before_its_child_started() -> tuple[RunState, datetime, int]:
     parent = Coded.begin()
     start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid")
     abandoned = ParentClosePolicy.ABANDON

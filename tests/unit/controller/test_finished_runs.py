@@ -13,7 +13,7 @@ import pytest
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend
-from perdure.handlers.assembly import Options, assemble
+from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
@@ -41,7 +41,7 @@ def finished(number: int, size: int) -> Json:
 def manager() -> Manager:
     client = Client(Access(server="http://nowhere"), cast("Any", None))
     frontend = Frontend(Settings(authentication=False))
-    made, _ = assemble(client, Options(), frontend)
+    made, _ = assemble(client, OperatorOptions(), frontend)
     return made
 
 

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from perdure.api.reasons import ConditionReason
 from perdure.controller.inbox import Inbox, carriers
 from perdure.engine import inputs
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 
 def signal(name: str, given: object = None) -> inputs.SignalRequested:
@@ -52,7 +52,7 @@ def test_a_request_that_breaks_a_pass_is_found_and_refused_alone(asking: Asking)
     assert len(asking.inbox.next()) == 2
 
 
-@pytest.mark.parametrize("error", [OSError(), api.ApiError(500, "InternalError", "no"), TimeoutError()])
+@pytest.mark.parametrize("error", [OSError(), kube.ApiError(500, "InternalError", "no"), TimeoutError()])
 def test_no_request_is_blamed_for_what_the_api_server_does(asking: Asking, error: Exception) -> None:
     assert not asking.inbox.blamed(asking.inbox.next(), error)
     assert not asking.inbox.one_by_one

@@ -8,11 +8,11 @@ import pytest
 
 from perdure.controller.commit import Record
 from perdure.controller.reconciler import Reconciler
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
-CONFLICT = api.ConflictError(409, "Conflict", "someone has written")
-FULL = api.TooLargeError(413, "RequestEntityTooLarge", "3 MiB")
+CONFLICT = kube.ConflictError(409, "Conflict", "someone has written")
+FULL = kube.TooLargeError(413, "RequestEntityTooLarge", "3 MiB")
 LATER = now() + timedelta(hours=1)
 
 
@@ -41,7 +41,7 @@ class Thing:
     def look_again(self) -> None:
         self.called.append("look again")
 
-    def full(self, error: api.TooLargeError) -> None:
+    def full(self, error: kube.TooLargeError) -> None:
         self.called.append(f"full: {error.message}")
 
     async def broken(self, error: Exception) -> None:
@@ -93,7 +93,7 @@ async def test_an_object_without_room_for_its_status_is_not_tried_again() -> Non
     assert thing.called == ["pass", "full: 3 MiB"]
 
 
-@pytest.mark.parametrize("error", [api.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
+@pytest.mark.parametrize("error", [kube.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
 async def test_trouble_with_the_api_server_says_nothing_about_the_object(error: Exception) -> None:
     thing = Thing(failing(error))
     with pytest.raises(type(error)):
@@ -101,7 +101,7 @@ async def test_trouble_with_the_api_server_says_nothing_about_the_object(error: 
     assert thing.called == ["pass", "look again"]
 
 
-@pytest.mark.parametrize("error", [ValueError("no such day"), api.InvalidError(422, "Invalid", "no such day")])
+@pytest.mark.parametrize("error", [ValueError("no such day"), kube.InvalidError(422, "Invalid", "no such day")])
 async def test_an_object_that_cannot_be_processed_says_so(error: Exception) -> None:
     thing = Thing(failing(error))
     with pytest.raises(type(error)):

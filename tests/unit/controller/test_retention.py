@@ -11,7 +11,7 @@ from aiohttp import web
 from perdure.api.fields import format_time
 from perdure.api.labels import PARENT_ANNOTATION
 from perdure.controller.index import Index
-from perdure.controller.retention import Retention
+from perdure.controller.retention import NamespaceRetention
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
@@ -74,7 +74,7 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
     for obj in stored.runs.values():
         index.directory.put(obj)
     async with Client.open(Access(server=stored.address), user_agent="test") as client:
-        retention = Retention(
+        retention = NamespaceRetention(
             client,
             Recorder(client, instance="test"),
             index,

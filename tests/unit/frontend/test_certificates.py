@@ -18,7 +18,7 @@ from perdure.frontend.certificates import bundle, renewed
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.frontend.tls import Material, Own, Served, Trust, encryption
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -144,7 +144,7 @@ class Store:
             self.writes.append(url)
             self.put(url, other)
         if body["metadata"]["resourceVersion"] != self.objects[url]["metadata"]["resourceVersion"]:
-            raise api.ConflictError(409, "Conflict", "changed")
+            raise kube.ConflictError(409, "Conflict", "changed")
         self.writes.append(url)
         self.put(url, body)
         return body

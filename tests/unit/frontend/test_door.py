@@ -20,11 +20,11 @@ from temporalio.api.workflowservice.v1 import (
 from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.controller.served import ServedNamespaces
 from perdure.frontend import guard as of_guard
+from perdure.frontend.admission import Places
 from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
-from perdure.frontend.limits import Places
 from perdure.frontend.server import generic_handlers, options
 from perdure.kube import clock
 

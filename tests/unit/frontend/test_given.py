@@ -21,17 +21,17 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionRequest,
 )
 
+from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.commands import (
     ContinueAsNewWorkflowExecution,
     ScheduleActivityTask,
     StartChildWorkflowExecution,
     StartTimer,
 )
-from perdure.engine.options import Options
 from perdure.frontend import failures, given
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import to_times
-from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.commands import BadCommandError, CommandReader
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import LONGEST, MAX_BLOB, UnfitError
 from perdure.frontend.paging import page_of
@@ -136,7 +136,7 @@ ENDLESS_POLICY = {"backoff_coefficient": float("inf")}
 )
 def test_41_a_bad_command_fails_the_workflow_task_with_its_cause(bad: Command, cause: str, field: str) -> None:
     with pytest.raises(BadCommandError, match=field) as caught:
-        Reader(3, {"A": "Int", "a b": "Keyword"}, "orders").read([bad], [])
+        CommandReader(3, {"A": "Int", "a b": "Keyword"}, "orders").read([bad], [])
     assert caught.value.cause == cause
 
 
@@ -144,7 +144,7 @@ def test_a_message_that_does_not_decode_fails_the_workflow_task() -> None:
     broken = Message(id="m")
     broken.body.type_url, broken.body.value = "type.googleapis.com/temporal.api.update.v1.Acceptance", b"\xff\xff"
     with pytest.raises(BadCommandError) as caught:
-        Reader(3, {}).read([], [broken])
+        CommandReader(3, {}).read([], [broken])
     assert caught.value.cause == "BadUpdateWorkflowExecutionMessage"
 
 
@@ -154,7 +154,7 @@ def test_what_takes_longer_than_a_century_takes_a_century() -> None:
         command("start_timer", timer_id="1", start_to_fire_timeout=Duration(seconds=10**12)),
         again(workflow_run_timeout=ENDLESS),
     ]
-    for read in Reader(3, {}).read(commands, []).commands:
+    for read in CommandReader(3, {}).read(commands, []).commands:
         match read:
             case ScheduleActivityTask(start_to_close_timeout=found) | StartTimer(start_to_fire_timeout=found):
                 assert found == LONGEST
@@ -246,10 +246,12 @@ def test_an_attribute_that_is_none_of_its_type_is_refused(kind: str, value: str)
 
 def test_options_and_schedules_say_which_field_cannot_be() -> None:
     with pytest.raises(UnfitError, match="heartbeat_timeout"):
-        changed_options(Options(task_queue="q"), ActivityOptions(heartbeat_timeout=NEGATIVE), ["heartbeat_timeout"])
+        changed_options(
+            OpenActivityOptions(task_queue="q"), ActivityOptions(heartbeat_timeout=NEGATIVE), ["heartbeat_timeout"]
+        )
     endless = ActivityOptions(retry_policy=ENDLESS_POLICY)
     with pytest.raises(RpcError, match="retry_policy"):
-        changed_options(Options(task_queue="q"), endless, ["retry_policy"])
+        changed_options(OpenActivityOptions(task_queue="q"), endless, ["retry_policy"])
     for spec, field in (
         (ScheduleSpec(jitter=NEGATIVE), "jitter"),
         (ScheduleSpec(end_time=NEVER), "end_time"),
@@ -318,6 +320,6 @@ def test_attributes_that_cannot_be_registered_are_refused_by_name(types: dict[st
 
 @pytest.mark.parametrize(("said", "meant"), [({"name": ""}, "orders"), ({"name": "other"}, "other")])
 def test_a_child_without_a_task_queue_has_that_of_its_parent(said: dict[str, str], meant: str) -> None:
-    (read,) = Reader(3, {}, task_queue="orders").read([child(task_queue=said)], []).commands
+    (read,) = CommandReader(3, {}, task_queue="orders").read([child(task_queue=said)], []).commands
     assert isinstance(read, StartChildWorkflowExecution)
     assert read.start.task_queue == meant

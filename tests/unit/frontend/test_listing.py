@@ -21,7 +21,7 @@ from perdure.controller.manager import Manager
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.listing import Listing
-from perdure.handlers.assembly import Options, assemble
+from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 
@@ -78,7 +78,7 @@ async def stage() -> AsyncIterator[Stage]:
     server = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=server), user_agent="test") as client:
         frontend = Frontend(Settings(authentication=False))
-        manager, _ = assemble(client, Options(), frontend)
+        manager, _ = assemble(client, OperatorOptions(), frontend)
         frontend.attach(manager)
         yield Stage(manager, Listing(frontend), runs, read)
     await runner.cleanup()

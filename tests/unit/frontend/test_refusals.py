@@ -16,19 +16,19 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionRequest,
 )
 
-from perdure.engine.options import Options
+from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.retry import RetryPolicy
-from perdure.frontend.commands import BadCommandError, Reader
+from perdure.frontend.commands import BadCommandError, CommandReader
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.batches import _request
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.starting import Starting, _policies
 from perdure.frontend.service.tasks import WorkflowTasks
 
-NOW = Options(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
+NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
 
 def test_49_an_invalid_cron_schedule_of_a_start_is_refused() -> None:
@@ -48,7 +48,7 @@ async def test_a_signal_with_start_cannot_be_refused_because_the_workflow_is_ope
     request = SignalWithStartWorkflowExecutionRequest(signal_name="go", workflow_id_conflict_policy=fail)
     core = Core()
     with pytest.raises(RpcError, match="WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported") as caught:
-        await Starting(core, WorkflowTasks(core)).signal_with_start_workflow_execution(request, Call(None))
+        await Starting(core, WorkflowTasks(core)).signal_with_start_workflow_execution(request, CallContext(None))
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
@@ -58,7 +58,7 @@ def test_49_an_invalid_cron_schedule_of_a_child_fails_the_workflow_task() -> Non
     said.workflow_id = said.workflow_type.name = "a"
     said.cron_schedule = "often"
     with pytest.raises(BadCommandError, match="invalid CronSchedule on StartChildWorkflowExecutionCommand") as caught:
-        Reader(3, {}).read([command], [])
+        CommandReader(3, {}).read([command], [])
     assert caught.value.cause == "BadStartChildExecutionAttributes"
 
 
@@ -77,7 +77,7 @@ def test_a_command_about_another_namespace_fails_the_workflow_task(kind: str, ca
     command = Command(command_type=CommandType.Value(f"COMMAND_TYPE_{kind.upper()}"))  # type: ignore[arg-type]
     getattr(command, f"{kind}_command_attributes").namespace = "theirs"
     with pytest.raises(BadCommandError, match="between ours and theirs") as caught:
-        Reader(3, {}, "ours").read([command], [])
+        CommandReader(3, {}, "ours").read([command], [])
     assert caught.value.cause == cause
 
 
@@ -123,4 +123,4 @@ def test_a_reset_in_a_batch_says_where_to() -> None:
 async def test_a_reset_to_an_event_that_no_history_has_is_refused() -> None:
     request = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=2**62)
     with pytest.raises(RpcError, match="WorkflowTaskFinishEventId"):
-        await Resets(Core()).reset_workflow_execution(request, Call(None))
+        await Resets(Core()).reset_workflow_execution(request, CallContext(None))

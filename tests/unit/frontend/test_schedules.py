@@ -26,7 +26,7 @@ from perdure.frontend.calendars import from_times, to_times
 from perdure.frontend.schedules import Told
 from perdure.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
 from perdure.schedule.runs import id_of, scheduled_run, workflow_id_of
-from perdure.schedule.state import Running, Start, State
+from perdure.schedule.state import Running, ScheduleState, Start
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 FIELDS: dict[str, Field] = {
@@ -296,7 +296,7 @@ def test_the_workflow_id_of_a_run_follows_from_its_name(request_id: str, attempt
         del obj["spec"]["workflowRunTemplate"]["spec"]["workflowId"]
     start = Start(nominal=NOW, actual=NOW, request=request_id)
     run = Running(name=start.run_name("nightly", attempt), start=start, started=NOW, attempt=attempt)
-    made = scheduled_run(obj, run, State(cursor=NOW, handled_after=NOW))
+    made = scheduled_run(obj, run, ScheduleState(cursor=NOW, handled_after=NOW))
     found = made["spec"].get("workflowId", made["metadata"]["name"])
     assert found == workflow_id_of(run.name, "nightly", base)
 
@@ -308,7 +308,7 @@ def test_a_run_of_code_is_told_what_the_client_said() -> None:
     )
     start = Start(nominal=NOW, actual=NOW)
     run = Running(name=start.run_name("nightly"), start=start, started=NOW)
-    made = scheduled_run(made_of(said), run, State(cursor=NOW, handled_after=NOW, result={"n": 1}))
+    made = scheduled_run(made_of(said), run, ScheduleState(cursor=NOW, handled_after=NOW, result={"n": 1}))
     told = made["metadata"]["annotations"][labels.START_ANNOTATION]
     assert told == '{"identity":"temporal-scheduler-shop-nightly","memo":{"note":"why"}}', "as on Temporal's server"
 

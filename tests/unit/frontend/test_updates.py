@@ -9,7 +9,7 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Acceptance, Rejection, Request
 
-from perdure.frontend.commands import BadCommandError, Known, Reader
+from perdure.frontend.commands import BadCommandError, CommandReader, Known
 from perdure.frontend.errors import RpcError
 from perdure.frontend.queries import Queries
 from perdure.frontend.updates import Updates
@@ -31,7 +31,7 @@ def request(update_id: str) -> Request:
 
 
 def test_an_update_that_was_asked_for_is_accepted() -> None:
-    answered = Reader(3, {}, "ours", KNOWN).read([], [message("asked", Acceptance())])
+    answered = CommandReader(3, {}, "ours", KNOWN).read([], [message("asked", Acceptance())])
     assert answered.accepted == ["asked"]
 
 
@@ -40,7 +40,7 @@ def test_an_update_that_only_the_worker_still_knows_is_taken_from_its_answer() -
         message("lost", Acceptance(accepted_request=request("lost"))),
         message("unwanted", Rejection(rejected_request=request("unwanted"))),
     ]
-    answered = Reader(3, {}, "ours", KNOWN).read([], said)
+    answered = CommandReader(3, {}, "ours", KNOWN).read([], said)
     assert (answered.accepted, list(answered.rejected)) == (["lost"], ["unwanted"])
 
 
@@ -61,7 +61,7 @@ def test_an_update_that_only_the_worker_still_knows_is_taken_from_its_answer() -
 )
 def test_an_update_that_nobody_asked_for_or_that_is_answered_twice_fails_the_workflow_task(said: list[Message]) -> None:
     with pytest.raises(BadCommandError) as caught:
-        Reader(3, {}, "ours", KNOWN).read([], said)
+        CommandReader(3, {}, "ours", KNOWN).read([], said)
     assert caught.value.cause == "BadUpdateWorkflowExecutionMessage"
 
 

@@ -14,7 +14,7 @@ from perdure.frontend.errors import RpcError, unauthenticated
 from perdure.frontend.given import UnfitError
 from perdure.frontend.paging import MAX_BYTES, page_of
 from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.workers import Workers, field_of, listed
+from perdure.frontend.workers import KnownWorkers, field_of, listed
 from perdure.kube import clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")
@@ -31,7 +31,7 @@ def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
 
 
 def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = Workers(TaskQueues())
+    workers = KnownWorkers(TaskQueues())
     workers.tell("default", [beat("a"), beat("b")])
     workers.tell("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
     assert [each.worker_instance_key for each in workers.all("default")] == ["a", "b"]
@@ -53,7 +53,7 @@ def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monke
 
 def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_workers, "MOST", 3)
-    workers = Workers(TaskQueues())
+    workers = KnownWorkers(TaskQueues())
     workers.tell("default", [beat(key) for key in "abc"])
     workers.tell("default", [beat("a"), beat("d"), beat("")])
     assert [each.worker_instance_key for each in workers.all("default")] == ["a", "c", "d"]
@@ -61,7 +61,7 @@ def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest
 
 async def test_who_only_polls_is_listed_by_its_polls() -> None:
     queues = TaskQueues()
-    workers = Workers(queues)
+    workers = KnownWorkers(queues)
     assert await queues.poll(QUEUE, "silent", 0.01, allowed) is None
     assert await queues.poll(QUEUE, "telling", 0.01, allowed) is None
     workers.tell("default", [beat("key", "telling")])
@@ -155,7 +155,7 @@ def test_what_a_worker_tells_too_much_is_refused_and_of_all_together_so_much_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(of_workers, "MOST_BYTES", 25_000)
-    workers = Workers(TaskQueues())
+    workers = KnownWorkers(TaskQueues())
     with pytest.raises(UnfitError, match="Worker heartbeat size exceeds limit"):
         workers.tell("default", [beat("large", sdk_name="x" * 17_000)])
     broken = beat("broken")

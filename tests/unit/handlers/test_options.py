@@ -2,13 +2,13 @@
 
 import pytest
 
-from perdure.handlers.assembly import Options
+from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
-    options = Options.from_environment({"POD_NAME": "perdure-0"})
-    assert options == Options(instance="perdure-0")
+    options = OperatorOptions.from_environment({"POD_NAME": "perdure-0"})
+    assert options == OperatorOptions(instance="perdure-0")
     assert options.namespaces == ()
     assert options.port == 8080
     assert options.log_level == "info"
@@ -16,7 +16,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_what_is_set_is_taken() -> None:
-    options = Options.from_environment(
+    options = OperatorOptions.from_environment(
         {
             "PERDURE_WATCH_NAMESPACES": "shop,bank",
             "PERDURE_EXCLUDE_NAMESPACES": "team-*",
@@ -30,7 +30,7 @@ def test_what_is_set_is_taken() -> None:
             "PATH": "/bin",
         }
     )
-    assert options == Options(
+    assert options == OperatorOptions(
         namespaces=("shop", "bank"),
         excluded=("team-*",),
         port=9090,
@@ -45,7 +45,7 @@ def test_what_is_set_is_taken() -> None:
 def test_what_is_set_to_nothing_is_not_set() -> None:
     names = ("WATCH_NAMESPACES", "EXCLUDE_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
     empty = {f"PERDURE_{name}": "" for name in names}
-    assert Options.from_environment({**empty, "POD_NAME": "p"}) == Options(instance="p")
+    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(instance="p")
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_what_is_set_to_nothing_is_not_set() -> None:
     ids=["one", "with spaces, as people write lists", "a space", "a comma"],
 )
 def test_namespaces_are_a_list_with_commas(text: str, want: tuple[str, ...]) -> None:
-    assert Options.from_environment({"PERDURE_WATCH_NAMESPACES": text}).namespaces == want
+    assert OperatorOptions.from_environment({"PERDURE_WATCH_NAMESPACES": text}).namespaces == want
 
 
 def test_outside_a_pod_events_come_from_this_machine() -> None:
-    assert Options.from_environment({}).instance
+    assert OperatorOptions.from_environment({}).instance
 
 
 def test_a_port_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="http"):
-        Options.from_environment({"PERDURE_HTTP_PORT": "http"})
+        OperatorOptions.from_environment({"PERDURE_HTTP_PORT": "http"})

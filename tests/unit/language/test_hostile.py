@@ -17,8 +17,8 @@ from perdure.language.cel.limits import BUDGET
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
 from perdure.language.failures import EXPRESSION_ERROR
-from perdure.language.inputs import input_check
-from perdure.language.schemas import MAX_SCHEMA, SchemaError
+from perdure.language.input_checks import input_check
+from perdure.language.schemas import MAX_SCHEMA, InputSchemaError
 from unit.language.play import Play
 
 
@@ -91,7 +91,7 @@ def test_a_schema_that_doubles_with_each_reference_is_refused(keyword: str) -> N
     twice: dict[str, Any] = {
         f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(30)
     }
-    with pytest.raises(SchemaError, match=f"more than {MAX_SCHEMA:,} parts"):
+    with pytest.raises(InputSchemaError, match=f"more than {MAX_SCHEMA:,} parts"):
         input_check({"$defs": {**twice, "d30": {"type": "string"}}, "$ref": "#/$defs/d0"}, None)
 
 
@@ -190,7 +190,7 @@ def test_an_input_that_is_too_large_for_its_schema_is_refused_unseen(schema: dic
     ],
 )
 def test_what_a_schema_refers_to_is_seen_or_refused(schema: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(SchemaError, match=re.escape(remedy)):
+    with pytest.raises(InputSchemaError, match=re.escape(remedy)):
         input_check(schema, None)
 
 

@@ -15,7 +15,7 @@ from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunStatus, State, beside_history_removed
+from perdure.engine.state import RunState, RunStatus, beside_history_removed
 from perdure.engine.step import next_wake, start
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
@@ -578,7 +578,7 @@ outcomes = st.lists(
 )
 
 
-def as_inputs(state: State, kind: str, value: Any, drive: Drive) -> list[AttemptInput]:
+def as_inputs(state: RunState, kind: str, value: Any, drive: Drive) -> list[AttemptInput]:
     if kind == "nothing" or not state.activities:
         return []
     event, attempt = drive.open.scheduled_event_id, drive.open.attempt
@@ -595,7 +595,7 @@ def as_inputs(state: State, kind: str, value: Any, drive: Drive) -> list[Attempt
             return [AttemptLost(scheduled_event_id=event, attempt=attempt, failure=lost)]
 
 
-def restored(state: State) -> State:
+def restored(state: RunState) -> RunState:
     """The state as a restart finds it: plain JSON, written and read."""
     return history.decode_state(json.loads(json.dumps(history.encode(state))))
 

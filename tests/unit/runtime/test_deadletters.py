@@ -14,7 +14,7 @@ from perdure.engine import events as ev
 from perdure.engine.retry import CloudSchedulerRetry, RetryPolicy
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Ancestor, Reset, reset_run
+from perdure.runtime.chains import Ancestor, ResetOrigin, reset_run
 from perdure.runtime.commits import OF_RUNS, digest
 from perdure.runtime.deadletters import (
     asked_by,
@@ -197,7 +197,7 @@ def test_a_re_drive_whose_run_was_deleted_may_be_done_again() -> None:
 def test_the_letter_follows_a_re_drive_that_is_reset() -> None:
     first = run(1, completionTime="t", phase="Failed", failure=FAILURE)
     failed = letter(**letter_status(letter(), [first], NOW))
-    asked = Reset(request_id="r", lineage=(Ancestor(name=first["metadata"]["name"], run_id="uid-1", event_id=4),))
+    asked = ResetOrigin(request_id="r", lineage=(Ancestor(name=first["metadata"]["name"], run_id="uid-1", event_id=4),))
     again = reset_run(first, asked, "letter-redrive-1-reset-abcdef")
     # As old as the run before, to the second; and a later reset of the same run.
     again["metadata"] |= {"uid": "uid-1r", "creationTimestamp": first["metadata"]["creationTimestamp"]}

@@ -11,7 +11,7 @@ from perdure.api.names import reset_name
 from perdure.api.workflowrun import WorkflowRun
 from perdure.controller.directory import Directory
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Ancestor, Reset, adopted, first_run_id, parent_of, reset_of, reset_run
+from perdure.runtime.chains import Ancestor, ResetOrigin, adopted, first_run_id, parent_of, reset_of, reset_run
 
 Json = dict[str, Any]
 
@@ -32,9 +32,9 @@ def run(name: str = "order", **annotations: Json) -> Json:
     }
 
 
-def asked(*ancestors: tuple[str, int]) -> Reset:
+def asked(*ancestors: tuple[str, int]) -> ResetOrigin:
     lineage = tuple(Ancestor(name=name, run_id=f"uid-{name}", event_id=n) for name, n in ancestors)
-    return Reset(request_id="op", lineage=lineage)
+    return ResetOrigin(request_id="op", lineage=lineage)
 
 
 def test_the_new_run_is_of_the_same_workflow_id_and_chain_and_starts_at_once() -> None:

@@ -9,7 +9,7 @@ import yaml
 from perdure.engine import history
 from perdure.engine.state import beside_history_removed
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
-from perdure.simulation.players import Chain, Run, make_run
+from perdure.simulation.players import SimulatedChain, SimulatedRun, make_run
 from perdure.simulation.playing import Play
 from perdure.simulation.report import Report
 from perdure.simulation.tree import Node
@@ -85,12 +85,12 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     world = Play(read_cast(manifests, told, "s.yaml"), told)
     world.play()
     for player in world.players:
-        for run in player.runs if isinstance(player, Chain) else ():
+        for run in player.runs if isinstance(player, SimulatedChain) else ():
             hold_to_its_history(run)
     return Played(Report(world))
 
 
-def hold_to_its_history(run: Run) -> None:
+def hold_to_its_history(run: SimulatedRun) -> None:
     """A run's history, as stored, leads to its state, and a decider that begins anew decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from manuals import REPOSITORY
 from perdure.cli.app import build
-from perdure.simulation.scenario import Attempt, Expect, Scenario
+from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
 
 PAGE = (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -37,7 +37,7 @@ def names(section: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("section", "model"), [("The scenario", Scenario), ("Activities", Attempt), ("Expectations", Expect)]
+    ("section", "model"), [("The scenario", Scenario), ("Activities", ScriptedAttempt), ("Expectations", Expect)]
 )
 def test_the_tables_name_every_field_and_no_other(section: str, model: type[Scenario]) -> None:
     assert names(section) == {field.alias for field in model.model_fields.values()}

@@ -2,7 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import Asked, ReasonOption, ask, asking
+from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
 HELP = """Ask a run to cancel itself; its handlers run.
 
@@ -22,7 +22,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     reason: ReasonOption = "",
 ) -> None:

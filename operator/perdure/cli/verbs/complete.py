@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import Asked, ask, asking, value
+from perdure.cli.asking import Inquiry, ask, asking, value
 
 HELP = """Answer for an open activity, in place of what does it.
 
@@ -26,7 +26,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     step: Annotated[str, typer.Option("--step", help="Step of the activity, such as rooms[3]", show_default=False)],
     result: Annotated[

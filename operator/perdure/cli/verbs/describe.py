@@ -20,7 +20,7 @@ from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
-from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.facts import ShownRun, read_run
 from perdure.kube import clock
 
 HELP = """Show a run: its steps, what is open, why it failed.
@@ -64,7 +64,7 @@ def command(
 
 async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
-) -> Run:
+) -> ShownRun:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = await cluster.with_past(await cluster.chosen(name, workflow_id))
         seen = await cluster.seen(found)

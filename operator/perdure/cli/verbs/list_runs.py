@@ -18,7 +18,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.facts import Phase, Run, read_run
+from perdure.cli.view.facts import Phase, ShownRun, read_run
 from perdure.cli.view.runs import table
 from perdure.kube import clock
 
@@ -74,7 +74,7 @@ def command(
         screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
 
 
-def _newest_first(run: Run) -> tuple[float, str, str]:
+def _newest_first(run: ShownRun) -> tuple[float, str, str]:
     return (-run.created.timestamp() if run.created else 0, run.namespace, run.name)
 
 

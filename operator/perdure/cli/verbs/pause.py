@@ -2,7 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import Asked, ReasonOption, StepOption, ask, asking
+from perdure.cli.asking import Inquiry, ReasonOption, StepOption, ask, asking
 
 HELP = """Pause a run: what is under way goes on, nothing new begins.
 
@@ -21,7 +21,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     step: StepOption = None,
     reason: ReasonOption = "",

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from perdure.api.operation import ResetPoint
-from perdure.cli.asking import Asked, ReasonOption, ask, asking
+from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
 HELP = """Start a run anew from a point in its history.
 
@@ -26,7 +26,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     event_id: Annotated[
         int | None, typer.Option("--event-id", help="The last event that is kept", show_default=False)

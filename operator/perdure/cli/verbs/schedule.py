@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from perdure.api.fields import format_time
-from perdure.cli.asking import Asked, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
+from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.options import (
@@ -376,7 +376,7 @@ def create(
 @asking_schedule
 def pause(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     reason: ReasonOption = "",
 ) -> None:
@@ -387,7 +387,7 @@ def pause(
 @asking_schedule
 def unpause(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     reason: ReasonOption = "",
 ) -> None:
@@ -398,7 +398,7 @@ def unpause(
 @asking_schedule
 def trigger(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     overlap_policy: OverlapPolicy = None,
 ) -> None:
@@ -409,7 +409,7 @@ def trigger(
 @asking_schedule
 def backfill(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     start_time: Annotated[str, typer.Option("--start-time", help="The first instant")],
     end_time: Annotated[str, typer.Option("--end-time", help="The last instant")],

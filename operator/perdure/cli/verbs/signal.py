@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import Asked, ask, ask_to_start, asking, value
+from perdure.cli.asking import Inquiry, ask, ask_to_start, asking, value
 from perdure.cli.cluster import connect
 from perdure.cli.page import program_of
 from perdure.cli.starting import check_input, open_run
@@ -31,7 +31,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     signal: Annotated[str, typer.Option("--name", help="Name of the signal", show_default=False)],
     given: Annotated[
@@ -62,7 +62,7 @@ def command(
     ask_to_start(context, "signalWithStart", {**said, "start": run}, asked)
 
 
-async def _check(context: typer.Context, workflow: str, given: Any, asked: Asked, workflow_id: str) -> None:
+async def _check(context: typer.Context, workflow: str, given: Any, asked: Inquiry, workflow_id: str) -> None:
     """Check the input of the run that is started if none is open, before anything is asked."""
     async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
         if await open_run(cluster, workflow_id) is None:

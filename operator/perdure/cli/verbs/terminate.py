@@ -2,7 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import Asked, ReasonOption, ask, asking
+from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
 HELP = """Close a run at once: no handlers run, and its pods are killed.
 
@@ -19,7 +19,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     reason: ReasonOption = "",
 ) -> None:

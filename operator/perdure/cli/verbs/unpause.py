@@ -2,7 +2,7 @@
 
 import typer
 
-from perdure.cli.asking import Asked, ReasonOption, StepOption, ask, asking
+from perdure.cli.asking import Inquiry, ReasonOption, StepOption, ask, asking
 
 HELP = """End a pause; a run that was created paused starts.
 
@@ -21,7 +21,7 @@ Examples:
 @asking
 def command(
     context: typer.Context,
-    asked: Asked,
+    asked: Inquiry,
     *,
     step: StepOption = None,
     reason: ReasonOption = "",

@@ -24,7 +24,7 @@ from perdure.cli.options import (
 from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.changes import changes
-from perdure.cli.view.facts import Run, read_run
+from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.follow import ended, window
 from perdure.kube import clock
 
@@ -97,12 +97,12 @@ class _Waiter:
                 raise
             return None
 
-    async def draw(self, looks: AsyncIterator[Run]) -> str:
+    async def draw(self, looks: AsyncIterator[ShownRun]) -> str:
         """Draw the steps anew at each look."""
         from rich.console import Group  # noqa: PLC0415 - only where there is a terminal
         from rich.live import Live  # noqa: PLC0415
 
-        run: Run | None = None
+        run: ShownRun | None = None
         with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
             async for run in looks:
                 page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
@@ -111,9 +111,9 @@ class _Waiter:
         self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
-    async def tell(self, looks: AsyncIterator[Run]) -> str:
+    async def tell(self, looks: AsyncIterator[ShownRun]) -> str:
         """Write a line for each change."""
-        before: Run | None = None
+        before: ShownRun | None = None
         async for run in looks:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
             self.screen.show(Text(line) for line in changes(before, run, page))
@@ -122,7 +122,7 @@ class _Waiter:
         return before.phase
 
 
-async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[Run]:
+async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[ShownRun]:
     """The run, again and again, until it is closed; first as it was found."""
     from perdure.cli.tracing import trace  # noqa: PLC0415 - the language is slow to import, and not for `--help`
 

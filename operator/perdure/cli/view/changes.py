@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from perdure.cli.view import text
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.failure import summary
 from perdure.cli.view.notes import note
 from perdure.cli.view.page import Page
-from perdure.cli.view.steps import Step
+from perdure.cli.view.steps import ShownStep
 
 _QUIET = frozenset({"Pending", "NotReached"})
 
 
-def changes(before: Run | None, after: Run, page: Page) -> Iterator[str]:
+def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[str]:
     """Tell what has changed.
 
     Args:
@@ -32,7 +32,7 @@ def changes(before: Run | None, after: Run, page: Page) -> Iterator[str]:
         yield _line(at, page, after.name, after.phase, _took(after, page), why(after))
 
 
-def why(run: Run) -> str:
+def why(run: ShownRun) -> str:
     """Why a run stands as it does, in one line.
 
     Args:
@@ -45,12 +45,12 @@ def why(run: Run) -> str:
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, told)))
 
 
-def _took(run: Run, page: Page) -> str:
+def _took(run: ShownRun, page: Page) -> str:
     length = run.duration(page.now) if run.closed else None
     return "" if length is None else f"after {text.duration(length)}"
 
 
-def _stand(step: Step | None) -> tuple[object, ...]:
+def _stand(step: ShownStep | None) -> tuple[object, ...]:
     if step is None:
         return ("Pending",)
     if step.state in _QUIET:
@@ -59,13 +59,13 @@ def _stand(step: Step | None) -> tuple[object, ...]:
     return (step.state, step.attempt, waits_for)
 
 
-def _tries(step: Step) -> str:
+def _tries(step: ShownStep) -> str:
     """Which attempt it is, where its note does not say so."""
     tells = step.state in {"BackingOff", "Scheduled"}
     return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not tells else ""
 
 
-def _when(step: Step, run: Run, page: Page) -> str:
+def _when(step: ShownStep, run: ShownRun, page: Page) -> str:
     """When it came to stand so, as far as is known; otherwise when it was seen to."""
     ended = step.end if step.open is None and step.timer is None else None
     return page.since(ended or page.now, run.start)

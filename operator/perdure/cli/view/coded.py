@@ -6,8 +6,8 @@ Their ids are no paths, and each kind counts for itself: activity `1` and timer 
 from collections.abc import Iterator
 
 from perdure.cli.view.openings import OpenActivity, OpenOperation
-from perdure.cli.view.recorded import Recorded
-from perdure.cli.view.steps import Source, Step, pods_of
+from perdure.cli.view.recorded import HistoryEntry
+from perdure.cli.view.steps import ShownStep, Source, pods_of
 
 _CHILD, _NEXUS = "childWorkflow", "nexus"
 _PHASES = {
@@ -19,7 +19,7 @@ _PHASES = {
 """How a child has ended, where it is told in other words than of an activity."""
 
 
-def coded_steps(source: Source) -> tuple[Step, ...]:
+def coded_steps(source: Source) -> tuple[ShownStep, ...]:
     """Read the steps of a run of code.
 
     Args:
@@ -41,13 +41,13 @@ class _Reader:
         self.operations = {operation.scheduled_event_id: operation for operation in source.openings.operations}
         self.paths: set[str] = set()
 
-    def begun(self) -> Iterator[Recorded]:
+    def begun(self) -> Iterator[HistoryEntry]:
         """All that was begun; first what is open since before the events that are there."""
         recorded = self.source.history.begun.values()
         known = {(told.kind, _id(told)) for told in recorded if told.ended is None}
         for activity in self.activities.values():
             if ("activity", activity.step) not in known:
-                yield Recorded(
+                yield HistoryEntry(
                     "activity",
                     path=activity.step,
                     event_id=self.source.openings.scheduled.get(activity.step),
@@ -57,13 +57,13 @@ class _Reader:
                 )
         for timer in self.timers.values():
             if ("timer", timer.step) not in known:
-                yield Recorded("timer", path=timer.step)
+                yield HistoryEntry("timer", path=timer.step)
         for child in self.children.values():
             if (_CHILD, child.workflow_id) not in known:
-                yield Recorded(_CHILD, workflow_id=child.workflow_id, has_started=bool(child.child_run_id))
+                yield HistoryEntry(_CHILD, workflow_id=child.workflow_id, has_started=bool(child.child_run_id))
         for number, operation in self.operations.items():
             if number not in self.source.history.begun:
-                yield Recorded(
+                yield HistoryEntry(
                     _NEXUS,
                     path=operation.name,
                     event_id=number,
@@ -73,7 +73,7 @@ class _Reader:
                 )
         yield from recorded
 
-    def step(self, told: Recorded) -> Step:
+    def step(self, told: HistoryEntry) -> ShownStep:
         is_open = told.ended is None
         activity = self.activities.get(told.path) if is_open and told.kind == "activity" else None
         timer = self.timers.get(told.path) if is_open and told.kind == "timer" else None
@@ -82,7 +82,7 @@ class _Reader:
         called = activity or operation
         state = self.state(told, called)
         attempt = called.attempt if called else told.attempt
-        return Step(
+        return ShownStep(
             path=self.path(told),
             name=_id(told) or told.target,
             kind="child" if told.kind == _CHILD else told.kind,
@@ -106,14 +106,14 @@ class _Reader:
             operation=operation,
         )
 
-    def path(self, told: Recorded) -> str:
+    def path(self, told: HistoryEntry) -> str:
         """What tells it from all others: the id of an activity, which `complete` asks for; of the rest the kind as well."""
         named = _id(told) if told.kind == "activity" else f"{told.kind.removesuffix('Workflow')} {_id(told)}"
         path = named if named not in self.paths else f"{named} ({told.event_id})"
         self.paths.add(path)
         return path
 
-    def state(self, told: Recorded, called: OpenActivity | OpenOperation | None) -> str:
+    def state(self, told: HistoryEntry, called: OpenActivity | OpenOperation | None) -> str:
         """How it stands by its events."""
         if called is not None:
             return called.state
@@ -126,6 +126,6 @@ class _Reader:
         return "Waiting" if told.kind == "timer" else "Running"
 
 
-def _id(told: Recorded) -> str:
+def _id(told: HistoryEntry) -> str:
     """What users know it by."""
     return told.path if told.kind in {"activity", "timer", _NEXUS} else told.workflow_id

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.cli.view import hints, text
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.page import Page
 
 _NAMES = {
@@ -40,7 +40,7 @@ _OF_STEPS = ("open", "timer", "limit", "child", "operation")
 """They stand under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
 
 
-def as_data(run: Run, page: Page) -> dict[str, Any]:
+def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
     """Give what `describe` shows as data.
 
     Args:

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from perdure.cli.view import failure, hints, text
-from perdure.cli.view.facts import Request, Run
+from perdure.cli.view.facts import OpenRequest, ShownRun
 from perdure.cli.view.page import Page
 from perdure.cli.view.pending import activity_card, child_lines, operation_cards, signal_lines, timer_lines
-from perdure.cli.view.tasks import Code, standing
+from perdure.cli.view.tasks import ShownCode, standing
 from perdure.cli.view.tree import tree
 
 _LABEL = 14
 
 
-def describe(run: Run, page: Page) -> list[Text]:
+def describe(run: ShownRun, page: Page) -> list[Text]:
     """Show a run.
 
     Args:
@@ -27,7 +27,7 @@ def describe(run: Run, page: Page) -> list[Text]:
     return [*header(run, page), *sections(run, page)]
 
 
-def sections(run: Run, page: Page) -> Iterator[Text]:
+def sections(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show what there is to know below the header: steps, what is open, why it failed, what to do next.
 
     Args:
@@ -53,7 +53,7 @@ def sections(run: Run, page: Page) -> Iterator[Text]:
             yield from content
 
 
-def header(run: Run, page: Page) -> Iterator[Text]:
+def header(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show what a run is and how it stands.
 
     Args:
@@ -86,7 +86,7 @@ def header(run: Run, page: Page) -> Iterator[Text]:
             yield _field(label, page.shorten(text.value(data), page.width - _LABEL))
 
 
-def _chain(run: Run) -> Iterator[Text]:
+def _chain(run: ShownRun) -> Iterator[Text]:
     """Which runs it belongs to."""
     chain = run.chain
     if chain.parent:
@@ -99,7 +99,7 @@ def _chain(run: Run) -> Iterator[Text]:
         yield _field("Goes on as", chain.goes_on_as)
 
 
-def status(run: Run, page: Page) -> Iterator[Text]:
+def status(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show how a run stands, and why.
 
     Args:
@@ -132,7 +132,7 @@ def status(run: Run, page: Page) -> Iterator[Text]:
             )
 
 
-def _task(run: Run, code: Code, page: Page) -> Iterator[Text]:
+def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
     """What there is to decide."""
     if code.task is not None:
         yield from _wrapped("Task", standing(code.task, page), page)
@@ -141,7 +141,7 @@ def _task(run: Run, code: Code, page: Page) -> Iterator[Text]:
         yield _field("Task", f"none; it waits for {'what is pending' if waits else 'a signal or an update'}")
 
 
-def _asked(request: Request, page: Page) -> str:
+def _asked(request: OpenRequest, page: Page) -> str:
     """When something was asked for, by whom and why."""
     when = page.moment(request.time) if request.time else "yes"
     return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")

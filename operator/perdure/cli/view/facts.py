@@ -15,11 +15,11 @@ from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.cli.view.coded import coded_steps
 from perdure.cli.view.failure import with_cause
-from perdure.cli.view.openings import Child, OpenActivity, OpenOperation, Seen, Signal, Timer, read_openings
+from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
 from perdure.cli.view.page import elapsed
-from perdure.cli.view.recorded import History, read_history
-from perdure.cli.view.steps import Source, Step, read_steps
-from perdure.cli.view.tasks import Code, read_code
+from perdure.cli.view.recorded import ShownHistory, read_history
+from perdure.cli.view.steps import ShownStep, Source, read_steps
+from perdure.cli.view.tasks import ShownCode, read_code
 from perdure.cli.view.text import read_time
 from perdure.language.memory import Traced
 
@@ -52,7 +52,7 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class OpenRequest:
     """What somebody has asked of a run: to cancel itself, or to pause."""
 
     time: datetime | None
@@ -73,7 +73,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class RelatedRuns:
     """The runs beside this one: its parent, and those before and after it in its chain."""
 
     attempt: int = 1
@@ -89,7 +89,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ShownRun:
     """A run, as far as its object tells."""
 
     name: str
@@ -97,7 +97,7 @@ class Run:
     uid: str
     workflow: str | None
     """Name of the Workflow, or type; None where the definition stands in the run."""
-    code: Code | None
+    code: ShownCode | None
     """None where it runs steps."""
     workflow_id: str
     phase: str
@@ -113,19 +113,19 @@ class Run:
     input: Any
     output: Any
     failure: Json | None
-    chain: Chain
+    chain: RelatedRuns
     conditions: tuple[Condition, ...]
-    paused: Request | None
+    paused: OpenRequest | None
     """None where it is not."""
-    cancel: Request | None
+    cancel: OpenRequest | None
     """None where nobody has asked it to cancel itself."""
-    steps: tuple[Step, ...]
+    steps: tuple[ShownStep, ...]
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
-    children: tuple[Child, ...]
+    children: tuple[OpenChild, ...]
     operations: tuple[OpenOperation, ...]
     """Of Nexus."""
-    signals: tuple[Signal, ...]
+    signals: tuple[OpenSignal, ...]
     undecided: Undecided | None
     removed_at: datetime | None
     """When it will be removed, where it is closed."""
@@ -137,7 +137,7 @@ class Run:
         """Whether nothing more will happen."""
         return self.phase in CLOSED
 
-    def every_step(self) -> Iterator[Step]:
+    def every_step(self) -> Iterator[ShownStep]:
         """The steps, and those in them."""
         for step in self.steps:
             yield from step.walk()
@@ -149,7 +149,7 @@ class Run:
 
 def read_run(
     obj: Mapping[str, Any], *, now: datetime, seen: Seen | None = None, trace: Mapping[str, Traced] | None = None
-) -> Run:
+) -> ShownRun:
     """Read a WorkflowRun.
 
     Args:
@@ -184,7 +184,7 @@ def read_run(
         seen=seen,
         trace=trace,
     )
-    return Run(
+    return ShownRun(
         name=name,
         namespace=str(metadata.get("namespace") or "default"),
         uid=str(metadata.get("uid") or ""),
@@ -234,10 +234,10 @@ def _condition(entry: Json) -> Condition:
     )
 
 
-def _chain(metadata: Json, status: Json, told: History) -> Chain:
+def _chain(metadata: Json, status: Json, told: ShownHistory) -> RelatedRuns:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
     annotations = mapping(metadata.get("annotations"))
-    return Chain(
+    return RelatedRuns(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
@@ -246,19 +246,19 @@ def _chain(metadata: Json, status: Json, told: History) -> Chain:
     )
 
 
-def _pause(state: Json, conditions: tuple[Condition, ...]) -> Request:
+def _pause(state: Json, conditions: tuple[Condition, ...]) -> OpenRequest:
     pause = mapping(state.get("paused"))
     since = next((c.time for c in conditions if c.type == "Paused" and c.status == "True"), None)
-    return Request(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
+    return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
 
 
-def _cancel(state: Json, told: History, conditions: tuple[Condition, ...]) -> Request | None:
+def _cancel(state: Json, told: ShownHistory, conditions: tuple[Condition, ...]) -> OpenRequest | None:
     found = next((c for c in conditions if c.type == "CancelRequested" and c.status == "True"), None)
     if found is None and not state.get("cancelRequested"):
         return None
     event = told.cancel
     time = read_time(event.get("eventTime")) or (found.time if found else None)
-    return Request(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
+    return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
 
 
 def _undecided(state: Json) -> Undecided | None:

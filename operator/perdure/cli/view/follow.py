@@ -6,7 +6,7 @@ from rich.text import Text
 from perdure.cli.view import text
 from perdure.cli.view.changes import why
 from perdure.cli.view.describe import sections
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.page import Page
 from perdure.cli.view.tree import rows
 
@@ -14,7 +14,7 @@ _AHEAD = 2
 """Steps that are shown below the last one that was reached."""
 
 
-def window(run: Run, page: Page, height: int) -> list[Text]:
+def window(run: ShownRun, page: Page, height: int) -> list[Text]:
     """Show how a run stands on one screen: where it is too long, the part in which something happens.
 
     Args:
@@ -51,7 +51,7 @@ def window(run: Run, page: Page, height: int) -> list[Text]:
     ]
 
 
-def ended(run: Run, page: Page) -> list[Text]:
+def ended(run: ShownRun, page: Page) -> list[Text]:
     """Show a run that has ended.
 
     Args:
@@ -69,7 +69,7 @@ def _left_out(count: int, where: str, page: Page) -> list[Text]:
     return [Text(told, style="dim")] if count else []
 
 
-def summary(run: Run, page: Page) -> Text:
+def summary(run: ShownRun, page: Page) -> Text:
     """Show a run in one line.
 
     Args:

@@ -7,10 +7,10 @@ from typing import TypeAlias
 from rich.text import Text
 
 from perdure.api.lenient import Json, mapping
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
-from perdure.cli.view.steps import Step
+from perdure.cli.view.steps import ShownStep
 from perdure.cli.view.tasks import WorkflowTask
 
 Hint: TypeAlias = tuple[str, str]
@@ -22,7 +22,7 @@ _NAMED = re.compile(r"`([a-z0-9.-]+)`")
 """The run that a message names first."""
 
 
-def hints(run: Run, page: Page) -> list[Hint]:
+def hints(run: ShownRun, page: Page) -> list[Hint]:
     """Find what makes sense to do next.
 
     Args:
@@ -50,7 +50,7 @@ def show(found: list[Hint]) -> Iterator[Text]:
         yield Text(f"    {command}")
 
 
-def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
+def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
     if not run.observed:
         yield (
             "no operator has seen the run yet; see whether one runs",
@@ -78,7 +78,7 @@ def _of_pending(run: Run, page: Page) -> Iterator[Hint]:
     yield "give it up", _delete(run, page)
 
 
-def _of_open(run: Run, page: Page) -> Iterator[Hint]:
+def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     if run.phase == "Paused":
         yield "let it go on", page.perdure(run.namespace, "unpause", run.name)
     if run.undecided:
@@ -110,7 +110,7 @@ def _of_open(run: Run, page: Page) -> Iterator[Hint]:
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
 
-def _of_task(task: WorkflowTask, queue: str, run: Run, page: Page) -> Iterator[Hint]:
+def _of_task(task: WorkflowTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
     if task.failed or task.attempt > 1:
         yield (
             f"the workflow task fails: mend the code, deploy the worker of `{queue}`, and it goes on; what the worker has said",
@@ -120,7 +120,7 @@ def _of_task(task: WorkflowTask, queue: str, run: Run, page: Page) -> Iterator[H
         yield f"no worker has answered; see which ones poll task queue `{queue}`", page.pollers(run.namespace, queue)
 
 
-def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]:
+def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[Hint]:
     pod = activity.pod
     if activity.task_queue:
         if activity.state == "Scheduled" and not activity.waits_for:
@@ -140,7 +140,7 @@ def _of_activity(activity: OpenActivity, run: Run, page: Page) -> Iterator[Hint]
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
 
 
-def _of_prints(run: Run, page: Page) -> Iterator[Hint]:
+def _of_prints(run: ShownRun, page: Page) -> Iterator[Hint]:
     """The logs of steps that may have printed what they were to return."""
     for step in [step for step in run.every_step() if _printed_only(step, run)][:_MAX_ACTIVITIES]:
         yield (
@@ -149,7 +149,7 @@ def _of_prints(run: Run, page: Page) -> Iterator[Hint]:
         )
 
 
-def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
+def _of_completed(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield from _of_prints(run, page)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     if run.output is not None:
@@ -160,7 +160,7 @@ def _of_completed(run: Run, page: Page) -> Iterator[Hint]:
     yield _removal(run, page)
 
 
-def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
+def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
     if run.chain.goes_on_as:
         yield "the run that goes on for it", page.perdure(run.namespace, "describe", run.chain.goes_on_as)
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
@@ -179,7 +179,7 @@ def _of_closed(run: Run, page: Page) -> Iterator[Hint]:
     yield _removal(run, page)
 
 
-def _removal(run: Run, page: Page) -> Hint:
+def _removal(run: ShownRun, page: Page) -> Hint:
     when = "it is removed by itself when its time is up"
     if run.removed_at is not None:
         when = (
@@ -188,17 +188,17 @@ def _removal(run: Run, page: Page) -> Hint:
     return f"remove it, to start one of that name anew ({when})", _delete(run, page)
 
 
-def _delete(run: Run, page: Page) -> str:
+def _delete(run: ShownRun, page: Page) -> str:
     return page.kubectl(run.namespace, "delete", "workflowrun", run.name)
 
 
-def _printed_only(step: Step, run: Run) -> bool:
+def _printed_only(step: ShownStep, run: ShownRun) -> bool:
     """Whether a step, whose pod exists, has a doubtful result, or is the last one and left the run without output."""
     last = run.output is None and bool(run.steps) and step is run.steps[-1] and step.state == "Succeeded"
     return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.seen is not None
 
 
-def _logs(pod: str, failure: Json | None, run: Run, page: Page) -> str:
+def _logs(pod: str, failure: Json | None, run: ShownRun, page: Page) -> str:
     """The command that shows why an attempt in a pod failed."""
     container = _failed_init_container(failure)
     return page.kubectl(run.namespace, "logs", pod, *(("-c", container) if container else ()))
@@ -214,12 +214,12 @@ def _failed_init_container(failure: Json | None) -> str:
     )
 
 
-def _exists(pod: str, run: Run) -> bool:
+def _exists(pod: str, run: ShownRun) -> bool:
     """Whether the pod can be asked: where the cluster was not looked at, it may be."""
     return run.seen is None or pod in run.seen.pods
 
 
-_BY_PHASE: dict[str, Callable[[Run, Page], Iterator[Hint]]] = {
+_BY_PHASE: dict[str, Callable[[ShownRun, Page], Iterator[Hint]]] = {
     "Pending": _of_pending,
     "Running": _of_open,
     "Paused": _of_open,

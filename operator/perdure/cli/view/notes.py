@@ -1,14 +1,14 @@
 """What is to know about a step beside what its line says, in one line."""
 
 from perdure.cli.view import text
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.failure import summary
-from perdure.cli.view.openings import Child, OpenActivity, OpenOperation
+from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation
 from perdure.cli.view.page import Page
-from perdure.cli.view.steps import Step
+from perdure.cli.view.steps import ShownStep
 
 
-def note(step: Step, run: Run, page: Page) -> str:
+def note(step: ShownStep, run: ShownRun, page: Page) -> str:
     """What is to know about a step, beside what its line says.
 
     Args:
@@ -37,7 +37,7 @@ def note(step: Step, run: Run, page: Page) -> str:
     return text.one_line(told)
 
 
-def _pending(step: Step, page: Page) -> str:
+def _pending(step: ShownStep, page: Page) -> str:
     """What a step that has begun waits for."""
     if step.open is not None:
         return _attempt(step.open, page)
@@ -48,14 +48,14 @@ def _pending(step: Step, page: Page) -> str:
     return _waiting(step, page) if step.state == "Waiting" else ""
 
 
-def _before(step: Step) -> str:
+def _before(step: ShownStep) -> str:
     """What went wrong on the way to success."""
     if step.failure:  # its `catch` has handled it
         return f"caught: {summary(step.failure)}"
     return f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
 
 
-def _failed(step: Step, run: Run) -> str:
+def _failed(step: ShownStep, run: ShownRun) -> str:
     """Why a step failed, where none of the steps in it tells."""
     if any(inner.state == "Failed" for inner in step.steps):
         return ""
@@ -65,14 +65,14 @@ def _failed(step: Step, run: Run) -> str:
     return text.join((summary(failure) if failure else "", step.retry_state))
 
 
-def _waiting(step: Step, page: Page) -> str:
+def _waiting(step: ShownStep, page: Page) -> str:
     if step.timer is None:
         return ""
     verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"
     return "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"
 
 
-def _child(child: Child) -> str:
+def _child(child: OpenChild) -> str:
     where = f"run {child.workflow_run}" if child.workflow_run else f"workflow id {child.workflow_id}"
     return text.join((where, text.join((child.phase, child.progress), " "), child.waits_for))
 

@@ -100,7 +100,7 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class OpenChild:
     """A child that has not closed."""
 
     step: str
@@ -161,7 +161,7 @@ class OpenOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class OpenSignal:
     """A signal that was received, and that no step has taken yet."""
 
     name: str
@@ -176,9 +176,9 @@ class Openings:
 
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
-    children: tuple[Child, ...]
+    children: tuple[OpenChild, ...]
     operations: tuple[OpenOperation, ...]
-    signals: tuple[Signal, ...]
+    signals: tuple[OpenSignal, ...]
     scheduled: Mapping[str, int]
     """Activities' events, by path."""
     told: Mapping[str, str]
@@ -272,14 +272,14 @@ def _timers(status: Json) -> Iterator[Timer]:
             yield Timer(step=str(entry.get("step")), fires=fires)
 
 
-def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterator[Child]:
+def _children(name: str, status: Json, state: Json, seen: Seen | None) -> Iterator[OpenChild]:
     kept = {entry.child_id: entry for entry in convert_all(state.get("children"), PendingChild).values()}
     for entry in mappings(status.get("pendingChildren")):
         step, workflow_id = str(entry.get("step")), str(entry.get("workflowId") or "")
         number = kept[step].initiated_event_id if step in kept else None
         sight = seen.children.get(number) if seen and number is not None else None
         first = child_name(name, number) if number is not None else str(entry.get("workflowRun") or "")
-        yield Child(
+        yield OpenChild(
             step=workflow_id if "code" in state else step,
             workflow_id=workflow_id,
             workflow_run=sight.name if sight else first,
@@ -335,7 +335,7 @@ def _time(time: datetime | None) -> datetime | None:
     return None if time is None else read_time(time.isoformat())
 
 
-def _signals(status: Json, state: Json) -> Iterator[Signal]:
+def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
     """The memory has all of them, with what they carry; the status the first ones, and their names only."""
     shown = mappings(status.get("pendingSignals"))
     kept = mapping(state.get("memory")).get("signals")
@@ -343,8 +343,8 @@ def _signals(status: Json, state: Json) -> Iterator[Signal]:
         kept = []
     read = [signal for signal in (convert(entry, BufferedSignal) for entry in kept) if signal is not None]
     if len(read) < len(shown):
-        yield from (Signal(name=str(s.get("name")), received=read_time(s.get("receivedTime"))) for s in shown)
+        yield from (OpenSignal(name=str(s.get("name")), received=read_time(s.get("receivedTime"))) for s in shown)
         return
     for signal in read:
         received = _time(signal.time)
-        yield Signal(name=signal.name, received=received, input=signal.input, identity=signal.identity)
+        yield OpenSignal(name=signal.name, received=received, input=signal.input, identity=signal.identity)

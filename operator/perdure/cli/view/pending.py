@@ -7,7 +7,7 @@ from typing import TypeVar
 from rich.text import Text
 
 from perdure.cli.view import failure, text
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.notes import heartbeat
 from perdure.cli.view.openings import OpenActivity, OpenCancellation, OpenOperation
 from perdure.cli.view.page import Page
@@ -72,7 +72,7 @@ def _timeout(deadline: tuple[datetime, str], page: Page) -> str:
     return f"{'is due' if time <= page.now else page.near(time)} ({timeout})"
 
 
-def operation_cards(run: Run, page: Page) -> Iterator[Text]:
+def operation_cards(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show the Nexus operations of a run.
 
     Args:
@@ -119,7 +119,7 @@ def _cancellation(asked: OpenCancellation, page: Page) -> str:
     )
 
 
-def timer_lines(run: Run, page: Page) -> Iterator[Text]:
+def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show the timers of a run.
 
     Args:
@@ -138,7 +138,7 @@ def timer_lines(run: Run, page: Page) -> Iterator[Text]:
     yield from _rest(run.timers, page)
 
 
-def child_lines(run: Run, page: Page) -> Iterator[Text]:
+def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show the children of a run.
 
     Args:
@@ -167,7 +167,7 @@ def child_lines(run: Run, page: Page) -> Iterator[Text]:
     yield from _rest(run.children, page)
 
 
-def signal_lines(run: Run, page: Page) -> Iterator[Text]:
+def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show the signals that were received, and that no step has taken yet.
 
     Args:

@@ -35,7 +35,7 @@ _ENDED = {
 
 
 @dataclass(slots=True)
-class Recorded:
+class HistoryEntry:
     """What the history says of one thing that was begun."""
 
     kind: str
@@ -69,14 +69,14 @@ class Recorded:
 
 
 @dataclass(slots=True)
-class History:
+class ShownHistory:
     """What the events tell, as far as they are there."""
 
-    tasks: dict[str, Recorded] = field(default_factory=dict)
+    tasks: dict[str, HistoryEntry] = field(default_factory=dict)
     """Activities, children and signals, by the path of their step."""
-    timers: dict[str, Recorded] = field(default_factory=dict)
+    timers: dict[str, HistoryEntry] = field(default_factory=dict)
     """By timer id."""
-    begun: dict[Any, Recorded] = field(default_factory=dict)
+    begun: dict[Any, HistoryEntry] = field(default_factory=dict)
     """All of them, in order, by the event that each began with."""
     first: Json = field(default_factory=dict)
     """The first event; empty where it is not there."""
@@ -87,7 +87,7 @@ class History:
     """How a workflow task has failed that no worker has completed since; empty where none has, or nothing says so."""
 
 
-def read_history(events: Iterable[Json]) -> History:
+def read_history(events: Iterable[Json]) -> ShownHistory:
     """Read what events tell.
 
     Args:
@@ -96,7 +96,7 @@ def read_history(events: Iterable[Json]) -> History:
     Returns:
         What they tell.
     """
-    told = History()
+    told = ShownHistory()
     begun = told.begun
     for event in events:
         told.last = event
@@ -143,11 +143,11 @@ def by_worker(task_queue: Any) -> str:
     return "" if str(task_queue or "").startswith(PODS_QUEUE) else str(task_queue or "")
 
 
-def _begun(kind: str, event: Json) -> Recorded | None:
+def _begun(kind: str, event: Json) -> HistoryEntry | None:
     start = read_time(event.get("eventTime"))
     match kind:
         case "ActivityTaskScheduled":
-            return Recorded(
+            return HistoryEntry(
                 "activity",
                 target=str(event.get("activityType") or ""),
                 task_queue=by_worker(event.get("taskQueue")),
@@ -156,10 +156,10 @@ def _begun(kind: str, event: Json) -> Recorded | None:
             )
         case "TimerStarted":
             length = convert(event.get("startToFireTimeout"), timedelta)
-            return Recorded("timer", target="" if length is None else duration(length), start=start)
+            return HistoryEntry("timer", target="" if length is None else duration(length), start=start)
         case "StartChildWorkflowExecutionInitiated":
             asked = mapping(event.get("start"))
-            return Recorded(
+            return HistoryEntry(
                 "childWorkflow",
                 target=str(asked.get("workflowType") or ""),
                 workflow_id=str(asked.get("workflowId") or ""),
@@ -167,14 +167,14 @@ def _begun(kind: str, event: Json) -> Recorded | None:
                 start=start,
             )
         case "SignalExternalWorkflowExecutionInitiated":
-            return Recorded(
+            return HistoryEntry(
                 "signal",
                 target=str(event.get("signalName") or ""),
                 workflow_id=str(event.get("workflowId") or ""),
                 start=start,
             )
         case "NexusOperationScheduled":
-            return Recorded(
+            return HistoryEntry(
                 "nexus",
                 path=f"{event.get('service')}.{event.get('operation')}",
                 target=str(event.get("endpoint") or ""),
@@ -184,7 +184,7 @@ def _begun(kind: str, event: Json) -> Recorded | None:
             return None
 
 
-def _follow(known: Recorded, kind: str, event: Json) -> None:
+def _follow(known: HistoryEntry, kind: str, event: Json) -> None:
     time = read_time(event.get("eventTime"))
     if kind == "ActivityTaskStarted":
         known.attempt = integer(event.get("attempt"))

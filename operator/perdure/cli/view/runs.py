@@ -7,13 +7,13 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.cli.view import text
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.page import Page, style_of
 
 _GAP = "  "
 
 
-def table(runs: Sequence[Run], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
+def table(runs: Sequence[ShownRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
     """Show runs. Nothing is cut: the lines are also read by programs.
 
     Args:
@@ -56,7 +56,7 @@ def lines(heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page) -> 
     return shown
 
 
-def _cells(run: Run, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+def _cells(run: ShownRun, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
     length = run.duration(page.now)
     cells = [
         run.name,

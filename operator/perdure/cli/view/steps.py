@@ -13,8 +13,8 @@ from typing import Any
 
 from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.names import pod_name
-from perdure.cli.view.openings import Child, OpenActivity, Openings, OpenOperation, Seen, Timer
-from perdure.cli.view.recorded import History, Recorded
+from perdure.cli.view.openings import OpenActivity, OpenChild, Openings, OpenOperation, Seen, Timer
+from perdure.cli.view.recorded import HistoryEntry, ShownHistory
 from perdure.cli.view.text import read_time
 from perdure.engine.failures import FailureKind
 from perdure.language.failures import as_json, matches, timeout
@@ -35,7 +35,7 @@ _SEGMENT = re.compile(r"([^\[.:]*)(?:\[(\d+)\])?(?:\.([^:]*))?(?::.*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ShownStep:
     """A step of the definition, or a part of one: an item, a branch, what handles a failure of it, or undoes it."""
 
     path: str
@@ -75,12 +75,12 @@ class Step:
     """Of its sleep, or of how long it waits."""
     limit: Timer | None = None
     """Of its `timeout`."""
-    child: Child | None = None
+    child: OpenChild | None = None
     operation: OpenOperation | None = None
-    steps: "tuple[Step, ...]" = ()
+    steps: "tuple[ShownStep, ...]" = ()
     """Its parts, and the steps in it."""
 
-    def walk(self) -> "Iterator[Step]":
+    def walk(self) -> "Iterator[ShownStep]":
         """It, and every step in it."""
         yield self
         for step in self.steps:
@@ -98,14 +98,14 @@ class Source:
     end: datetime | None
     definition: Json
     memory: Json
-    history: History
+    history: ShownHistory
     openings: Openings
     seen: Seen | None
     trace: Mapping[str, Traced] | None = None
     """By path, how steps have begun and ended; None where that is not known."""
 
 
-def read_steps(source: Source) -> tuple[Step, ...]:
+def read_steps(source: Source) -> tuple[ShownStep, ...]:
     """Read the steps of a run.
 
     Args:
@@ -156,7 +156,7 @@ class _Reader:
                 rest = frame
         return parts
 
-    def main(self) -> Iterator[Step]:
+    def main(self) -> Iterator[ShownStep]:
         yield from self.frame("", mappings(self.source.definition.get("steps")), whole=True)
         for name in _HANDLERS:
             if f":{name}" in self.parts.get("", {}):
@@ -164,7 +164,7 @@ class _Reader:
 
     # Frames and parts
 
-    def frame(self, path: str, steps: Sequence[Json], *, whole: bool = False) -> Iterator[Step]:
+    def frame(self, path: str, steps: Sequence[Json], *, whole: bool = False) -> Iterator[ShownStep]:
         """The steps of a block; those of one that has ended as far as something is known of them."""
         begun: dict[str, list[str]] = {}
         for part in self.parts.get(path, {}):
@@ -179,7 +179,7 @@ class _Reader:
             if name not in named and not name.startswith(":"):
                 yield self.step(path, name, {}, parts)
 
-    def step(self, frame: str, name: str, definition: Json, begun: Sequence[str]) -> Step:
+    def step(self, frame: str, name: str, definition: Json, begun: Sequence[str]) -> ShownStep:
         path = f"{frame}/{name}" if frame else name
         record = mapping(mapping(mapping(self.frames.get(frame)).get("steps")).get(name))
         items = sorted({int(found[2]) for part in begun if (found := _SEGMENT.fullmatch(part)) and found[2]})
@@ -196,7 +196,7 @@ class _Reader:
             path, name, kind, target, record, below, begun=bool(below), count=count or (len(items) if items else None)
         )
 
-    def task(self, path: str, name: str, definition: Json, record: Json, *, unknown: str = "") -> Step:
+    def task(self, path: str, name: str, definition: Json, record: Json, *, unknown: str = "") -> ShownStep:
         kind, target = kind_and_target(definition)
         told = self.history.tasks.get(path) or self.history.timers.get(path)
         if told is not None and (not definition or kind == "sleep"):
@@ -217,7 +217,7 @@ class _Reader:
         before = f"{frame}/" if frame else ""
         return {f"{before}{part}" for part in self.parts.get(frame, {}) if part.startswith(last)}
 
-    def body(self, path: str, kind: str, definition: Json, record: Json) -> Iterator[Step]:
+    def body(self, path: str, kind: str, definition: Json, record: Json) -> Iterator[ShownStep]:
         """What is in a step that runs blocks."""
         if kind == "parallel":
             ended = mapping(mapping(self.tasks.get(path)).get("branches"))
@@ -241,7 +241,7 @@ class _Reader:
         traced = self.trace.get(path)
         return str(mapping(self.frames.get(path)).get("block") or (traced.block if traced else "") or block)
 
-    def compensation(self, path: str, definition: Json) -> Step | None:
+    def compensation(self, path: str, definition: Json) -> ShownStep | None:
         at = f"{path}:compensate"
         if at not in self.begun_parts(path) and self.undoing != path:
             return None
@@ -249,7 +249,7 @@ class _Reader:
         target = str(mapping(definition.get(kind)).get("block" if kind == "call" else "name") or "")
         return self.node(at, "compensate", kind, target, {}, tuple(self.frame(at, self.steps_of(at, target))))
 
-    def handler(self, name: str) -> Step:
+    def handler(self, name: str) -> ShownStep:
         """A handler that has begun: its time limit tells when it began and ended."""
         path = f":{name}"
         block = str(mapping(self.source.definition.get(name)).get("block") or "")
@@ -269,14 +269,14 @@ class _Reader:
         kind: str,
         target: str,
         record: Json,
-        below: tuple[Step, ...],
+        below: tuple[ShownStep, ...],
         *,
         definition: Json | None = None,
-        times: Recorded | None = None,
+        times: HistoryEntry | None = None,
         count: int | None = None,
         begun: bool = False,
         unknown: str = "",
-    ) -> Step:
+    ) -> ShownStep:
         told = self.history.tasks.get(path)
         activity = self.activities.get(path)
         spans = [span for span in (told, self.history.timers.get(path), times) if span is not None]
@@ -300,7 +300,7 @@ class _Reader:
         if state == "Stopped":
             end = self.source.end
         attempt = activity.attempt if activity else told.attempt if told else None
-        return Step(
+        return ShownStep(
             path=path,
             name=name,
             kind=kind,
@@ -333,8 +333,8 @@ class _Reader:
         path: str,
         kind: str,
         record: Json,
-        below: Sequence[Step],
-        spans: Sequence[Recorded],
+        below: Sequence[ShownStep],
+        spans: Sequence[HistoryEntry],
         *,
         begun: bool,
     ) -> str:
@@ -354,7 +354,7 @@ class _Reader:
             return _traced_state(self.trace[path], closed=self.source.closed)
         return status or (_joined(below, loop=begun) if below else self.told(kind, spans))
 
-    def told(self, kind: str, spans: Sequence[Recorded]) -> str:
+    def told(self, kind: str, spans: Sequence[HistoryEntry]) -> str:
         """How something ended by its own events."""
         if not spans:
             return ""
@@ -393,7 +393,9 @@ class _Reader:
         )
         return not failed
 
-    def failure(self, path: str, state: str, record: Json, told: Recorded | None, below: Sequence[Step]) -> Json | None:
+    def failure(
+        self, path: str, state: str, record: Json, told: HistoryEntry | None, below: Sequence[ShownStep]
+    ) -> Json | None:
         if self.has_timed_out(path, record) and state in {"Failed", "Succeeded"}:
             limit = self.history.timers[f"{path}{_LIMIT}"]
             return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
@@ -412,7 +414,7 @@ class _Reader:
         return None
 
 
-def pods_of(source: Source, told: Recorded | None, attempt: int | None) -> tuple[str, ...]:
+def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
     """Name the pods of an activity.
 
     Args:
@@ -453,7 +455,7 @@ def _catches_timeouts(definition: Json) -> bool:
     )
 
 
-def _joined(below: Sequence[Step], *, loop: bool) -> str:
+def _joined(below: Sequence[ShownStep], *, loop: bool) -> str:
     """How something stands of which only its parts are known."""
     states = [step.state for step in below if step.name != "compensate"]
     if not states:

@@ -26,7 +26,7 @@ class WorkflowTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class ShownCode:
     """What a run has because it is one of code, which workers decide."""
 
     task_queue: str
@@ -34,7 +34,7 @@ class Code:
     """None where there is nothing to decide."""
 
 
-def read_code(reference: Json, state: Json, failed: Json) -> Code | None:
+def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
     """Read what is told of a run because it is one of code.
 
     Args:
@@ -50,7 +50,7 @@ def read_code(reference: Json, state: Json, failed: Json) -> Code | None:
     if not queue or (not code and queue == WORKFLOWS_QUEUE):
         return None
     task = mapping(code.get("task"))
-    return Code(task_queue=str(queue), task=_task(task, failed) if task else None)
+    return ShownCode(task_queue=str(queue), task=_task(task, failed) if task else None)
 
 
 def _task(task: Json, failed: Json) -> WorkflowTask:

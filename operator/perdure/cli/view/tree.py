@@ -8,10 +8,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.cli.view import text
-from perdure.cli.view.facts import Run
+from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.notes import note
 from perdure.cli.view.page import Page, elapsed, style_of
-from perdure.cli.view.steps import OPEN, Step
+from perdure.cli.view.steps import OPEN, ShownStep
 
 _GAP = "  "
 _NARROWEST_STEP = 10
@@ -27,7 +27,7 @@ _STYLES = {"Failed": "red", "BackingOff": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TreeEntry:
     """A step on the screen: its line and what is to know below; or how many items are left out."""
 
     lines: list[Text]
@@ -39,13 +39,13 @@ class Block:
 class _Place:
     """Where a step stands in the drawing; without a step, `left_out` tells of those that are not drawn."""
 
-    step: Step | None
+    step: ShownStep | None
     branch: str
     stem: str
     left_out: str = ""
 
 
-def tree(run: Run, page: Page, *, pods: bool = True) -> list[Text]:
+def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
     """Show the steps of a run.
 
     Args:
@@ -60,7 +60,7 @@ def tree(run: Run, page: Page, *, pods: bool = True) -> list[Text]:
     return [heading, *(line for block in blocks for line in block.lines)]
 
 
-def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[Block]]:
+def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
     """Show the steps of a run, each for itself.
 
     Args:
@@ -80,31 +80,31 @@ def rows(run: Run, page: Page, *, pods: bool = True) -> tuple[Text, list[Block]]
     for place in places:
         if place.step is None:
             line = Text(place.branch + page.shorten(place.left_out, page.width - cell_len(place.branch)), style="dim")
-            blocks.append(Block([line], reached=True))
+            blocks.append(TreeEntry([line], reached=True))
         else:
             lines = [_row(place, next(rest), widths, page), *_notes(place, run, page, pods=pods)]
-            blocks.append(Block(lines, reached=place.step.state not in {"Pending", "NotReached"}))
+            blocks.append(TreeEntry(lines, reached=place.step.state not in {"Pending", "NotReached"}))
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
-def _places(steps: Sequence[Step], before: str, page: Page) -> Iterator[_Place]:
+def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_Place]:
     shown = _chosen(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
     for number, entry in enumerate(shown):
         is_last = number == len(shown) - 1
         branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
         stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
-        if isinstance(entry, Step):
+        if isinstance(entry, ShownStep):
             yield _Place(entry, branch, stem)
             yield from _places(entry.steps, stem, page)
         else:
             yield _Place(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
 
 
-def _chosen(items: Sequence[Step]) -> list[Step | list[Step]]:
+def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
     """The items that are shown, and between them those that are not."""
     telling = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_TELLING_ITEMS]
     kept = {*range(_FIRST_ITEMS), *telling, *range(len(items) - _LAST_ITEMS, len(items))}
-    shown: list[Step | list[Step]] = []
+    shown: list[ShownStep | list[ShownStep]] = []
     for i, item in enumerate(items):
         if i in kept:
             shown.append(item)
@@ -115,7 +115,7 @@ def _chosen(items: Sequence[Step]) -> list[Step | list[Step]]:
     return shown
 
 
-def counts(items: Sequence[Step], count: int | None = None, *, rest: str = "to come") -> str:
+def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = "to come") -> str:
     """Tell how many items stand how.
 
     Args:
@@ -148,7 +148,7 @@ def tries(attempt: int, maximum: int, losses: int) -> str:
     return f"{attempt - losses}{limit}" + (f" +{losses} lost" if losses else "")
 
 
-def _cells(step: Step, run: Run, page: Page) -> tuple[str, ...]:
+def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
     start = "" if step.start is None else page.since(step.start, run.start)
     length = elapsed(step.start, step.end, page.now)
     return (
@@ -192,7 +192,7 @@ def _row(place: _Place, cells: Sequence[str], widths: Sequence[int], page: Page)
     return row
 
 
-def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]:
+def _notes(place: _Place, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
     step = place.step
     assert step is not None
     told = []
@@ -211,18 +211,18 @@ def _notes(place: _Place, run: Run, page: Page, *, pods: bool) -> Iterator[Text]
         yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)
 
 
-def _rest(loop: Step) -> str:
+def _rest(loop: ShownStep) -> str:
     """How the items of a loop stand that have left no trace, or have not begun."""
     if loop.state in OPEN or loop.state == "Pending":
         return "to come"
     return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
 
 
-def _worker(step: Step) -> str:
+def _worker(step: ShownStep) -> str:
     return text.one_line(f"task queue {step.task_queue}" + (f", worker {step.worker}" if step.worker else ""))
 
 
-def _pods(step: Step, run: Run, page: Page) -> str:
+def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
     """The pods of a step; of one that failed, whether the last one, whose log would say why, still exists."""
     names = step.pods
     gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods

@@ -4,12 +4,12 @@ from datetime import datetime
 from typing import assert_never
 
 from perdure.controller import pods as api_pods
-from perdure.controller.attempts.context import Context
+from perdure.controller.attempts.context import AttemptContext
 from perdure.controller.commit import Record
 from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, PodKey
 from perdure.controller.policies import Policies
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
-from perdure.engine.state import PendingActivity, State
+from perdure.engine.state import PendingActivity, RunState
 from perdure.runtime.attempts import AttemptRefusedError
 from perdure.runtime.circuits import holder
 
@@ -17,7 +17,7 @@ from perdure.runtime.circuits import holder
 class AttemptEffects:
     """The effects of one run on its pods, and which of them were applied."""
 
-    def __init__(self, context: Context, policies: Policies, record: Record) -> None:
+    def __init__(self, context: AttemptContext, policies: Policies, record: Record) -> None:
         """None was applied yet.
 
         Args:
@@ -41,11 +41,11 @@ class AttemptEffects:
         number, attempt = key.scheduled_event_id, key.attempt
         self._applied -= {StartAttempt(number, attempt), StopAttempt(number, attempt)}
 
-    def left(self, state: State, now: datetime) -> list[AttemptEffect]:
+    def left(self, state: RunState, now: datetime) -> list[AttemptEffect]:
         """What the state asks for that was not done yet."""
         return [effect for effect in attempt_effects(state, now) if effect not in self._applied]
 
-    async def apply(self, state: State, now: datetime) -> None:
+    async def apply(self, state: RunState, now: datetime) -> None:
         """Do what the committed state asks for, and release the pods that no attempt needs.
 
         Raises:

@@ -6,7 +6,7 @@ from datetime import datetime
 from perdure.controller import pods as api_pods
 from perdure.controller.attempts.applying import AttemptEffects
 from perdure.controller.attempts.blocked import Blocked
-from perdure.controller.attempts.context import Context
+from perdure.controller.attempts.context import AttemptContext
 from perdure.controller.attempts.definitions import ActivityDefinitions
 from perdure.controller.attempts.held import HeldPods
 from perdure.controller.attempts.reading import Reading
@@ -15,9 +15,9 @@ from perdure.controller.definitions import Definition
 from perdure.controller.pods import PodKey
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
-from perdure.engine.state import State
-from perdure.engine.step import Transition
-from perdure.kube import client as api
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition
+from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
 
@@ -52,7 +52,7 @@ class Attempts:
         self._blocked = Blocked(run, refused)
         self._held = HeldPods(run, self._forget)
         self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
-        context = Context(
+        context = AttemptContext(
             api=tools.pods, run=run, held=self._held, blocked=self._blocked, definitions=self._definitions
         )
         self._reading = Reading(context, hindered, wake)
@@ -67,17 +67,17 @@ class Attempts:
         """The definition of the run is known, or that it has none of its own."""
         self._definitions.define(definition)
 
-    async def done_by_pods(self, state: State) -> State:
+    async def done_by_pods(self, state: RunState) -> RunState:
         """The state with those activities only that pods do; see there."""
         return await self._definitions.done_by_pods(state)
 
     # Observing
 
-    def observe(self, pod: api.Object) -> None:
+    def observe(self, pod: kube.Object) -> None:
         """A watch shows one of the run's pods."""
         self._held.observe(pod)
 
-    def observe_gone(self, pod: api.Object) -> None:
+    def observe_gone(self, pod: kube.Object) -> None:
         """One of the run's pods has disappeared."""
         self._held.observe_gone(pod)
 
@@ -89,7 +89,7 @@ class Attempts:
         """Read everything once more: what was read may have come to nothing."""
         self._held.look_again()
 
-    async def recover(self, state: State) -> None:
+    async def recover(self, state: RunState) -> None:
         """Look at what a predecessor has left: its pods, and Leases it may not have come to create.
 
         An attempt that is known to have started, and has no pod, has lost it. Of any other nobody can say whether it ever had
@@ -107,16 +107,16 @@ class Attempts:
 
     # Passes
 
-    async def gather(self, state: State, now: datetime) -> list[inputs.AttemptInput]:
+    async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
         """What has been observed of the attempts that count; deadlines that are due have been looked into."""
         return [*self._blocked.refused(), *await self._reading.gather(state, now)]
 
-    def retire(self, transition: Transition) -> None:
+    def retire(self, transition: RunTransition) -> None:
         """The attempts whose end was recorded: their pods are to be let go."""
         for attempt in transition.retired:
             self._held.retire(PodKey(attempt.scheduled_event_id, attempt.attempt), attempt.outcome)
 
-    async def apply(self, state: State, now: datetime) -> None:
+    async def apply(self, state: RunState, now: datetime) -> None:
         """Do with pods what the committed state asks for.
 
         Raises:
@@ -134,17 +134,17 @@ class Attempts:
         self._held.let_all_go()
         await self._effects.release()
 
-    def untold(self, state: State) -> bool:
+    def untold(self, state: RunState) -> bool:
         """Whether an attempt is held back by a circuit breaker, and the run does not say so yet."""
         return self._blocked.untold(state, self._held.pods)
 
-    def next_wake(self, state: State, now: datetime) -> datetime | None:
+    def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When something is to be looked at or tried again although nothing was heard of it."""
         if self._blocked.any_refused or self._reading.is_due(now):
             return now
         times = (*self._blocked.next_tries(state), *self._reading.next_looks(state, now))
         return min((time for time in times if time > now), default=None)
 
-    def _forget(self, key: PodKey, pod: api.Object | None) -> None:
+    def _forget(self, key: PodKey, pod: kube.Object | None) -> None:
         self._reading.forget(key, pod)
         self._effects.forget(key)

@@ -10,8 +10,8 @@ from perdure.controller.policies import ASK_AGAIN
 from perdure.controller.refusals import pause
 from perdure.engine.failures import Failure
 from perdure.engine.inputs import AttemptFailed
-from perdure.engine.state import PendingActivity, State
-from perdure.kube import client as api
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.circuits import Held
@@ -104,7 +104,7 @@ class Blocked:
             block.until = min(block.until, wall_clock())
         return bool(held)
 
-    def untold(self, state: State, pods: Mapping[PodKey, api.Object | None]) -> bool:
+    def untold(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
         """Whether an attempt is held back by a circuit breaker, and the state does not say so yet.
 
         Where there is a pod, another operator was let through: the pod says how far the attempt is.
@@ -118,7 +118,7 @@ class Blocked:
             for key, block in self._blocks.items()
         )
 
-    def next_tries(self, state: State) -> list[datetime]:
+    def next_tries(self, state: RunState) -> list[datetime]:
         """When to try again; attempts that the state does not have are forgotten."""
         self._blocks = {key: block for key, block in self._blocks.items() if key.due(state)}
         return [block.until for block in self._blocks.values()]

@@ -10,7 +10,7 @@ from perdure.runtime.attempts import RunRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class AttemptContext:
     """A run, and what is known of its attempts."""
 
     api: Pods

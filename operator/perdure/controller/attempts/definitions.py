@@ -8,7 +8,7 @@ from perdure.api.workflow import Activity, ResultSize
 from perdure.controller.definitions import Definition, Definitions
 from perdure.engine.failures import Failure
 from perdure.engine.opaque import plain
-from perdure.engine.state import PODS_QUEUE, PendingActivity, State
+from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.runtime.attempts import Attempt
 
 
@@ -57,7 +57,7 @@ class ActivityDefinitions:
             sidecar=definition.sidecar is not None,
         )
 
-    async def done_by_pods(self, state: State) -> State:
+    async def done_by_pods(self, state: RunState) -> RunState:
         """The state with those activities only that pods do.
 
         The definitions of those that code has scheduled are found. What has none is left out: it is about to fail, or to end

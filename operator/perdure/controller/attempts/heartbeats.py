@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.controller.attempts.context import Context
+from perdure.controller.attempts.context import AttemptContext
 from perdure.controller.pods import PodKey
 from perdure.engine.inputs import HeartbeatRead
-from perdure.engine.state import PendingActivity, State
-from perdure.kube import client as api
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
 from perdure.kube.clock import looks
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.leases import Pulse, heartbeat
@@ -17,12 +17,12 @@ from perdure.runtime.leases import Pulse, heartbeat
 class Heartbeats:
     """The Leases of one run's attempts."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AttemptContext) -> None:
         """None was read yet."""
         self._context = context
         self._pulses: dict[PodKey, Pulse] = {}
 
-    async def listen(self, state: State, now: datetime) -> dict[PodKey, HeartbeatRead]:
+    async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
         """Read the Leases that are due, all at once; what shows a heartbeat, or too long a silence."""
         due = [activity for activity, look in self._looks(state, now) if now >= look]
         beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
@@ -42,12 +42,12 @@ class Heartbeats:
         attempt = self._context.definitions.attempt(activity)
         return heartbeat(attempt, lease, pulse) if pulse.since != known.since or self.silent(activity) else None
 
-    async def last(self, activity: PendingActivity, now: datetime) -> tuple[api.Object | None, HeartbeatRead]:
+    async def last(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, HeartbeatRead]:
         """The Lease of an attempt that has ended, and its last heartbeat."""
         lease, pulse = await self._read(activity, now)
         return lease, heartbeat(self._context.definitions.attempt(activity), lease, pulse)
 
-    async def _read(self, activity: PendingActivity, now: datetime) -> tuple[api.Object | None, Pulse]:
+    async def _read(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, Pulse]:
         known, attempt = self._pulse(activity, now), self._context.definitions.attempt(activity)
         asked = wall_clock()
         lease = await self._context.api.read_lease(self._context.run, PodKey.of(activity))
@@ -58,7 +58,7 @@ class Heartbeats:
         pulse, timeout = self._pulses.get(PodKey.of(activity)), activity.heartbeat_timeout
         return pulse is not None and timeout is not None and pulse.lost(timeout)
 
-    def next_looks(self, state: State, now: datetime) -> Iterator[datetime]:
+    def next_looks(self, state: RunState, now: datetime) -> Iterator[datetime]:
         """When Leases are to be read."""
         return (look for _, look in self._looks(state, now))
 
@@ -66,7 +66,7 @@ class Heartbeats:
         """The end of an attempt is recorded."""
         self._pulses.pop(key, None)
 
-    def _looks(self, state: State, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
+    def _looks(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
         for activity in state.activities.values():
             if activity.started_time is not None and activity.heartbeat_timeout is not None:
                 yield activity, self._pulse(activity, now).look_at(activity.heartbeat_timeout)

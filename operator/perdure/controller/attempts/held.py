@@ -7,8 +7,8 @@ from perdure.api.workflow import Retention
 from perdure.controller import pods as api_pods
 from perdure.controller.pods import PodKey
 from perdure.engine.retired import AttemptOutcome
-from perdure.engine.state import State
-from perdure.kube import client as api
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.pods import retention_of
 
@@ -24,7 +24,7 @@ _LEAVE_POD: Final = {
 class HeldPods:
     """The pods that a run still holds, as far as this process knows."""
 
-    def __init__(self, run: RunRef, dropped: Callable[[PodKey, api.Object | None], None]) -> None:
+    def __init__(self, run: RunRef, dropped: Callable[[PodKey, kube.Object | None], None]) -> None:
         """No pod is known yet.
 
         Args:
@@ -33,11 +33,11 @@ class HeldPods:
         """
         self._run = run
         self._dropped = dropped
-        self.pods: dict[PodKey, api.Object | None] = {}
+        self.pods: dict[PodKey, kube.Object | None] = {}
         """By attempt, as last seen; None: it was there, and has disappeared."""
         self.unread: set[PodKey] = set()
         """Those that have changed since what they say was read."""
-        self.leaving: dict[str, tuple[api.Object, Retention]] = {}
+        self.leaving: dict[str, tuple[kube.Object, Retention]] = {}
         """By uid: pods that are to be let go, and how long they stay."""
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
 
@@ -46,14 +46,14 @@ class HeldPods:
         """Whether nothing is left to be looked at or released."""
         return not self.leaving and not self.pods
 
-    def observe(self, pod: api.Object) -> None:
+    def observe(self, pod: kube.Object) -> None:
         """A pod is there, as the watch or the API server shows it."""
         key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
         if key is not None and api_pods.is_of(pod, self._run) and uid not in self.leaving and uid not in self._left:
             self.pods[key] = pod
             self.unread.add(key)
 
-    def observe_gone(self, pod: api.Object) -> None:
+    def observe_gone(self, pod: kube.Object) -> None:
         """A pod has disappeared."""
         key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
         self.leaving.pop(uid, None)
@@ -67,7 +67,7 @@ class HeldPods:
         self.pods[key] = None
         self.unread.add(key)
 
-    def adopt(self, key: PodKey, pod: api.Object) -> None:
+    def adopt(self, key: PodKey, pod: kube.Object) -> None:
         """An attempt that is to be started has this pod."""
         if self.pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
             self.unread.add(key)  # somebody else has made it: it may have ended already
@@ -85,7 +85,7 @@ class HeldPods:
             succeeded = outcome is AttemptOutcome.COMPLETED
             self._let_go(pod, retention_of(pod, succeeded=succeeded) if outcome in _LEAVE_POD else Retention.DELETE)
 
-    def superfluous(self, state: State) -> list[PodKey]:
+    def superfluous(self, state: RunState) -> list[PodKey]:
         """The pods to be released because no attempt of this state needs them: superseded ones, and all of a closed run.
 
         Such a pod may also belong to a newer state, which another operator has committed: confirm this one before they are
@@ -93,7 +93,7 @@ class HeldPods:
         """
         return [key for key, pod in self.pods.items() if key.due(state) is None and _is_to_be_released(pod)]
 
-    def give_up(self, state: State, superfluous: list[PodKey]) -> None:
+    def give_up(self, state: RunState, superfluous: list[PodKey]) -> None:
         """Give up pods that no attempt needs, and forget those that nothing is left to be done about.
 
         Args:
@@ -121,16 +121,16 @@ class HeldPods:
         if self.leaving.pop(uid, None) is not None:
             self._left.add(uid)
 
-    def _drop(self, key: PodKey) -> api.Object | None:
+    def _drop(self, key: PodKey) -> kube.Object | None:
         self.unread.discard(key)
         pod = self.pods.pop(key, None)
         self._dropped(key, pod)
         return pod
 
-    def _let_go(self, pod: api.Object, keep: Retention) -> None:
+    def _let_go(self, pod: kube.Object, keep: Retention) -> None:
         self.leaving[pod["metadata"]["uid"]] = (pod, keep)
 
 
-def _is_to_be_released(pod: api.Object | None) -> bool:
+def _is_to_be_released(pod: kube.Object | None) -> bool:
     """Whether something is left to do about a pod that no attempt needs."""
     return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))

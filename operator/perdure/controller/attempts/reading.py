@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from perdure.controller.attempts.context import Context
+from perdure.controller.attempts.context import AttemptContext
 from perdure.controller.attempts.heartbeats import Heartbeats
-from perdure.controller.logs import LogsOfRun
+from perdure.controller.pod_logs import LogsOfRun
 from perdure.controller.pods import PodKey
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
-from perdure.engine.state import PendingActivity, State
-from perdure.kube import client as api
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
 from perdure.runtime.outcomes import failed_container, look_again_at, outcome
 from perdure.runtime.waiting import hinders, waiting_reason
 
@@ -24,7 +24,7 @@ _PATIENCE = timedelta(seconds=5)
 class Reading:
     """Reads what is known of one run's attempts."""
 
-    def __init__(self, context: Context, hindered: Callable[[str, str], None], wake: Callable[[], None]) -> None:
+    def __init__(self, context: AttemptContext, hindered: Callable[[str, str], None], wake: Callable[[], None]) -> None:
         """Nothing was read yet.
 
         Args:
@@ -40,7 +40,7 @@ class Reading:
         self._hindered: dict[PodKey, datetime] = {}  # since when something is in the way of an attempt
         self._told_of: PodKey | None = None  # the one that was told of: one tells for all
 
-    async def gather(self, state: State, now: datetime) -> list[inputs.AttemptInput]:
+    async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
         """What is to be told of the attempts that count; deadlines that are due have been looked into."""
         observed: list[inputs.AttemptInput] = []
         for key, known in self._held.pods.items():
@@ -60,7 +60,7 @@ class Reading:
             observed += self._waiting(activity, state, now)
         return observed
 
-    def forget(self, key: PodKey, pod: api.Object | None) -> None:
+    def forget(self, key: PodKey, pod: kube.Object | None) -> None:
         """The end of an attempt is recorded, or nobody waits for it any more."""
         self._logs.forget(pod)
         self._heartbeats.forget(key)
@@ -68,7 +68,7 @@ class Reading:
     # One attempt
 
     async def _read(
-        self, activity: PendingActivity, pod: api.Object | None, now: datetime, *, due: bool = False
+        self, activity: PendingActivity, pod: kube.Object | None, now: datetime, *, due: bool = False
     ) -> list[inputs.AttemptInput]:
         """What a pod tells about its attempt; None: the pod has disappeared.
 
@@ -106,7 +106,7 @@ class Reading:
             return await self._read(activity, pod, now, due=True)
         return []
 
-    def _waiting(self, activity: PendingActivity, state: State, now: datetime) -> list[inputs.AttemptInput]:
+    def _waiting(self, activity: PendingActivity, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
         """Why an attempt has not started; once something has been in its way for a while, it is told."""
         key = PodKey.of(activity)
         pod, blocked = self._held.pods.get(key), self._context.blocked
@@ -132,7 +132,7 @@ class Reading:
         """Whether something is to be read now."""
         return any(until <= now for until in self._reads(now))
 
-    def next_looks(self, state: State, now: datetime) -> list[datetime]:
+    def next_looks(self, state: RunState, now: datetime) -> list[datetime]:
         """When something is to be looked at although nothing was heard of it."""
         self._hindered = {key: since for key, since in self._hindered.items() if key.due(state)}
         return [
@@ -155,7 +155,7 @@ def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput
 
 
 def _as_asked(
-    activity: PendingActivity, pod: api.Object | None, told: inputs.AttemptInput | None
+    activity: PendingActivity, pod: kube.Object | None, told: inputs.AttemptInput | None
 ) -> inputs.AttemptInput | None:
     """What a pod tells, where it may only echo that it was asked to stop: it says so, or was deleted for it."""
     if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):

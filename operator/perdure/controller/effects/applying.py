@@ -7,7 +7,7 @@ from typing import assert_never
 
 from perdure.api.names import child_name
 from perdure.controller.effects import callbacks, children, externals, letters, successors
-from perdure.controller.effects.context import Context
+from perdure.controller.effects.context import EffectContext
 from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.peers import Peers
 from perdure.controller.policies import Policies
@@ -15,10 +15,10 @@ from perdure.controller.refusals import Refusals, is_for_now
 from perdure.engine import effects as fx
 from perdure.engine import inputs
 from perdure.engine.effects import Effect, effects
-from perdure.engine.state import State
-from perdure.kube import client as api
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Reset, depth_of
+from perdure.runtime.chains import ResetOrigin, depth_of
 from perdure.runtime.circuits import holder
 
 _SOON_SECONDS = 0.2
@@ -30,9 +30,9 @@ class Effects:
 
     def __init__(  # noqa: PLR0917 (what the run has)
         self,
-        client: api.Client,
+        client: kube.Client,
         run: RunRef,
-        reset: Reset | None,
+        reset: ResetOrigin | None,
         peers: Peers,
         policies: Policies,
         pending: PendingInputs,
@@ -51,7 +51,7 @@ class Effects:
             wake: Requests another pass of the run.
             refused: Called once for each object that the API server refuses, with the reason.
         """
-        self.context = Context(
+        self.context = EffectContext(
             client=client, run=run, reset=reset, peers=peers, pending=pending, retry_soon=self._retry_soon
         )
         self._policies = policies
@@ -61,15 +61,15 @@ class Effects:
 
     # What is left to be done
 
-    def are_due(self, state: State, now: datetime) -> bool:
+    def are_due(self, state: RunState, now: datetime) -> bool:
         """Whether the state asks for something that was not done yet, and may be tried now."""
         return any(not self._waits(effect, now) for effect in self._left(state))
 
-    def refused(self, state: State) -> str:
+    def refused(self, state: RunState) -> str:
         """Why the API server refuses an object that the state asks for; empty if it refuses none."""
         return self._refusals.message(self._left(state)) if self._refusals else ""
 
-    def next_try(self, state: State) -> datetime | None:
+    def next_try(self, state: RunState) -> datetime | None:
         """When to retry what the API server has refused; None if it refuses nothing."""
         return self._refusals.next_try(self._left(state)) if self._refusals else None
 
@@ -81,7 +81,7 @@ class Effects:
         """Apply all effects again: the known state may be stale."""
         self._applied.clear()
 
-    def _left(self, state: State) -> set[Effect]:
+    def _left(self, state: RunState) -> set[Effect]:
         return set(effects(state)) - self._applied
 
     def _waits(self, effect: Effect, now: datetime) -> bool:
@@ -92,7 +92,7 @@ class Effects:
 
     # Applying
 
-    async def apply(self, state: State, run: api.Object, now: datetime) -> None:
+    async def apply(self, state: RunState, run: kube.Object, now: datetime) -> None:
         """Do what the committed state asks for. What the API server refuses for now delays nothing else.
 
         Args:
@@ -111,7 +111,7 @@ class Effects:
             if effect not in self._applied and not self._waits(effect, now):
                 await self._apply(effect, state, run, now)
 
-    async def _apply(self, effect: Effect, state: State, run: api.Object, now: datetime) -> None:
+    async def _apply(self, effect: Effect, state: RunState, run: kube.Object, now: datetime) -> None:
         match effect:
             case fx.ReportAttempt():
                 who = holder(self.context.run, effect.key)
@@ -144,7 +144,7 @@ class Effects:
         """Create an object. That it is refused for now is noted."""
         try:
             await creating
-        except api.ApiError as error:
+        except kube.ApiError as error:
             if not is_for_now(error):
                 raise
             self._refusals.note(effect, what, error, now)

@@ -2,21 +2,21 @@
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.effects.context import Context
+from perdure.controller.effects.context import EffectContext
 from perdure.controller.peers import OVER
 from perdure.engine import history, inputs
 from perdure.engine.effects import CompleteOperation
 from perdure.engine.inputs import Answer
-from perdure.engine.operations import too_large
+from perdure.engine.nexus import too_large
 from perdure.engine.state import PendingCallback
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.callbacks import OPERATION_TOKEN_HEADER, CallbackToken, ending_of, token_of
 
 _LATER_SECONDS = 10.0
 """After this a run that could not take the outcome is asked again."""
 
 
-async def complete(context: Context, key: str, pending: PendingCallback, run: api.Object) -> None:
+async def complete(context: EffectContext, key: str, pending: PendingCallback, run: kube.Object) -> None:
     """Tell the run that has scheduled an operation how this run, which was started for it, has ended.
 
     That run takes it only if it waits for an operation with this request ID, handled in this namespace.
@@ -66,7 +66,7 @@ async def complete(context: Context, key: str, pending: PendingCallback, run: ap
     context.peers.ask(target, ended, answered)
 
 
-def _target(context: Context, token: CallbackToken) -> Entry | None:
+def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
     """The run that has scheduled the operation; where that was reset, the one that goes on with it."""
     found = context.peers.directory.get(token.run_id)
     if found is not None and found.standing is not Standing.CLOSED:
@@ -74,14 +74,14 @@ def _target(context: Context, token: CallbackToken) -> Entry | None:
     return context.peers.directory.open_run(token.namespace, token.workflow_id)
 
 
-async def _miss(context: Context, effect: CompleteOperation, token: CallbackToken) -> None:
+async def _miss(context: EffectContext, effect: CompleteOperation, token: CallbackToken) -> None:
     """No open run is known: one is to come, or nobody waits any more."""
     directory = context.peers.directory
     known = directory.get(token.run_id)
     if known is None:
         try:
-            found = await context.client.get(api.path(api.PERDURE, token.namespace, "workflowruns", token.name))
-        except api.NotFoundError:
+            found = await context.client.get(kube.path(kube.PERDURE, token.namespace, "workflowruns", token.name))
+        except kube.NotFoundError:
             found = None
         if found is not None and found["metadata"]["uid"] == token.run_id:
             context.peers.noted(found)
@@ -94,7 +94,7 @@ async def _miss(context: Context, effect: CompleteOperation, token: CallbackToke
     context.pending.enqueue(inputs.EffectDone(effect=effect, refused=message))
 
 
-def _link(context: Context) -> dict[str, object]:
+def _link(context: EffectContext) -> dict[str, object]:
     """To the first event of the run: JSON of temporal.api.common.v1.Link."""
     run = context.run
     reference = {"eventId": "1", "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_STARTED"}

@@ -5,18 +5,18 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.effects.context import Context, application_failure
+from perdure.controller.effects.context import EffectContext, application_failure
 from perdure.controller.peers import ALREADY_STARTED
 from perdure.engine import inputs
 from perdure.engine.effects import CloseChild
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy, too_deep
 from perdure.engine.state import PendingChild
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.chains import Ancestor, adopted, child_run, is_child, parent_of
 
 
-async def start(context: Context, child: PendingChild, depth: int, priority: Any) -> None:
+async def start(context: EffectContext, child: PendingChild, depth: int, priority: Any) -> None:
     """Create the run of a child.
 
     Args:
@@ -35,18 +35,18 @@ async def start(context: Context, child: PendingChild, depth: int, priority: Any
     try:
         if failure is None:
             await context.client.create(context.url(), body)
-    except api.AlreadyExistsError:
+    except kube.AlreadyExistsError:
         name = body["metadata"]["name"]
         if not is_child(await context.client.get(context.url(name)), context.run, child):
             message = f"there is a WorkflowRun `{name}` already, which is no child of this run"
             failure = application_failure(ALREADY_STARTED, message)
-    except (api.InvalidError, api.TooLargeError) as error:
+    except (kube.InvalidError, kube.TooLargeError) as error:
         failure = application_failure("InvalidChildWorkflow", error.message)
     if failure is not None:
         context.pending.enqueue(inputs.ChildStartFailed(initiated_event_id=child.initiated_event_id, failure=failure))
 
 
-def close(context: Context, child: PendingChild) -> bool:
+def close(context: EffectContext, child: PendingChild) -> bool:
     """Apply the parent close policy to the run of a child's chain that is open, if any is.
 
     Returns:
@@ -78,7 +78,7 @@ def close(context: Context, child: PendingChild) -> bool:
     return True
 
 
-async def take_over(context: Context, base: Ancestor, children: Iterable[PendingChild]) -> None:
+async def take_over(context: EffectContext, base: Ancestor, children: Iterable[PendingChild]) -> None:
     """Transfer the children of a reset run to the run that continues it.
 
     Args:
@@ -97,11 +97,11 @@ async def take_over(context: Context, base: Ancestor, children: Iterable[Pending
             context.peers.directory.put({**found, "metadata": answer["metadata"]})
 
 
-def stored_children(context: Context, parent_uid: str) -> AsyncIterator[api.Object]:
+def stored_children(context: EffectContext, parent_uid: str) -> AsyncIterator[kube.Object]:
     """List the children of a parent from the API server: a watch may not have delivered them all."""
     return context.client.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
 
 
-def known_runs(context: Context, child: PendingChild) -> Iterable[Entry]:
+def known_runs(context: EffectContext, child: PendingChild) -> Iterable[Entry]:
     """The known runs of a child's chain."""
     return (entry for entry in context.children() if entry.initiated_event_id == child.initiated_event_id)

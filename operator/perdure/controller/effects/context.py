@@ -9,12 +9,12 @@ from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.peers import Peers
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, FailureKind
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Reset
+from perdure.runtime.chains import ResetOrigin
 
 
-class Retry(Protocol):
+class EffectRetry(Protocol):
     """Applies an effect once more."""
 
     def __call__(self, effect: Effect, seconds: float = 0.0) -> None:
@@ -23,22 +23,22 @@ class Retry(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class EffectContext:
     """A run, and everything that its effects use."""
 
-    client: api.Client
+    client: kube.Client
     run: RunRef
-    reset: Reset | None
+    reset: ResetOrigin | None
     """What the run begins with of another one."""
     peers: Peers
     pending: PendingInputs
     """Receives the results of effects."""
-    retry_soon: Retry
+    retry_soon: EffectRetry
     """Retries an effect shortly: its target run is about to close, or to be created."""
 
     def url(self, name: str | None = None) -> str:
         """Path of a WorkflowRun of the namespace, or of all of them."""
-        return api.path(api.PERDURE, self.run.namespace, "workflowruns", name)
+        return kube.path(kube.PERDURE, self.run.namespace, "workflowruns", name)
 
     def children(self) -> Iterable[Entry]:
         """The known runs of all children of the run."""

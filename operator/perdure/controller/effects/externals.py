@@ -1,16 +1,16 @@
 """Other runs that a run signals or asks to cancel."""
 
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.effects.context import Context, application_failure
+from perdure.controller.effects.context import EffectContext, application_failure
 from perdure.controller.peers import NOT_FOUND, OVER
 from perdure.engine import inputs
 from perdure.engine.effects import AskExternal
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ExternalReference
-from perdure.engine.state import PendingExternal, State
+from perdure.engine.state import PendingExternal, RunState
 
 
-def ask(context: Context, external: PendingExternal, state: State) -> bool:
+def ask(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
     """Give another run a signal, or a request to cancel.
 
     Returns:
@@ -52,7 +52,7 @@ def ask(context: Context, external: PendingExternal, state: State) -> bool:
     return True
 
 
-def _miss(context: Context, external: PendingExternal, state: State) -> bool:
+def _miss(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
     """No run can be asked: one is to come, or that is the answer."""
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
@@ -68,7 +68,7 @@ def _miss(context: Context, external: PendingExternal, state: State) -> bool:
     return True
 
 
-def _target(context: Context, external: PendingExternal) -> Entry | None:
+def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
     directory, namespace = context.peers.directory, context.run.namespace
     if external.child_workflow_only:
         for entry in context.children():

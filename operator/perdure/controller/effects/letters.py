@@ -2,12 +2,12 @@
 
 import structlog
 
-from perdure.controller.effects.context import Context
+from perdure.controller.effects.context import EffectContext
 from perdure.controller.segments import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.effects import WriteDeadLetter
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.deadletters import dead_letter, is_same_letter
 
@@ -15,7 +15,7 @@ _NAMES_TRIED = 10
 _log = structlog.get_logger("perdure.effects.letters")
 
 
-async def write(context: Context, marker: ev.MarkerRecorded, run: api.Object) -> None:
+async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Object) -> None:
     """Create the DeadLetter that a marker asks for.
 
     Args:
@@ -38,18 +38,20 @@ async def write(context: Context, marker: ev.MarkerRecorded, run: api.Object) ->
     context.pending.enqueue(inputs.EffectDone(effect=WriteDeadLetter(marker.event_id)))
 
 
-async def _create(context: Context, body: api.Object) -> bool:
+async def _create(context: EffectContext, body: kube.Object) -> bool:
     """Create a DeadLetter; whether it exists now. False: another one has its name."""
-    url = api.path(api.PERDURE, context.run.namespace, "deadletters")
+    url = kube.path(kube.PERDURE, context.run.namespace, "deadletters")
     try:
         await context.client.create(url, body)
-    except api.AlreadyExistsError:
+    except kube.AlreadyExistsError:
         return is_same_letter(await context.client.get(f"{url}/{body['metadata']['name']}"), body)
     metrics.DEAD_LETTERS.inc()
     return True
 
 
-async def _scheduled(context: Context, marker: ev.MarkerRecorded, run: api.Object) -> ev.ActivityTaskScheduled | None:
+async def _scheduled(
+    context: EffectContext, marker: ev.MarkerRecorded, run: kube.Object
+) -> ev.ActivityTaskScheduled | None:
     """The event that scheduled the activity of a marker: in the status, or sealed already."""
     number = (marker.details or {}).get("scheduledEventId", 0)
     found = [event for event in run["status"]["history"]["events"] if event["eventId"] == number]

@@ -1,15 +1,15 @@
 """The run that continues or retries one that has closed."""
 
-from perdure.controller.effects.context import Context
+from perdure.controller.effects.context import EffectContext
 from perdure.controller.refusals import LONGEST_MESSAGE
 from perdure.engine import history, inputs
 from perdure.engine.effects import StartSuccessor
-from perdure.engine.state import State
-from perdure.kube import client as api
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
 from perdure.runtime.chains import is_successor, successor_run
 
 
-async def start(context: Context, state: State, run: api.Object) -> None:
+async def start(context: EffectContext, state: RunState, run: kube.Object) -> None:
     """Create the run that follows.
 
     Args:
@@ -26,11 +26,11 @@ async def start(context: Context, state: State, run: api.Object) -> None:
     try:
         # Recorded immediately: until a watch event arrives, the workflow ID would look free.
         context.peers.noted(await context.client.create(context.url(), body))
-    except api.AlreadyExistsError:
+    except kube.AlreadyExistsError:
         found = await context.client.get(context.url(name))
         if not is_successor(found, context.run.uid):
             refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
         context.peers.noted(found)
-    except (api.InvalidError, api.TooLargeError) as error:
+    except (kube.InvalidError, kube.TooLargeError) as error:
         refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"
     context.pending.enqueue(inputs.EffectDone(effect=StartSuccessor(), refused=refused))

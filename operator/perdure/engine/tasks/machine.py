@@ -22,13 +22,13 @@ import msgspec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.code import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, Task
+from perdure.engine.code import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, WorkflowTask
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import Ledger
 from perdure.engine.recording import FROM_COMMANDS
-from perdure.engine.state import State
+from perdure.engine.state import RunState
 
 MAX_BUFFERED = 100
 """Events that may wait for a worker's decision; one more, and the task has failed."""
@@ -58,7 +58,7 @@ SUGGEST_BYTES = 4 * 1024 * 1024
 """Bytes of history from which on a worker is told to continue as new."""
 
 
-def moments(state: State) -> Iterator[datetime]:
+def moments(state: RunState) -> Iterator[datetime]:
     """When the workflow task of a run needs to be looked at."""
     code = state.code
     if code is None:
@@ -71,7 +71,7 @@ def moments(state: State) -> Iterator[datetime]:
         yield state.first_decision_time
 
 
-def reclaim(state: State, epoch: str) -> State:
+def reclaim(state: RunState, epoch: str) -> RunState:
     """A run's state as another process has left it: a task that it has handed out is there to be taken again."""
     code = state.code
     if code is None or code.task is None or code.task.started_time is None or code.task.epoch == epoch:
@@ -80,13 +80,13 @@ def reclaim(state: State, epoch: str) -> State:
     return msgspec.structs.replace(state, code=msgspec.structs.replace(code, task=task))
 
 
-def _untaken(task: Task) -> Task:
+def _untaken(task: WorkflowTask) -> WorkflowTask:
     return msgspec.structs.replace(
         task, started_time=None, started_event_id=0, epoch="", identity="", request_id="", sticky_queue=""
     )
 
 
-def _deadline(task: Task, code: Code) -> tuple[datetime, TimeoutType] | None:
+def _deadline(task: WorkflowTask, code: Code) -> tuple[datetime, TimeoutType] | None:
     if task.started_time is not None:
         return task.started_time + _time_for(task), TimeoutType.START_TO_CLOSE
     if task.sticky_queue:
@@ -96,7 +96,7 @@ def _deadline(task: Task, code: Code) -> tuple[datetime, TimeoutType] | None:
     return None
 
 
-def _time_for(task: Task) -> timedelta:
+def _time_for(task: WorkflowTask) -> timedelta:
     """How long a worker has: from the fourth attempt on ever longer, so that a task that always fails keeps nobody busy.
 
     As on Temporal's server (service/history/workflow/workflow_task_state_machine.go: getStartToCloseTimeout).
@@ -231,7 +231,7 @@ class Tasks:
             if original is not None:
                 self._set_task(original_scheduled_time=original)
             return
-        task = Task(
+        task = WorkflowTask(
             attempt=attempt,
             scheduled_time=now,
             original_scheduled_time=now,
@@ -271,7 +271,7 @@ class Tasks:
         if not self._ledger.open():
             return _no(inp.CLOSED, "workflow execution already completed")
         if code.task is None:  # also during a start delay: the first task does not wait for its end then
-            task = Task(
+            task = WorkflowTask(
                 scheduled_time=now,
                 original_scheduled_time=now,
                 start_to_close_timeout=code.task_timeout,
@@ -311,7 +311,7 @@ class Tasks:
         self._flush()
         return _yes()
 
-    def _holds(self, token: inp.TaskToken) -> Task | None:
+    def _holds(self, token: inp.TaskToken) -> WorkflowTask | None:
         """The task that is being decided, if that is the one that the token names."""
         task = self.code.task
         if task is None or task.started_time is None or not self._ledger.open():
@@ -355,7 +355,7 @@ class Tasks:
             return _no("TaskNotFound", "the workflow task was prolonged for too long")
         return self._decided(task, item, prolongs=prolongs)
 
-    def _decided(self, task: Task, item: inp.TaskCompleted, *, prolongs: bool) -> Answer:
+    def _decided(self, task: WorkflowTask, item: inp.TaskCompleted, *, prolongs: bool) -> Answer:
         ledger = self._ledger
         before, events, retired, durable = ledger.state, len(ledger.events), len(ledger.retired), ledger.durable
         try:
@@ -431,7 +431,7 @@ class Tasks:
         timeout = item.sticky_timeout or self.code.sticky_timeout
         self._change(sticky_queue=item.sticky_queue, sticky_timeout=timeout)
 
-    def _write_started(self, task: Task) -> None:
+    def _write_started(self, task: WorkflowTask) -> None:
         """Write that a worker has taken the task, and that there was one if that is not written yet."""
         ledger = self._ledger
         if not task.scheduled_event_id:
@@ -469,7 +469,7 @@ class Tasks:
 
     def _fail(
         self,
-        task: Task,
+        task: WorkflowTask,
         cause: str,
         failure: Failure | None,
         answer: inp.TaskCompleted | inp.TaskFailed | None = None,
@@ -497,7 +497,7 @@ class Tasks:
         self._again(task, why)
         self._change(closing=closing)
 
-    def _again(self, task: Task, why: str, *, count: bool = True) -> None:
+    def _again(self, task: WorkflowTask, why: str, *, count: bool = True) -> None:
         """Schedule the next attempt. One that failed with the worker that had the workflow in memory is not counted."""
         count = count and not self.code.sticky_queue
         had = bool(self.code.buffered)

@@ -36,7 +36,7 @@ from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, name
 from perdure.frontend.history import retry_policy
 from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.service.call import LONGEST_POLL, Call
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import ActivityToken, pack, unpack
 
 
@@ -49,7 +49,7 @@ class Activities:
     # Handing out
 
     async def poll_activity_task_queue(
-        self, request: PollActivityTaskQueueRequest, call: Call
+        self, request: PollActivityTaskQueueRequest, call: CallContext
     ) -> PollActivityTaskQueueResponse:
         """Wait for an attempt; an empty answer if there is none in time."""
         if not request.task_queue.name:
@@ -95,14 +95,14 @@ class Activities:
     # By token
 
     async def record_activity_task_heartbeat(
-        self, request: RecordActivityTaskHeartbeatRequest, call: Call
+        self, request: RecordActivityTaskHeartbeatRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatResponse:
         """An attempt goes on; the answer says whether it should stop."""
         token = self._token(request)
         said = await self._beat(self._entry(token), token, request, call)
         return RecordActivityTaskHeartbeatResponse(**said)
 
-    async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: Call) -> dict[str, bool]:
+    async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext) -> dict[str, bool]:
         try:
             details = data.to_json(request.details.payloads)
         except UnfitError:  # as with Temporal's server
@@ -130,7 +130,7 @@ class Activities:
         }
 
     async def respond_activity_task_completed(
-        self, request: RespondActivityTaskCompletedRequest, call: Call
+        self, request: RespondActivityTaskCompletedRequest, call: CallContext
     ) -> RespondActivityTaskCompletedResponse:
         """An attempt has succeeded."""
         token = self._token(request)
@@ -138,7 +138,7 @@ class Activities:
         return RespondActivityTaskCompletedResponse()
 
     async def respond_activity_task_failed(
-        self, request: RespondActivityTaskFailedRequest, call: Call
+        self, request: RespondActivityTaskFailedRequest, call: CallContext
     ) -> RespondActivityTaskFailedResponse:
         """An attempt has failed."""
         token = self._token(request)
@@ -146,7 +146,7 @@ class Activities:
         return RespondActivityTaskFailedResponse()
 
     async def respond_activity_task_canceled(
-        self, request: RespondActivityTaskCanceledRequest, call: Call
+        self, request: RespondActivityTaskCanceledRequest, call: CallContext
     ) -> RespondActivityTaskCanceledResponse:
         """An attempt was asked to stop, and has."""
         token = self._token(request)
@@ -154,7 +154,7 @@ class Activities:
         await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledResponse()
 
-    async def _report(self, entry: Entry, token: ActivityToken, request: Any, call: Call, **said: Any) -> None:
+    async def _report(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext, **said: Any) -> None:
         await self._core.runs.demand(
             entry,
             inputs.ActivityReported(
@@ -200,7 +200,7 @@ class Activities:
         raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
 
     async def record_activity_task_heartbeat_by_id(
-        self, request: RecordActivityTaskHeartbeatByIdRequest, call: Call
+        self, request: RecordActivityTaskHeartbeatByIdRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatByIdResponse:
         """The same, by the activity's id."""
         entry, token = await self._named(request)
@@ -208,7 +208,7 @@ class Activities:
         return RecordActivityTaskHeartbeatByIdResponse(**said)
 
     async def respond_activity_task_completed_by_id(
-        self, request: RespondActivityTaskCompletedByIdRequest, call: Call
+        self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext
     ) -> RespondActivityTaskCompletedByIdResponse:
         """The same, by the activity's id."""
         entry, token = await self._named(request)
@@ -216,7 +216,7 @@ class Activities:
         return RespondActivityTaskCompletedByIdResponse()
 
     async def respond_activity_task_failed_by_id(
-        self, request: RespondActivityTaskFailedByIdRequest, call: Call
+        self, request: RespondActivityTaskFailedByIdRequest, call: CallContext
     ) -> RespondActivityTaskFailedByIdResponse:
         """The same, by the activity's id."""
         entry, token = await self._named(request)
@@ -224,7 +224,7 @@ class Activities:
         return RespondActivityTaskFailedByIdResponse()
 
     async def respond_activity_task_canceled_by_id(
-        self, request: RespondActivityTaskCanceledByIdRequest, call: Call
+        self, request: RespondActivityTaskCanceledByIdRequest, call: CallContext
     ) -> RespondActivityTaskCanceledByIdResponse:
         """The same, by the activity's id."""
         entry, token = await self._named(request)

@@ -33,9 +33,9 @@ from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.given import MAX_EVENT, MAX_ID
 from perdure.frontend.paging import page_of
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import find
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 MAX_RUNS = 1_000
@@ -69,7 +69,7 @@ class Batches:
         self._core = core
 
     async def start_batch_operation(
-        self, request: StartBatchOperationRequest, call: Call
+        self, request: StartBatchOperationRequest, call: CallContext
     ) -> StartBatchOperationResponse:
         """Ask many workflows for the same; asked again, it asks those that were not asked yet."""
         kind = request.WhichOneof("operation") or ""
@@ -133,26 +133,30 @@ class Batches:
         }
         async with at_once:
             try:
-                await self._core.runs.manager.client.create(api.path(api.PERDURE, entry.namespace, "operations"), body)
-            except api.AlreadyExistsError:
-                url = api.path(api.PERDURE, entry.namespace, "operations", name)
+                await self._core.runs.manager.client.create(
+                    kube.path(kube.PERDURE, entry.namespace, "operations"), body
+                )
+            except kube.AlreadyExistsError:
+                url = kube.path(kube.PERDURE, entry.namespace, "operations", name)
                 check_batch(await self._core.runs.manager.client.get(url), batch)
-            except api.InvalidError as error:
+            except kube.InvalidError as error:
                 raise invalid(error.message) from error
-            except api.TooLargeError as error:
+            except kube.TooLargeError as error:
                 raise invalid(TOO_LARGE) from error
 
-    async def stop_batch_operation(self, request: StopBatchOperationRequest, call: Call) -> StopBatchOperationResponse:
+    async def stop_batch_operation(
+        self, request: StopBatchOperationRequest, call: CallContext
+    ) -> StopBatchOperationResponse:
         """Ask no more workflows; what was done stays done."""
         del call
         for obj in await self._operations(request.namespace, request.job_id):
             if not _phase(obj):
-                url = api.path(api.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
+                url = kube.path(kube.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
                 await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"])
         return StopBatchOperationResponse()
 
     async def describe_batch_operation(
-        self, request: DescribeBatchOperationRequest, call: Call
+        self, request: DescribeBatchOperationRequest, call: CallContext
     ) -> DescribeBatchOperationResponse:
         """How a batch stands."""
         del call
@@ -178,7 +182,7 @@ class Batches:
             )
         return response
 
-    def _asked(self, found: list[api.Object]) -> list[Entry]:
+    def _asked(self, found: list[kube.Object]) -> list[Entry]:
         directory = self._core.runs.manager.directory
         entries = (
             directory.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in found
@@ -186,12 +190,12 @@ class Batches:
         return [entry for entry in entries if entry is not None]
 
     async def list_batch_operations(
-        self, request: ListBatchOperationsRequest, call: Call
+        self, request: ListBatchOperationsRequest, call: CallContext
     ) -> ListBatchOperationsResponse:
         """The batches that there are, the newest first; they are kept as long as their Operations."""
         del call
-        url = api.path(api.PERDURE, request.namespace, "operations")
-        batches: dict[str, list[api.Object]] = {}
+        url = kube.path(kube.PERDURE, request.namespace, "operations")
+        batches: dict[str, list[kube.Object]] = {}
         async for obj in self._core.runs.manager.client.each(url, labelSelector=labels.BATCH_LABEL):
             batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
             if batch is not None:
@@ -200,9 +204,9 @@ class Batches:
         page, token = page_of(infos, request.next_page_token, request.page_size, PAGE)
         return ListBatchOperationsResponse(operation_info=page, next_page_token=token)
 
-    async def _operations(self, namespace: str, job_id: str) -> list[api.Object]:
+    async def _operations(self, namespace: str, job_id: str) -> list[kube.Object]:
         """The Operations of a batch; at least one."""
-        url = api.path(api.PERDURE, namespace, "operations")
+        url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
         found = await self._core.runs.manager.client.list_all(url, labelSelector=selector) if job_id else []
         own = [obj for obj in found if _told(obj).job_id == job_id]
@@ -258,7 +262,7 @@ def _reset(asked: BatchOperationReset) -> dict[str, Any]:
             )
 
 
-def check_batch(found: api.Object, batch: Batch) -> None:
+def check_batch(found: kube.Object, batch: Batch) -> None:
     """Check that an Operation that exists already belongs to a batch, from an earlier try.
 
     Raises:
@@ -270,18 +274,18 @@ def check_batch(found: api.Object, batch: Batch) -> None:
         raise precondition(f"Operation {name} exists and does not belong to batch {batch.job_id!r}; delete it")
 
 
-def _told(obj: api.Object) -> Batch:
+def _told(obj: kube.Object) -> Batch:
     told = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
     return told or Batch(job_id="", type="", started=datetime(1970, 1, 1, tzinfo=UTC), total=0)
 
 
-def _phase(obj: api.Object) -> str:
+def _phase(obj: kube.Object) -> str:
     """How an Operation has ended; empty while it has not."""
     phase = (obj.get("status") or {}).get("phase", "")
     return phase if phase in {"Complete", "Failed"} else ""
 
 
-def _info(found: list[api.Object]) -> BatchOperationInfo:
+def _info(found: list[kube.Object]) -> BatchOperationInfo:
     first = min((_told(obj) for obj in found), key=lambda batch: batch.started)
     done = all(map(_phase, found))
     info = BatchOperationInfo(

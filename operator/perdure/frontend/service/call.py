@@ -15,7 +15,7 @@ async def _unguarded() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallContext:
     """What is known of the caller."""
 
     seconds_left: float | None

@@ -22,14 +22,14 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.directory import Entry
 from perdure.engine import changing, inputs
-from perdure.engine.options import Options
+from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.state import PODS_QUEUE, PendingActivity
 from perdure.frontend import given, history, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 
 _TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
 _POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
@@ -42,7 +42,7 @@ class Changing:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def pause_activity(self, request: PauseActivityRequest, call: Call) -> PauseActivityResponse:
+    async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
         """Let no further attempt of an activity begin."""
         del call
         entry = self._core.runs.entry(request.namespace, request.execution)
@@ -56,7 +56,7 @@ class Changing:
             await self._core.runs.demand(entry, pause)
         return PauseActivityResponse()
 
-    async def unpause_activity(self, request: UnpauseActivityRequest, call: Call) -> UnpauseActivityResponse:
+    async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
         """Let an activity go on; where that is wanted, with its attempts counted anew."""
         del call
         entry = self._core.runs.entry(request.namespace, request.execution)
@@ -70,7 +70,7 @@ class Changing:
             await self._core.runs.demand(entry, going)
         return UnpauseActivityResponse()
 
-    async def reset_activity(self, request: ResetActivityRequest, call: Call) -> ResetActivityResponse:
+    async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
         """Count the attempts of an activity anew. One that runs is told so by its next heartbeat."""
         del call
         entry = self._core.runs.entry(request.namespace, request.execution)
@@ -86,7 +86,7 @@ class Changing:
         return ResetActivityResponse()
 
     async def update_activity_options(
-        self, request: UpdateActivityOptionsRequest, call: Call
+        self, request: UpdateActivityOptionsRequest, call: CallContext
     ) -> UpdateActivityOptionsResponse:
         """Give an activity other options, or again those that the workflow has said."""
         del call
@@ -122,7 +122,7 @@ class Changing:
         return found
 
 
-def changed_options(now: Options, asked: ActivityOptions, paths: list[str]) -> Options:  # noqa: C901 (one case for each option)
+def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
     """The options of an activity, with those that a client names.
 
     Args:
@@ -178,7 +178,7 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
     return made
 
 
-def _message(options: Options) -> ActivityOptions:
+def _message(options: OpenActivityOptions) -> ActivityOptions:
     made = ActivityOptions(retry_policy=history.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL

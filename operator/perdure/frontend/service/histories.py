@@ -18,7 +18,7 @@ from perdure.frontend.core import Core
 from perdure.frontend.errors import unavailable
 from perdure.frontend.paging import page_size
 from perdure.frontend.runs import View
-from perdure.frontend.service.call import LONGEST_WAIT, Call
+from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.tasks import virtual_events
 from perdure.frontend.tokens import PageToken, pack, unpack
 
@@ -38,7 +38,7 @@ class Histories:
         self._core = core
 
     async def get_workflow_execution_history(
-        self, request: GetWorkflowExecutionHistoryRequest, call: Call
+        self, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
         """A page of a history; with `wait_new_event`, once there is something new, or an empty page after a while."""
         first = 1
@@ -71,7 +71,7 @@ class Histories:
             events += [event for event in virtual_events(view.state) if event.event_id >= first]
         return events
 
-    async def _wait_for(self, entry: Entry, event_id: int, call: Call) -> None:
+    async def _wait_for(self, entry: Entry, event_id: int, call: CallContext) -> None:
         """Wait until there is an event, or the run has closed."""
 
         def there() -> bool:
@@ -82,7 +82,7 @@ class Histories:
         await self._core.runs.wait_until(entry.uid, there, call.within(LONGEST_WAIT))
 
     async def _end(
-        self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: Call
+        self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
         """The closing event; of an open run, an empty page and where to ask again."""
         if request.wait_new_event:
@@ -123,7 +123,7 @@ class Histories:
         return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=event_id))
 
     async def get_workflow_execution_history_reverse(
-        self, request: GetWorkflowExecutionHistoryReverseRequest, call: Call
+        self, request: GetWorkflowExecutionHistoryReverseRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryReverseResponse:
         """A page of a history from its end."""
         execution, last = request.execution, None

@@ -24,10 +24,10 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import Convert, InvalidQueryError, Query, moment_of, nanoseconds, parse, quoted
-from perdure.frontend.service.call import Call
-from perdure.frontend.visibility import BUILT_IN, Record, is_known, record_of
-from perdure.kube import client as api
+from perdure.frontend.querylang import Convert, Filter, InvalidQueryError, moment_of, nanoseconds, parse, quoted
+from perdure.frontend.service.call import CallContext
+from perdure.frontend.visibility import BUILT_IN, VisibilityRecord, is_known, record_of
+from perdure.kube import client as kube
 
 PAGE = 1_000
 _LIGHT = 2_048
@@ -41,7 +41,9 @@ class Listing:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def _page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[Sequence[Record], bytes]:
+    async def _page(
+        self, namespace: str, text: str, token: bytes, size: int
+    ) -> tuple[Sequence[VisibilityRecord], bytes]:
         found, query = await find(self._core, namespace, text)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
@@ -56,7 +58,7 @@ class Listing:
         return record.left_out + (record.info().ByteSize() if record.memo else _LIGHT)
 
     async def list_workflow_executions(
-        self, request: ListWorkflowExecutionsRequest, call: Call
+        self, request: ListWorkflowExecutionsRequest, call: CallContext
     ) -> ListWorkflowExecutionsResponse:
         """The workflows that a filter takes, the newest first."""
         del call
@@ -64,7 +66,7 @@ class Listing:
         return ListWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
     async def scan_workflow_executions(
-        self, request: ScanWorkflowExecutionsRequest, call: Call
+        self, request: ScanWorkflowExecutionsRequest, call: CallContext
     ) -> ScanWorkflowExecutionsResponse:
         """The same."""
         del call
@@ -72,7 +74,7 @@ class Listing:
         return ScanWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
     async def list_open_workflow_executions(
-        self, request: ListOpenWorkflowExecutionsRequest, call: Call
+        self, request: ListOpenWorkflowExecutionsRequest, call: CallContext
     ) -> ListOpenWorkflowExecutionsResponse:
         """The open workflows that a filter of the older kind takes, the newest first."""
         del call
@@ -81,7 +83,7 @@ class Listing:
         return ListOpenWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
     async def list_closed_workflow_executions(
-        self, request: ListClosedWorkflowExecutionsRequest, call: Call
+        self, request: ListClosedWorkflowExecutionsRequest, call: CallContext
     ) -> ListClosedWorkflowExecutionsResponse:
         """The closed workflows that a filter of the older kind takes, the newest first."""
         del call
@@ -93,7 +95,7 @@ class Listing:
         return ListClosedWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
 
     async def count_workflow_executions(
-        self, request: CountWorkflowExecutionsRequest, call: Call
+        self, request: CountWorkflowExecutionsRequest, call: CallContext
     ) -> CountWorkflowExecutionsResponse:
         """How many workflows a filter takes."""
         del call
@@ -122,7 +124,7 @@ def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowE
         yield f"WorkflowType = {quoted(request.type_filter.name)}"
 
 
-async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]:
+async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Filter]:
     """The ids of the runs that a filter takes, the newest first, and the filter as it was understood.
 
     Raises:
@@ -147,26 +149,26 @@ async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Query]
     return found, query
 
 
-async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[Record]:
+async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
     """Runs by their ids, in that order, with all that clients see of them; without those that are gone."""
     at_once = asyncio.Semaphore(_AT_ONCE)
 
-    async def whole(run_id: str) -> Record | None:
+    async def whole(run_id: str) -> VisibilityRecord | None:
         record = core.visibility.get(namespace, run_id)
         if record is None or not record.left_out:
             return record
         entry = core.runs.manager.directory.get(run_id)
         if entry is None:
             return None
-        url = api.path(api.PERDURE, namespace, "workflowruns", entry.name)
+        url = kube.path(kube.PERDURE, namespace, "workflowruns", entry.name)
         try:
             async with at_once:
                 obj = await core.runs.manager.client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             return None
-        except api.UnreadableError:
+        except kube.UnreadableError:
             return record
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         return record_of(obj) if obj["metadata"]["uid"] == run_id else None
 

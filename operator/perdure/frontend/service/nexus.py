@@ -46,7 +46,7 @@ from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.given import UnfitError, name
 from perdure.frontend.nexus import HandlerCall
 from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.service.call import LONGEST_POLL, Call
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import NexusToken, pack, unpack
 
 CALLERS_HEADER = "perdure-allowed-callers"
@@ -65,7 +65,9 @@ class NexusTasks:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def poll_nexus_task_queue(self, request: PollNexusTaskQueueRequest, call: Call) -> PollNexusTaskQueueResponse:
+    async def poll_nexus_task_queue(
+        self, request: PollNexusTaskQueueRequest, call: CallContext
+    ) -> PollNexusTaskQueueResponse:
         """Wait for a call; an empty answer if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
@@ -90,7 +92,7 @@ class NexusTasks:
         return PollNexusTaskQueueResponse(task_token=pack(token), request=request)
 
     async def respond_nexus_task_completed(
-        self, request: RespondNexusTaskCompletedRequest, call: Call
+        self, request: RespondNexusTaskCompletedRequest, call: CallContext
     ) -> RespondNexusTaskCompletedResponse:
         """A handler answers a call."""
         del call
@@ -112,7 +114,7 @@ class NexusTasks:
         return RespondNexusTaskCompletedResponse()
 
     async def respond_nexus_task_failed(
-        self, request: RespondNexusTaskFailedRequest, call: Call
+        self, request: RespondNexusTaskFailedRequest, call: CallContext
     ) -> RespondNexusTaskFailedResponse:
         """A handler could not answer a call."""
         del call
@@ -241,7 +243,7 @@ class NexusEndpoints:
         self._core = core
 
     async def create_nexus_endpoint(
-        self, request: CreateNexusEndpointRequest, call: Call
+        self, request: CreateNexusEndpointRequest, call: CallContext
     ) -> CreateNexusEndpointResponse:
         """Create an endpoint. Only workflows of its own namespace may call it, unless the caller says which others may."""
         named, fields = self._spec(request.spec, call)
@@ -249,7 +251,7 @@ class NexusEndpoints:
         return CreateNexusEndpointResponse(endpoint=_endpoint(named, made))
 
     async def update_nexus_endpoint(
-        self, request: UpdateNexusEndpointRequest, call: Call
+        self, request: UpdateNexusEndpointRequest, call: CallContext
     ) -> UpdateNexusEndpointResponse:
         """Change an endpoint. Its callers stay the same unless the caller names others."""
         _need_id(request.id)
@@ -260,7 +262,7 @@ class NexusEndpoints:
         return UpdateNexusEndpointResponse(endpoint=_endpoint(named, changed))
 
     async def delete_nexus_endpoint(
-        self, request: DeleteNexusEndpointRequest, call: Call
+        self, request: DeleteNexusEndpointRequest, call: CallContext
     ) -> DeleteNexusEndpointResponse:
         """Delete an endpoint."""
         del call
@@ -270,7 +272,7 @@ class NexusEndpoints:
         await self._core.endpoints.delete(request.id)
         return DeleteNexusEndpointResponse()
 
-    async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: Call) -> GetNexusEndpointResponse:
+    async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
         """One endpoint."""
         del call
         _need_id(request.id)
@@ -279,7 +281,9 @@ class NexusEndpoints:
             raise not_found(f"Nexus endpoint with ID `{request.id}` not found")
         return GetNexusEndpointResponse(endpoint=_endpoint(*found))
 
-    async def list_nexus_endpoints(self, request: ListNexusEndpointsRequest, call: Call) -> ListNexusEndpointsResponse:
+    async def list_nexus_endpoints(
+        self, request: ListNexusEndpointsRequest, call: CallContext
+    ) -> ListNexusEndpointsResponse:
         """All endpoints, or the one of a name."""
         del call
         known = await self._core.endpoints.all()
@@ -300,7 +304,7 @@ class NexusEndpoints:
             response.next_page_token = page[-1][1].id.encode()
         return response
 
-    def _spec(self, spec: EndpointSpec, call: Call) -> tuple[str, dict[str, Any]]:
+    def _spec(self, spec: EndpointSpec, call: CallContext) -> tuple[str, dict[str, Any]]:
         """The name and the fields of an endpoint.
 
         Raises:

@@ -12,8 +12,8 @@ from perdure.controller.resetting import reset
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.given import MAX_EVENT
-from perdure.frontend.service.call import LONGEST_WAIT, Call
-from perdure.kube import client as api
+from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.kube import client as kube
 
 _BEGIN_SECONDS = 20.0
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
@@ -28,7 +28,7 @@ class Resets:
         self._core = core
 
     async def reset_workflow_execution(
-        self, request: ResetWorkflowExecutionRequest, call: Call
+        self, request: ResetWorkflowExecutionRequest, call: CallContext
     ) -> ResetWorkflowExecutionResponse:
         """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
         if request.workflow_task_finish_event_id > MAX_EVENT:
@@ -63,7 +63,7 @@ class Resets:
             raise unavailable("the definition of the workflow is being compiled; try again") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
-        manager.runs.made(await manager.client.get(api.path(api.PERDURE, entry.namespace, "workflowruns", made.name)))
+        manager.runs.made(await manager.client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", made.name)))
         await self._begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 

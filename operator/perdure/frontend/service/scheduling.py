@@ -48,10 +48,10 @@ from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.schedules import Told
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import converter
 from perdure.frontend.visibility import is_known
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
@@ -71,7 +71,7 @@ class Scheduling:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def create_schedule(self, request: CreateScheduleRequest, call: Call) -> CreateScheduleResponse:
+    async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
         """Make a schedule; asked again, it finds the one that it has made."""
         del call
         _check_id(request.schedule_id)
@@ -100,23 +100,23 @@ class Scheduling:
             raise _refused(error) from error
         client = self._core.runs.manager.client
         try:
-            made = await client.create(api.path(api.PERDURE, request.namespace, "schedules"), body)
-        except api.AlreadyExistsError:
+            made = await client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
+        except kube.AlreadyExistsError:
             made = await self._read(request.namespace, request.schedule_id)
             if not request.request_id or schedules.told_of(made).request_id != request.request_id:
                 message = f"schedule already exists. ScheduleId: {request.schedule_id}"
                 raise already_started(message, "", "") from None
-        except api.NotFoundError:
+        except kube.NotFoundError:
             raise namespace_not_found(request.namespace) from None
-        except api.InvalidError as error:
+        except kube.InvalidError as error:
             raise invalid(error.message) from error
-        except api.TooLargeError as error:
+        except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
         self._core.runs.manager.schedules.take(made)
         await self._ask(made, asked)
         return CreateScheduleResponse(conflict_token=_token(made))
 
-    async def describe_schedule(self, request: DescribeScheduleRequest, call: Call) -> DescribeScheduleResponse:
+    async def describe_schedule(self, request: DescribeScheduleRequest, call: CallContext) -> DescribeScheduleResponse:
         """What a schedule is to do, has done, and will do."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
@@ -131,12 +131,12 @@ class Scheduling:
         except ValueError as error:
             raise _refused(error) from error
 
-    async def update_schedule(self, request: UpdateScheduleRequest, call: Call) -> UpdateScheduleResponse:
+    async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
         """Change a schedule; what it has started goes on."""
         del call
         types = await self._core.registry.types(request.namespace)
 
-        def change(obj: api.Object) -> api.Object:
+        def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
                 raise precondition("mismatched conflict token: the schedule has changed since it was described")
             told = msgspec.structs.replace(schedules.told_of(obj), updated=now())
@@ -156,7 +156,7 @@ class Scheduling:
             await self._unpause(obj, request.request_id, request.schedule.state.notes)
         return UpdateScheduleResponse()
 
-    async def patch_schedule(self, request: PatchScheduleRequest, call: Call) -> PatchScheduleResponse:
+    async def patch_schedule(self, request: PatchScheduleRequest, call: CallContext) -> PatchScheduleResponse:
         """Trigger, backfill, pause or unpause a schedule."""
         del call
         patch = request.patch
@@ -165,7 +165,7 @@ class Scheduling:
         for paused, notes in ((True, patch.pause), (False, patch.unpause)):
             if notes:
 
-                def change(found: api.Object, paused: bool = paused, notes: str = notes) -> api.Object:
+                def change(found: kube.Object, paused: bool = paused, notes: str = notes) -> kube.Object:
                     return schedules.paused_schedule(found, paused, notes)
 
                 obj = await self._change(request.namespace, request.schedule_id, change)
@@ -173,16 +173,16 @@ class Scheduling:
             await self._unpause(obj, request.request_id, patch.unpause)
         return PatchScheduleResponse()
 
-    async def delete_schedule(self, request: DeleteScheduleRequest, call: Call) -> DeleteScheduleResponse:
+    async def delete_schedule(self, request: DeleteScheduleRequest, call: CallContext) -> DeleteScheduleResponse:
         """Remove a schedule. Its runs stay, and open ones go on, as with Temporal's server."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
-        url = api.path(api.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
+        url = kube.path(kube.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
         await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
         return DeleteScheduleResponse()
 
     async def list_schedule_matching_times(
-        self, request: ListScheduleMatchingTimesRequest, call: Call
+        self, request: ListScheduleMatchingTimesRequest, call: CallContext
     ) -> ListScheduleMatchingTimesResponse:
         """The times between two instants."""
         del call
@@ -203,7 +203,7 @@ class Scheduling:
 
     # Lists
 
-    async def list_schedules(self, request: ListSchedulesRequest, call: Call) -> ListSchedulesResponse:
+    async def list_schedules(self, request: ListSchedulesRequest, call: CallContext) -> ListSchedulesResponse:
         """The schedules that a filter takes, the newest first."""
         del call
         found = await self._find(request.namespace, request.query)
@@ -216,13 +216,13 @@ class Scheduling:
                 response.schedules.add(schedule_id=id_of(obj))
         return response
 
-    async def count_schedules(self, request: CountSchedulesRequest, call: Call) -> CountSchedulesResponse:
+    async def count_schedules(self, request: CountSchedulesRequest, call: CallContext) -> CountSchedulesResponse:
         """How many schedules a filter takes."""
         del call
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
-    async def _find(self, namespace: str, text: str) -> list[api.Object]:
-        found = await self._core.runs.manager.client.list_all(api.path(api.PERDURE, namespace, "schedules"))
+    async def _find(self, namespace: str, text: str) -> list[kube.Object]:
+        found = await self._core.runs.manager.client.list_all(kube.path(kube.PERDURE, namespace, "schedules"))
         types = await self._core.attribute_types(namespace)
         for obj in found:
             attributes = schedules.told_of(obj).search_attributes or {}
@@ -240,7 +240,7 @@ class Scheduling:
 
     # One schedule
 
-    def _with_runs(self, obj: api.Object) -> api.Object:
+    def _with_runs(self, obj: kube.Object) -> kube.Object:
         directory, namespace = self._core.runs.manager.directory, obj["metadata"]["namespace"]
 
         def run_id_of(name: str) -> str | None:
@@ -249,31 +249,33 @@ class Scheduling:
 
         return schedules.with_runs(obj, run_id_of)
 
-    async def _read(self, namespace: str, schedule_id: str) -> api.Object:
+    async def _read(self, namespace: str, schedule_id: str) -> kube.Object:
         _check_id(schedule_id)
-        url = api.path(api.PERDURE, namespace, "schedules", _name(schedule_id))
+        url = kube.path(kube.PERDURE, namespace, "schedules", _name(schedule_id))
         try:
             obj = await self._core.runs.manager.client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             raise not_found(f"schedule not found: {schedule_id}") from None
         if id_of(obj) != schedule_id or obj["metadata"].get("deletionTimestamp"):
             raise not_found(f"schedule not found: {schedule_id}")
         return obj
 
-    async def _change(self, namespace: str, schedule_id: str, change: Callable[[api.Object], api.Object]) -> api.Object:
+    async def _change(
+        self, namespace: str, schedule_id: str, change: Callable[[kube.Object], kube.Object]
+    ) -> kube.Object:
         """Write a schedule anew; whenever somebody else has written meanwhile, it is read again."""
-        url = api.path(api.PERDURE, namespace, "schedules", _name(schedule_id))
+        url = kube.path(kube.PERDURE, namespace, "schedules", _name(schedule_id))
         for _ in range(_TRIES):
             obj = await self._read(namespace, schedule_id)
             try:
                 obj = await self._core.runs.manager.client.replace(url, change(obj))
-            except api.ConflictError:
+            except kube.ConflictError:
                 continue
-            except api.NotFoundError:
+            except kube.NotFoundError:
                 raise not_found(f"schedule not found: {schedule_id}") from None
-            except api.InvalidError as error:
+            except kube.InvalidError as error:
                 raise invalid(error.message) from error
-            except api.TooLargeError as error:
+            except kube.TooLargeError as error:
                 raise invalid(TOO_LARGE) from error
             except ValueError as error:
                 raise _refused(error) from error
@@ -281,18 +283,18 @@ class Scheduling:
             return obj
         raise precondition("the schedule is changed by others all the time")
 
-    async def _ask(self, obj: api.Object, asked: Sequence[inp.Request]) -> None:
+    async def _ask(self, obj: kube.Object, asked: Sequence[inp.Request]) -> None:
         """Have the operator do what is asked for now."""
         for request in asked:
             await self._demand(obj, request)
 
-    async def _unpause(self, obj: api.Object, request_id: str, notes: str) -> None:
+    async def _unpause(self, obj: kube.Object, request_id: str, notes: str) -> None:
         """End a pause that stands in the status: an Operation's, or one after a failure."""
         if (obj.get("status") or {}).get("paused"):
             request_id = request_id or uuid.uuid4().hex
             await self._demand(obj, inp.UnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
 
-    async def _demand(self, obj: api.Object, request: inp.Request) -> None:
+    async def _demand(self, obj: kube.Object, request: inp.Request) -> None:
         meta = obj["metadata"]
         answer = await self._core.runs.manager.schedules.ask(meta["namespace"], meta["name"], request)
         if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
@@ -302,7 +304,7 @@ class Scheduling:
         raise invalid(answer.message)
 
 
-def _asked(obj: api.Object, patch: SchedulePatch, request_id: str) -> list[inp.Request]:
+def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.Request]:
     """What a patch asks for now.
 
     Raises:
@@ -350,7 +352,7 @@ def _name(schedule_id: str) -> str:
     return schedule_name(schedule_id, MAX_SCHEDULE_NAME)
 
 
-def _check(obj: api.Object) -> None:
+def _check(obj: kube.Object) -> None:
     """See that a schedule can be followed.
 
     Raises:
@@ -367,7 +369,7 @@ def _refused(error: Exception) -> RpcError:
     return invalid(f"invalid schedule: {told}")
 
 
-def _token(obj: api.Object) -> bytes:
+def _token(obj: kube.Object) -> bytes:
     meta = obj["metadata"]
     return f"{meta['uid']}/{meta.get('generation', 1)}".encode()
 

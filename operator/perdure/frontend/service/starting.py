@@ -23,7 +23,7 @@ from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
-from perdure.engine.operations import MAX_CALLBACKS
+from perdure.engine.nexus import MAX_CALLBACKS
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import given, links
@@ -41,10 +41,10 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.frontend.given import MAX_ID, UnfitError, duration
-from perdure.frontend.service.call import LONGEST_WAIT, Call
+from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.runtime.callbacks import TOKEN_HEADER, token_of
 from perdure.runtime.chains import extras_of
 from perdure.runtime.requests import StartSignal
@@ -59,7 +59,7 @@ _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StartedWorkflow:
     """A workflow that was started, or is open already."""
 
     entry: Entry
@@ -74,7 +74,7 @@ class Starting:
         self._tasks = tasks
 
     async def start_workflow_execution(
-        self, request: StartWorkflowExecutionRequest, call: Call
+        self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> StartWorkflowExecutionResponse:
         """Start a workflow."""
         begun, attached = await self._begin_or_attach(request, call)
@@ -93,7 +93,9 @@ class Starting:
             link=links.to_attachment(begun.entry, request.request_id) if attached else links.to_start(begun.entry),
         )
 
-    async def _begin_or_attach(self, request: StartWorkflowExecutionRequest, call: Call) -> tuple[Begun, bool]:
+    async def _begin_or_attach(
+        self, request: StartWorkflowExecutionRequest, call: CallContext
+    ) -> tuple[StartedWorkflow, bool]:
         """Start a workflow; whether the callbacks of the request were attached to the run that is open instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
@@ -135,7 +137,7 @@ class Starting:
         return found
 
     async def signal_with_start_workflow_execution(
-        self, request: SignalWithStartWorkflowExecutionRequest, call: Call
+        self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
     ) -> SignalWithStartWorkflowExecutionResponse:
         """Signal a workflow, and start it before if it is not open. One that closes before it has heard is not."""
         if not request.signal_name:
@@ -176,7 +178,7 @@ class Starting:
 
     async def begin(
         self, request: Any, conflict: str, signal: StartSignal | None = None, *, principal: str = ""
-    ) -> Begun:
+    ) -> StartedWorkflow:
         """Start a workflow, or find it open, as the policies say.
 
         Args:
@@ -194,14 +196,14 @@ class Starting:
         name = run_name(request.workflow_id, request.request_id)
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
-            return Begun(mine, started=True)
+            return StartedWorkflow(mine, started=True)
         with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             await self._core.runs.reach(request.namespace, meant, _BEGIN_SECONDS)
         known = directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
-                return Begun(known, started=False)
+                return StartedWorkflow(known, started=False)
             if conflict == "Fail":
                 raise await self._taken(known, "Workflow execution is already running.")
         if known is None:
@@ -226,21 +228,21 @@ class Starting:
         text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
         return already_started(text, entry.uid, entry.first_uid, request_id)
 
-    async def _make(self, request: Any, body: api.Object) -> Begun:
+    async def _make(self, request: Any, body: kube.Object) -> StartedWorkflow:
         manager = self._core.runs.manager
         namespace, name = request.namespace, body["metadata"]["name"]
         try:
-            made = await manager.client.create(api.path(api.PERDURE, namespace, "workflowruns"), body)
-        except api.AlreadyExistsError:
-            made = await manager.client.get(api.path(api.PERDURE, namespace, "workflowruns", name))
+            made = await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+        except kube.AlreadyExistsError:
+            made = await manager.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
             if not is_made_for(made, body):
                 message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
                 raise precondition(message) from None
-        except api.NotFoundError:
+        except kube.NotFoundError:
             raise namespace_not_found(namespace) from None
-        except api.InvalidError as error:
+        except kube.InvalidError as error:
             raise invalid(error.message) from error
-        except api.TooLargeError as error:
+        except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
         if isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution:
             self._core.reserved.add(made["metadata"]["uid"])
@@ -251,7 +253,7 @@ class Starting:
             self._core.release(made["metadata"]["uid"])
             raise
 
-    async def _begun(self, made: api.Object) -> Begun:
+    async def _begun(self, made: kube.Object) -> StartedWorkflow:
         """Wait until the run has begun, which is recorded then; or was refused."""
         manager, uid = self._core.runs.manager, made["metadata"]["uid"]
 
@@ -268,18 +270,18 @@ class Starting:
         run = manager.runs.get(uid)
         by_code = "type" in (made["spec"].get("workflow") or {})
         if run is not None and run.state is not None and (run.state.code is not None or not by_code):
-            return Begun(entry, started=True)
+            return StartedWorkflow(entry, started=True)
         return await self._refused(entry)
 
-    async def _refused(self, entry: Entry) -> Begun:
+    async def _refused(self, entry: Entry) -> StartedWorkflow:
         """A run that only says that the workflow id is taken is not kept."""
         manager = self._core.runs.manager
         view = await self._core.runs.view(entry)
         if view.state is not None and view.state.code is not None:
-            return Begun(entry, started=True)
+            return StartedWorkflow(entry, started=True)
         status = view.object.get("status") or {}
         other_id = (status.get("output") or {}).get("runId", "")
-        url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await manager.client.delete(url, uid=entry.uid)
         # Until that is known, whoever asks for the same again would find it.
         await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
@@ -287,13 +289,13 @@ class Starting:
             (e for e in manager.directory.sharing(entry) if not e.refused), None
         )
         if other_id and other is not None:
-            return Begun(other, started=False)
+            return StartedWorkflow(other, started=False)
         failure = status.get("failure") or {}
         if entry.refused and other is not None:
             raise await self._taken(other, "Workflow execution is already running.")
         raise invalid(str(failure.get("message") or "the workflow was not started"))
 
-    async def _body(self, request: Any, name: str, reuse: str, conflict: str) -> api.Object:
+    async def _body(self, request: Any, name: str, reuse: str, conflict: str) -> kube.Object:
         try:
             types = await self._core.registry.types(request.namespace)
             spec, extras = run_asked_for(request, types, request.namespace)
@@ -334,7 +336,7 @@ def _own_links(request: Any) -> Any:
     return links.to_json(link for link in request.links if link not in of_callbacks)
 
 
-def is_made_for(made: api.Object, body: api.Object) -> bool:
+def is_made_for(made: kube.Object, body: kube.Object) -> bool:
     """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
     found, wanted = made["spec"].get("workflowId"), body["spec"]["workflowId"]
     return bool(found == wanted and extras_of(made).request_id == extras_of(body).request_id)

@@ -34,9 +34,9 @@ from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
 from perdure.frontend.namespaces import DEFAULT
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN
-from perdure.kube import client as api
+from perdure.kube import client as kube
 
 SERVER_VERSION = "1.32.0"
 """Of Temporal's server whose behaviour this follows; some clients look at it."""
@@ -66,7 +66,7 @@ class System:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def get_system_info(self, request: GetSystemInfoRequest, call: Call) -> GetSystemInfoResponse:
+    async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """What this server can do."""
         del request, call
         return GetSystemInfoResponse(
@@ -85,7 +85,7 @@ class System:
             ),
         )
 
-    async def get_cluster_info(self, request: GetClusterInfoRequest, call: Call) -> GetClusterInfoResponse:
+    async def get_cluster_info(self, request: GetClusterInfoRequest, call: CallContext) -> GetClusterInfoResponse:
         """Which cluster this is."""
         del request, call
         return GetClusterInfoResponse(
@@ -100,7 +100,9 @@ class System:
 
     # Namespaces
 
-    async def describe_namespace(self, request: DescribeNamespaceRequest, call: Call) -> DescribeNamespaceResponse:
+    async def describe_namespace(
+        self, request: DescribeNamespaceRequest, call: CallContext
+    ) -> DescribeNamespaceResponse:
         """A namespace of Kubernetes."""
         del call
         name = request.namespace or request.id
@@ -109,16 +111,16 @@ class System:
             raise namespace_not_found(name)
         return self._namespace(found)
 
-    async def _find(self, name: str) -> api.Object | None:
+    async def _find(self, name: str) -> kube.Object | None:
         """A namespace of Kubernetes; None if there is none."""
         try:
-            return await self._core.runs.manager.client.get(api.path(api.CORE, None, "namespaces", name))
-        except (api.NotFoundError, ValueError):
+            return await self._core.runs.manager.client.get(kube.path(kube.CORE, None, "namespaces", name))
+        except (kube.NotFoundError, ValueError):
             return None
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
 
-    async def list_namespaces(self, request: ListNamespacesRequest, call: Call) -> ListNamespacesResponse:
+    async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
         """The namespaces that are served."""
         del request, call
         manager = self._core.runs.manager
@@ -126,13 +128,13 @@ class System:
             named = [await self._find(name) for name in manager.served.names]
             return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
         try:
-            found = await manager.client.list_all(api.path(api.CORE, None, "namespaces"))
-        except (api.ApiError, *api.TRANSIENT) as error:
+            found = await manager.client.list_all(kube.path(kube.CORE, None, "namespaces"))
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         served = [self._namespace(each) for each in found if each["metadata"]["name"] in manager.served]
         return ListNamespacesResponse(namespaces=served)
 
-    def _namespace(self, found: api.Object) -> DescribeNamespaceResponse:
+    def _namespace(self, found: kube.Object) -> DescribeNamespaceResponse:
         meta = found["metadata"]
         leaving = bool(meta.get("deletionTimestamp"))
         info = NamespaceInfo(
@@ -156,7 +158,7 @@ class System:
     # Search attributes
 
     async def list_search_attributes(
-        self, request: ListSearchAttributesRequest, call: Call
+        self, request: ListSearchAttributesRequest, call: CallContext
     ) -> ListSearchAttributesResponse:
         """The search attributes that are registered."""
         del call
@@ -172,7 +174,7 @@ class System:
         return response
 
     async def get_search_attributes(
-        self, request: GetSearchAttributesRequest, call: Call
+        self, request: GetSearchAttributesRequest, call: CallContext
     ) -> GetSearchAttributesResponse:
         """What filters can name; of all namespaces."""
         del request, call
@@ -182,7 +184,7 @@ class System:
         return response
 
     async def add_search_attributes(
-        self, request: AddSearchAttributesRequest, call: Call
+        self, request: AddSearchAttributesRequest, call: CallContext
     ) -> AddSearchAttributesResponse:
         """Register search attributes."""
         del call
@@ -193,7 +195,7 @@ class System:
         return AddSearchAttributesResponse()
 
     async def remove_search_attributes(
-        self, request: RemoveSearchAttributesRequest, call: Call
+        self, request: RemoveSearchAttributesRequest, call: CallContext
     ) -> RemoveSearchAttributesResponse:
         """Remove search attributes from the registry."""
         del call

@@ -32,10 +32,10 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import State
+from perdure.engine.state import RunState
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import Answered, BadCommandError, Known, Reader, asked_by
+from perdure.frontend.commands import BadCommandError, CommandReader, Known, TaskAnswer, asked_by
 from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
@@ -45,7 +45,7 @@ from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.runs import refusal
 from perdure.frontend.service.activities import handed_out
-from perdure.frontend.service.call import LONGEST_POLL, Call
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
@@ -63,7 +63,7 @@ class WorkflowTasks:
     # Handing out
 
     async def poll_workflow_task_queue(
-        self, request: PollWorkflowTaskQueueRequest, call: Call
+        self, request: PollWorkflowTaskQueueRequest, call: CallContext
     ) -> PollWorkflowTaskQueueResponse:
         """Wait for a task; an empty answer if there is none in time."""
         if not request.task_queue.name:
@@ -179,14 +179,14 @@ class WorkflowTasks:
     # Answers
 
     async def respond_workflow_task_completed(
-        self, request: RespondWorkflowTaskCompletedRequest, call: Call
+        self, request: RespondWorkflowTaskCompletedRequest, call: CallContext
     ) -> RespondWorkflowTaskCompletedResponse:
         """A worker has decided."""
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         try:
             record = self._core.visibility.get(entry.namespace, entry.uid)
-            reader = Reader(
+            reader = CommandReader(
                 token.started,
                 await self._core.registry.types(request.namespace),
                 request.namespace,
@@ -288,7 +288,7 @@ class WorkflowTasks:
         asked = {update.update_id for update in self._core.updates.to_be_asked(entry.uid)}
         return Known(asked | code.admitted.keys(), code.updates)
 
-    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: Answered) -> None:
+    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
         """Tell those who wait what the worker has said about queries and updates."""
         for query_id, result in request.query_results.items():
             query = self._core.queries.get(entry.uid, query_id)
@@ -299,7 +299,7 @@ class WorkflowTasks:
                 self._core.dispatch_query(entry, query)
         await self._settle_updates(entry, answered)
 
-    async def _settle_updates(self, entry: Entry, answered: Answered) -> None:
+    async def _settle_updates(self, entry: Entry, answered: TaskAnswer) -> None:
         updates = self._core.updates
         for update_id, failure in answered.rejected.items():
             update = updates.get(entry.uid, update_id)
@@ -333,7 +333,7 @@ class WorkflowTasks:
         await self._core.runs.demand(entry, failed)
 
     async def respond_workflow_task_failed(
-        self, request: RespondWorkflowTaskFailedRequest, call: Call
+        self, request: RespondWorkflowTaskFailedRequest, call: CallContext
     ) -> RespondWorkflowTaskFailedResponse:
         """A worker could not decide."""
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
@@ -348,7 +348,7 @@ class WorkflowTasks:
         return RespondWorkflowTaskFailedResponse()
 
     async def respond_query_task_completed(
-        self, request: RespondQueryTaskCompletedRequest, call: Call
+        self, request: RespondQueryTaskCompletedRequest, call: CallContext
     ) -> RespondQueryTaskCompletedResponse:
         """A worker has answered a query."""
         del call
@@ -362,7 +362,7 @@ class WorkflowTasks:
 
     # Leaving
 
-    async def shutdown_worker(self, request: ShutdownWorkerRequest, call: Call) -> ShutdownWorkerResponse:
+    async def shutdown_worker(self, request: ShutdownWorkerRequest, call: CallContext) -> ShutdownWorkerResponse:
         """A worker goes away: what was meant for it is for all of its task queue again."""
         del call
         if request.sticky_task_queue:
@@ -380,7 +380,7 @@ class WorkflowTasks:
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(
-        self, request: ResetStickyTaskQueueRequest, call: Call
+        self, request: ResetStickyTaskQueueRequest, call: CallContext
     ) -> ResetStickyTaskQueueResponse:
         """Have any worker of the task queue take the next task."""
         del call
@@ -413,7 +413,7 @@ def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
     return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=rest[0].event_id))
 
 
-def virtual_events(state: State) -> list[ev.AnyEvent]:
+def virtual_events(state: RunState) -> list[ev.AnyEvent]:
     """The events of a task that are not written yet: they will be, with what becomes of it.
 
     That is so of a task that a worker has, and of a further attempt that waits for one.

@@ -31,8 +31,8 @@ from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, inv
 from perdure.frontend.given import UnfitError
 from perdure.frontend.history import update_request
 from perdure.frontend.runs import View
-from perdure.frontend.service.call import LONGEST_WAIT, Call
-from perdure.frontend.service.starting import Begun, Starting
+from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.service.starting import StartedWorkflow, Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
@@ -52,7 +52,7 @@ class Updating:
         self._starting = starting
 
     async def update_workflow_execution(
-        self, request: UpdateWorkflowExecutionRequest, call: Call
+        self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
         """Give a workflow an update; the same id again finds the same update."""
         check_update(request)
@@ -65,7 +65,7 @@ class Updating:
         return await self._update(entry, request, call)
 
     async def _update(
-        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: Call
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
@@ -75,7 +75,7 @@ class Updating:
         )
 
     async def _update_run(
-        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: Call
+        self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
         if not await self._core.runs.has_begun(entry.uid, call.within(LONGEST_WAIT)):
             raise unavailable("the workflow has not begun yet")
@@ -165,7 +165,7 @@ class Updating:
         return _ACCEPTED if update.accepted.is_set() else _ADMITTED
 
     async def poll_workflow_execution_update(
-        self, request: PollWorkflowExecutionUpdateRequest, call: Call
+        self, request: PollWorkflowExecutionUpdateRequest, call: CallContext
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for what becomes of an update."""
         del call
@@ -186,7 +186,7 @@ class Updating:
     # Update with start
 
     async def execute_multi_operation(
-        self, request: ExecuteMultiOperationRequest, call: Call
+        self, request: ExecuteMultiOperationRequest, call: CallContext
     ) -> ExecuteMultiOperationResponse:
         """Start a workflow, or find it open, and update it."""
         operations = request.operations
@@ -219,8 +219,8 @@ class Updating:
         return response
 
     async def _start_and_update(
-        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: Call
-    ) -> tuple[Begun, UpdateWorkflowExecutionResponse]:
+        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> tuple[StartedWorkflow, UpdateWorkflowExecutionResponse]:
         begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
         try:
             begun = begun or await self._starting.begin(start, "Fail", principal=call.principal)
@@ -234,7 +234,7 @@ class Updating:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
 
-    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> Begun | None:
+    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedWorkflow | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.
 
         One that has closed counts only if the update has come to its end there.
@@ -254,9 +254,9 @@ class Updating:
         record = view.state.code.updates.get(update_id)
         ended = record is not None and bool(record.completed_event_id)
         if view.state.closed:
-            return Begun(entry, started=False) if ended else None
+            return StartedWorkflow(entry, started=False) if ended else None
         known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
-        return Begun(entry, started=False) if known else None
+        return StartedWorkflow(entry, started=False) if known else None
 
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:

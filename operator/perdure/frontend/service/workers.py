@@ -22,7 +22,7 @@ from perdure.frontend.given import NO_TIME
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.queues import Kind, QueueName
-from perdure.frontend.service.call import Call
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.workers import field_of, listed
 
 _PAGE = 200
@@ -41,7 +41,9 @@ class TaskWorkers:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def describe_task_queue(self, request: DescribeTaskQueueRequest, call: Call) -> DescribeTaskQueueResponse:
+    async def describe_task_queue(
+        self, request: DescribeTaskQueueRequest, call: CallContext
+    ) -> DescribeTaskQueueResponse:
         """Who polls a task queue, and how much waits in it."""
         del call
         if not request.task_queue.name:
@@ -78,7 +80,7 @@ class TaskWorkers:
                 told.ClearField("pollers")
         return told
 
-    async def list_workers(self, request: ListWorkersRequest, call: Call) -> ListWorkersResponse:
+    async def list_workers(self, request: ListWorkersRequest, call: CallContext) -> ListWorkersResponse:
         """The workers that a filter takes."""
         del call
         try:
@@ -102,7 +104,7 @@ class TaskWorkers:
             next_page_token=token,
         )
 
-    async def describe_worker(self, request: DescribeWorkerRequest, call: Call) -> DescribeWorkerResponse:
+    async def describe_worker(self, request: DescribeWorkerRequest, call: CallContext) -> DescribeWorkerResponse:
         """What a worker has told of itself last."""
         del call
         found = self._core.workers.get(request.namespace, request.worker_instance_key)
@@ -111,7 +113,7 @@ class TaskWorkers:
         return DescribeWorkerResponse(worker_info=WorkerInfo(worker_heartbeat=found))
 
     async def record_worker_heartbeat(
-        self, request: RecordWorkerHeartbeatRequest, call: Call
+        self, request: RecordWorkerHeartbeatRequest, call: CallContext
     ) -> RecordWorkerHeartbeatResponse:
         """Workers tell of themselves."""
         del call

@@ -51,7 +51,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.state import HandlerCalls, PendingActivity, PendingCallback, PendingOperation, State
+from perdure.engine.state import HandlerCalls, PendingActivity, PendingCallback, PendingOperation, RunState
 from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
@@ -69,9 +69,9 @@ from perdure.frontend.errors import (
 from perdure.frontend.history import Historian, callback, request_of, retry_policy
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
-from perdure.frontend.service.call import LONGEST_WAIT, Call
+from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility import record_of
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
 
@@ -92,7 +92,7 @@ class Workflows:
         self._core = core
 
     async def signal_workflow_execution(
-        self, request: SignalWorkflowExecutionRequest, call: Call
+        self, request: SignalWorkflowExecutionRequest, call: CallContext
     ) -> SignalWorkflowExecutionResponse:
         """Tell a workflow something."""
         if not request.signal_name:
@@ -111,7 +111,7 @@ class Workflows:
         return SignalWorkflowExecutionResponse(link=links.to_signal(told, request.request_id))
 
     async def request_cancel_workflow_execution(
-        self, request: RequestCancelWorkflowExecutionRequest, call: Call
+        self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
     ) -> RequestCancelWorkflowExecutionResponse:
         """Ask a workflow to cancel itself. One that has closed has done what was wanted."""
         cancel = inputs.CancelRequested(
@@ -125,7 +125,7 @@ class Workflows:
         return RequestCancelWorkflowExecutionResponse()
 
     async def terminate_workflow_execution(
-        self, request: TerminateWorkflowExecutionRequest, call: Call
+        self, request: TerminateWorkflowExecutionRequest, call: CallContext
     ) -> TerminateWorkflowExecutionResponse:
         """Stop a workflow."""
         stop = inputs.TerminateRequested(
@@ -139,14 +139,14 @@ class Workflows:
         return TerminateWorkflowExecutionResponse()
 
     async def pause_workflow_execution(
-        self, request: PauseWorkflowExecutionRequest, call: Call
+        self, request: PauseWorkflowExecutionRequest, call: CallContext
     ) -> PauseWorkflowExecutionResponse:
         """Let nothing new begin in a workflow: no workflow task, no attempt of an activity."""
         await self._switch(request, call, inputs.PauseRequested)
         return PauseWorkflowExecutionResponse()
 
     async def unpause_workflow_execution(
-        self, request: UnpauseWorkflowExecutionRequest, call: Call
+        self, request: UnpauseWorkflowExecutionRequest, call: CallContext
     ) -> UnpauseWorkflowExecutionResponse:
         """Let a paused workflow continue."""
         await self._switch(request, call, inputs.UnpauseRequested)
@@ -155,7 +155,7 @@ class Workflows:
     async def _switch(
         self,
         request: PauseWorkflowExecutionRequest | UnpauseWorkflowExecutionRequest,
-        call: Call,
+        call: CallContext,
         kind: type[inputs.PauseRequested | inputs.UnpauseRequested],
     ) -> None:
         """Pause or unpause a workflow.
@@ -177,7 +177,7 @@ class Workflows:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
         await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
-    async def _demand(self, request: Any, call: Call, asked: inputs.Request) -> Entry:
+    async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
         """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned."""
         runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
 
@@ -191,18 +191,18 @@ class Workflows:
         return await runs.along(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
-        self, request: DeleteWorkflowExecutionRequest, call: Call
+        self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history; one that is open is stopped by that."""
         del call
         entry = self._core.runs.entry(request.namespace, request.workflow_execution)
-        url = api.path(api.PERDURE, entry.namespace, "workflowruns", entry.name)
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._core.runs.manager.client.delete(url, uid=entry.uid)
         return DeleteWorkflowExecutionResponse()
 
     # Queries
 
-    async def query_workflow(self, request: QueryWorkflowRequest, call: Call) -> QueryWorkflowResponse:
+    async def query_workflow(self, request: QueryWorkflowRequest, call: CallContext) -> QueryWorkflowResponse:
         """Ask a workflow something; also one that has closed."""
         if not request.query.query_type:
             raise invalid("WorkflowQuery is not set on request.")
@@ -227,7 +227,7 @@ class Workflows:
             )
         return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
 
-    async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: Call) -> Payloads:
+    async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
         query = self._core.queries.add(entry.uid, request.query)
         try:
             self._core.dispatch_query(entry, query)
@@ -246,7 +246,7 @@ class Workflows:
     # Describing
 
     async def describe_workflow_execution(
-        self, request: DescribeWorkflowExecutionRequest, call: Call
+        self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
         """Everything that is known of a workflow but its history."""
         entry = await self._core.runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
@@ -331,7 +331,7 @@ def _describe_builds(
         info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
 
 
-def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -> None:
+def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
     extended = response.workflow_extended_info
     extended.cancel_requested = state.cancel_requested
     extended.original_start_time.FromDatetime(state.start_time)
@@ -371,7 +371,7 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: State) -
             pending.started_time.FromDatetime(task.started_time)
 
 
-def _pauses(state: State) -> list[str]:
+def _pauses(state: RunState) -> list[str]:
     """What is paused, as the search attribute ``TemporalPauseInfo`` tells it (Temporal: buildTemporalPauseInfoEntries)."""
     told = []
     if state.paused is not None:
@@ -429,7 +429,7 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
     return made
 
 
-def _describe_operations(response: DescribeWorkflowExecutionResponse, state: State) -> None:
+def _describe_operations(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
     """The Nexus operations that the workflow waits for, and those that wait for its end."""
     response.pending_nexus_operations.extend(map(_operation, state.operations.values()))
     for pending in state.callbacks.values():

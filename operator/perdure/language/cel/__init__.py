@@ -9,7 +9,7 @@ So `compile` takes a source through `environment` (cel-cpp, the type checker) an
 it is written as text, is said in `values` and `formats`.
 """
 
-from perdure.language.cel.compile import Program, compile_source
+from perdure.language.cel.compile import CompiledExpression, compile_source
 from perdure.language.cel.constants import CHECKED_WORK, Failing, failing_parts
 from perdure.language.cel.environment import parse, type_of
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
@@ -22,11 +22,11 @@ __all__ = [
     "CHECKED_WORK",
     "MAX_DEPTH",
     "CompileError",
+    "CompiledExpression",
     "EvaluationError",
     "Failing",
     "LimitError",
     "Meter",
-    "Program",
     "article",
     "compile_source",
     "failing_parts",

@@ -10,7 +10,7 @@ from perdure.language.cel.formats import short
 from perdure.language.cel.functions import FUNCTIONS, call, plain_name
 from perdure.language.cel.lookup import find_item, get_item, loop_items, no_field
 from perdure.language.cel.patterns import matches
-from perdure.language.cel.tree import Call, Constant, List, Loop, Map, Name, Node, Select, spell
+from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select, spell
 from perdure.language.cel.values import TYPES, Optional, article, kind
 
 Frame = list[Any]
@@ -297,16 +297,18 @@ class Builder:
 
         return make
 
-    def _loop(self, node: Loop) -> Run:
+    def _loop(self, node: Comprehension) -> Run:
         over, start = self.build(node.over), self.build(node.start)
         item, result = self.slot(), self.slot()
         outside, before = self._bound, self.cost
         self._bound = {**outside, node.variable: item, node.result: result}
         self.cost = 2
         match node:
-            case Loop(start=List(()), step=Call("_?_:_", None, (keep, Call("_+_", None, (_, List((made,)))), _))):
+            case Comprehension(
+                start=List(()), step=Call("_?_:_", None, (keep, Call("_+_", None, (_, List((made,)))), _))
+            ):
                 run = self._collect(over, (item, result), self.build(keep), self.build(made))
-            case Loop(start=List(()), step=Call("_+_", None, (_, List((made,))))):
+            case Comprehension(start=List(()), step=Call("_+_", None, (_, List((made,))))):
                 run = self._collect(over, (item, result), None, self.build(made))
             case _:
                 steps = (self.build(node.condition), self.build(node.step))
@@ -369,7 +371,7 @@ _MAKERS: Final[dict[type, str]] = {
     Call: "_call",
     List: "_list",
     Map: "_map",
-    Loop: "_loop",
+    Comprehension: "_loop",
 }
 
 _SPECIAL: Final = {

@@ -11,7 +11,7 @@ from perdure.language.cel.build import MISSING, Builder, Frame, Run
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError
 from perdure.language.cel.limits import MAX_SOURCE, Meter
-from perdure.language.cel.references import RESERVED, Reader
+from perdure.language.cel.references import RESERVED, NameReader
 from perdure.language.cel.values import TYPES
 
 _MAX_OPT_MAPS: Final = 4
@@ -19,7 +19,7 @@ _CACHED_PROGRAMS: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledExpression:
     """A compiled expression: immutable, and free of anything that belongs to one evaluation."""
 
     source: str
@@ -64,7 +64,7 @@ def _refuse_unknown(found: frozenset[str], known: frozenset[str], source: str) -
 
 
 @functools.lru_cache(maxsize=_CACHED_PROGRAMS)
-def compile_source(source: str, names: frozenset[str] | None) -> Program:
+def compile_source(source: str, names: frozenset[str] | None) -> CompiledExpression:
     """Compile one expression; `names` are the names it may read, None for any."""
     if len(source) > MAX_SOURCE:
         raise CompileError(
@@ -73,7 +73,7 @@ def compile_source(source: str, names: frozenset[str] | None) -> Program:
     if len(re.findall(r"\bopt(?:Flat)?Map\b", source)) > _MAX_OPT_MAPS:
         # The macro copies what stands before it, so that a chain of them doubles with each.
         raise CompileError(f"more than {_MAX_OPT_MAPS} optMap() in one expression; split it into several steps")
-    parsed = Reader(translate(source, frozenset(), check=False))
+    parsed = NameReader(translate(source, frozenset(), check=False))
     for name in sorted(parsed.names & (names or frozenset()) & TYPES.keys()):
         raise CompileError(f"`{name}` is a type in CEL, so it cannot be the name of a variable; give it another name")
     free = frozenset(name for name in parsed.names if name not in RESERVED or (names and name in names))
@@ -84,7 +84,7 @@ def compile_source(source: str, names: frozenset[str] | None) -> Program:
     for name in sorted(free):
         builder.roots[name] = builder.slot()
     run = builder.build(tree)
-    return Program(
+    return CompiledExpression(
         source=source,
         names=free,
         steps=frozenset(parsed.steps),

@@ -9,8 +9,8 @@ from perdure.language.cel.build import MISSING, Builder, Frame
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.limits import Meter
-from perdure.language.cel.references import RESERVED, Reader, parts_of
-from perdure.language.cel.tree import Call, Constant, Loop, Node
+from perdure.language.cel.references import RESERVED, NameReader, parts_of
+from perdure.language.cel.syntax import Call, Comprehension, Constant, Node
 
 CHECKED_WORK: Final = 2_000
 """Units of work that are done to find out whether a part has a value: a definition may have thousands of parts."""
@@ -34,7 +34,7 @@ class Failing:
 def failing_parts(source: str) -> tuple[Failing, ...]:
     """The parts of an expression that can only fail; none where it does not compile, which is told elsewhere."""
     try:
-        free = frozenset(Reader(translate(source, frozenset(), check=False)).names - RESERVED)
+        free = frozenset(NameReader(translate(source, frozenset(), check=False)).names - RESERVED)
         tree = translate(source, free, check=True)
     except CompileError:
         return ()
@@ -59,7 +59,7 @@ def _parts(node: Node, *, certain: bool) -> Iterator[Failing]:
 def _below(node: Node) -> Iterator[tuple[Node, bool]]:
     """The parts right below a node, and whether each is evaluated whenever the node is, and its failure is the node's."""
     match node:
-        case Loop():
+        case Comprehension():
             yield from ((node.over, True), (node.start, True), (node.condition, False), (node.step, False))
             yield node.outcome, True
         case Call(function, _, arguments) if function == _ONE_OR_THE_OTHER:
@@ -75,7 +75,7 @@ def _below(node: Node) -> Iterator[tuple[Node, bool]]:
 
 
 def _reads(node: Node) -> bool:
-    return bool(Reader(node).names - RESERVED)
+    return bool(NameReader(node).names - RESERVED)
 
 
 def _probe(node: Node) -> Node | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from perdure.language.cel.errors import CompileError
-from perdure.language.cel.tree import Call, Constant, List, Loop, Map, Name, Node, Select
+from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select
 
 _Fields = dict[int, list[Any]]
 
@@ -99,7 +99,7 @@ class Decoder:
 
     def _loop(self, fields: _Fields) -> Node:
         over, start, condition, step, outcome = (self._node(fields[number][-1]) for number in (2, 4, 5, 6, 7))
-        return Loop(_text(fields, 1), over, _text(fields, 3), start, condition, step, outcome)
+        return Comprehension(_text(fields, 1), over, _text(fields, 3), start, condition, step, outcome)
 
     def _map(self, fields: _Fields) -> Node:
         if 1 in fields:

@@ -10,7 +10,7 @@ from cel_expr_python.ext import ext_bindings, ext_math, ext_optional
 from perdure.language.cel.decode import Decoder
 from perdure.language.cel.errors import CompileError
 from perdure.language.cel.functions import SIGNATURES, plain_name
-from perdure.language.cel.tree import Node
+from perdure.language.cel.syntax import Node
 
 _CACHED_ENVIRONMENTS: Final = 32
 _CONFIG: Final = "stdlib:\n  exclude_functions:\n" + "".join(

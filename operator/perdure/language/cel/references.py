@@ -3,14 +3,14 @@
 from typing import Final
 
 from perdure.language.cel.functions import FUNCTIONS
-from perdure.language.cel.tree import Call, Constant, List, Loop, Map, Name, Node, Select
+from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select
 from perdure.language.cel.values import TYPES
 
 _NAMESPACES: Final = frozenset(name.split(".")[0] for name in FUNCTIONS if "." in name) | {"cel", "google"}
 RESERVED: Final = _NAMESPACES | {name for name in TYPES if "." not in name}
 
 
-class Reader:
+class NameReader:
     """Collects the free names of a tree, and which of the fields of `steps` and `signals` it reads."""
 
     def __init__(self, tree: Node) -> None:
@@ -42,7 +42,7 @@ class Reader:
                 self.names.add(node.name)
                 self.every_step |= node.name == "steps"
                 self.every_signal |= node.name == "signals"
-        elif isinstance(node, Loop):
+        elif isinstance(node, Comprehension):
             inside = bound | {node.variable, node.result}
             for part, seen in (
                 (node.over, bound),

@@ -6,7 +6,7 @@ from typing import Final
 
 from perdure.language.cel import CompileError, parse
 from perdure.language.cel.references import parts_of
-from perdure.language.cel.tree import Call, Constant, Loop, Name, Node, Select
+from perdure.language.cel.syntax import Call, Comprehension, Constant, Name, Node, Select
 
 Path = tuple[str | int, ...]
 """A root and the fields and indices below it."""
@@ -74,13 +74,13 @@ class _Reader:
                 self._below(operand, field, bound, guard=True)
             case Call("@in", None, (Constant(str(field)), where)):
                 self._below(where, field, bound, guard=True)
-            case Loop():
+            case Comprehension():
                 self._loop(node, bound)
             case _:
                 for part in parts_of(node):
                     self._visit(part, bound)
 
-    def _loop(self, node: Loop, bound: frozenset[str]) -> None:
+    def _loop(self, node: Comprehension, bound: frozenset[str]) -> None:
         self.bound |= {node.variable, node.result}
         self._visit(node.over, bound)
         self._visit(node.start, bound)

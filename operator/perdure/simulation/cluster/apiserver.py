@@ -19,7 +19,7 @@ import orjson
 
 from perdure.simulation.cluster.loop import Loop
 from perdure.simulation.cluster.patching import PatchError, copy, json_patch, merge_patch
-from perdure.simulation.cluster.resources import Resource, resources
+from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.selecting import by_fields, by_labels
 
 Object = dict[str, Any]
@@ -29,7 +29,7 @@ _COLLECTED_WITHIN = 2.0
 """Seconds that the garbage collector takes at most after an owner has gone."""
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """Where an object is stored."""
 
     plural: str
@@ -51,7 +51,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What it is answered with."""
 
     status: int
@@ -66,7 +66,7 @@ class Write:
     actor: str
     type: str
     """``ADDED``, ``MODIFIED`` or ``DELETED``, as a watch says it."""
-    key: Key
+    key: ObjectKey
     before: Object | None
     after: Object
     """As it is now, or was when it was removed."""
@@ -81,10 +81,10 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         super().__init__(message)
         self.status, self.reason, self.message = status, reason, message
 
-    def answer(self) -> Answer:
+    def answer(self) -> Response:
         """As a client gets it."""
         told = {"kind": "Status", "status": "Failure", "code": self.status, "reason": self.reason}
-        return Answer(self.status, orjson.dumps({**told, "message": self.message}))
+        return Response(self.status, orjson.dumps({**told, "message": self.message}))
 
 
 class ApiServer:
@@ -94,9 +94,9 @@ class ApiServer:
     """What every container writes."""
 
     def __init__(self, loop: Loop, random: Random, *, largest_page: int = 500) -> None:
-        self.objects: dict[Key, Object] = {}
+        self.objects: dict[ObjectKey, Object] = {}
         self.observers: list[Callable[[Write], None]] = []
-        self.admit: Callable[[Key, Object], None] = lambda _key, _obj: None
+        self.admit: Callable[[ObjectKey, Object], None] = lambda _key, _obj: None
         """May change what is to be created."""
         self.posted: list[Object] = []
         """Kubernetes Events; they are not stored."""
@@ -108,7 +108,7 @@ class ApiServer:
 
     # As a client sees it
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> Response:
         """Answer one request."""
         try:
             return self._handle(request)
@@ -117,30 +117,32 @@ class ApiServer:
         except PatchError as error:
             return Refusal(422, "Invalid", f"the server rejected our request: {error}").answer()
 
-    def _handle(self, request: Request) -> Answer:
+    def _handle(self, request: Request) -> Response:
         path, _, inline = request.url.partition("?")
         query = dict(part.split("=", 1) for part in inline.split("&") if part) | request.query
         resource, namespace, name, subresource = _parse(path)
         brief = "PartialObjectMetadata" in request.headers.get("Accept", "")
         body = orjson.loads(request.body) if request.body else {}
         if name is None and request.method == "GET":
-            return Answer(200, orjson.dumps(self._list(resource, namespace, query, brief=brief)))
+            return Response(200, orjson.dumps(self._list(resource, namespace, query, brief=brief)))
         if name is None:
             made = self._post(resource, str(namespace), body, request.actor, dry="dryRun" in query)
-            return Answer(201, orjson.dumps(made))
-        key = Key(resource.plural, str(namespace), name)
+            return Response(201, orjson.dumps(made))
+        key = ObjectKey(resource.plural, str(namespace), name)
         if subresource == "log":
             self.get(key)
-            return Answer(200, self.log)
+            return Response(200, self.log)
         if request.method == "PUT" and resource.made_by_put and key not in self.objects:
             made = self.create(key.plural, body, namespace=key.namespace, actor=request.actor)
-            return Answer(201, orjson.dumps(made))
+            return Response(201, orjson.dumps(made))
         found = self._one(resource, key, subresource, request, body)
         if request.method == "DELETE" and key not in self.objects and key.plural != "pods":
             found = {"kind": "Status", "status": "Success"}
-        return Answer(200, orjson.dumps({"metadata": found["metadata"]} if brief else found))
+        return Response(200, orjson.dumps({"metadata": found["metadata"]} if brief else found))
 
-    def _one(self, resource: Resource, key: Key, subresource: str | None, request: Request, body: Any) -> Object:
+    def _one(
+        self, resource: ResourceType, key: ObjectKey, subresource: str | None, request: Request, body: Any
+    ) -> Object:
         """Read, change or delete an object."""
         change: Callable[[Object], Object]
         match request.method:
@@ -159,7 +161,7 @@ class ApiServer:
                 raise Refusal(405, "MethodNotAllowed", request.method)
         return self._change(resource, key, subresource, change, request.actor)
 
-    def _list(self, resource: Resource, namespace: str | None, query: dict[str, str], *, brief: bool) -> Object:
+    def _list(self, resource: ResourceType, namespace: str | None, query: dict[str, str], *, brief: bool) -> Object:
         token = query.get("continue")
         if token is not None:
             if token not in self._pages:
@@ -181,7 +183,7 @@ class ApiServer:
             page = [{part: value for part, value in obj.items() if part not in {"kind", "apiVersion"}} for obj in page]
         return {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta, "items": page}
 
-    def _select(self, resource: Resource, namespace: str | None, query: dict[str, str]) -> list[Object]:
+    def _select(self, resource: ResourceType, namespace: str | None, query: dict[str, str]) -> list[Object]:
         labelled = by_labels(query.get("labelSelector", ""))
         fielded, fields = by_fields(query.get("fieldSelector", ""))
         if not fields <= resource.selectable:
@@ -193,17 +195,17 @@ class ApiServer:
             if namespace in {None, key.namespace} and labelled(obj) and fielded(obj)
         ]
 
-    def _post(self, resource: Resource, namespace: str, body: Object, actor: str, *, dry: bool) -> Object:
+    def _post(self, resource: ResourceType, namespace: str, body: Object, actor: str, *, dry: bool) -> Object:
         if resource.plural == "events":
             self.posted.append(body)
             return body
         if dry:
-            return self._made(Key(resource.plural, namespace, body["metadata"]["name"]), body)
+            return self._made(ObjectKey(resource.plural, namespace, body["metadata"]["name"]), body)
         return self.create(resource.plural, body, namespace=namespace, actor=actor)
 
     # What is stored
 
-    def get(self, key: Key) -> Object:
+    def get(self, key: ObjectKey) -> Object:
         """An object; not to be changed.
 
         Raises:
@@ -224,7 +226,7 @@ class ApiServer:
         Raises:
             Refusal: there is one of that name.
         """
-        key = Key(plural, namespace, body["metadata"]["name"])
+        key = ObjectKey(plural, namespace, body["metadata"]["name"])
         obj = self._made(key, body)
         obj["metadata"]["resourceVersion"] = self._next_version()
         self.objects[key] = obj
@@ -234,7 +236,7 @@ class ApiServer:
                 self._collect_later(owner)
         return obj
 
-    def _made(self, key: Key, body: Object) -> Object:
+    def _made(self, key: ObjectKey, body: Object) -> Object:
         """A new object, with everything that the API server adds but its version; not stored."""
         if key in self.objects:
             raise Refusal(409, "AlreadyExists", f"{key.plural} {key.name!r} already exists")
@@ -258,11 +260,11 @@ class ApiServer:
             obj["metadata"]["generation"] = 1
         return obj
 
-    def new_uid(self, key: Key) -> str:  # noqa: ARG002 - another server may say it by the key
+    def new_uid(self, key: ObjectKey) -> str:  # noqa: ARG002 - another server may say it by the key
         """A UID for a new object."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
-    def update(self, key: Key, change: Callable[[Object], None], *, actor: str = "user") -> Object | None:
+    def update(self, key: ObjectKey, change: Callable[[Object], None], *, actor: str = "user") -> Object | None:
         """Change a copy of an object, all of it, and store that; None if it does not exist."""
         if key not in self.objects:
             return None
@@ -272,7 +274,7 @@ class ApiServer:
 
     def delete(
         self,
-        key: Key,
+        key: ObjectKey,
         *,
         actor: str = "user",
         conditions: Mapping[str, str] = MappingProxyType({}),
@@ -295,11 +297,11 @@ class ApiServer:
             return obj
         return self._store(key, _marked(obj, self._stamp(), 0), actor, asked=True)
 
-    def remove(self, key: Key, *, actor: str) -> None:
+    def remove(self, key: ObjectKey, *, actor: str) -> None:
         """Remove an object, whatever its finalizers: somebody has deleted it by force."""
         self._remove(key, actor, asked=True)
 
-    def _delete_pod(self, key: Key, obj: Object, actor: str, grace: int | None) -> Object:
+    def _delete_pod(self, key: ObjectKey, obj: Object, actor: str, grace: int | None) -> Object:
         """Pods get the time that their containers take to stop, unless none runs."""
         meta = obj["metadata"]
         seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
@@ -316,7 +318,12 @@ class ApiServer:
         )
 
     def _change(
-        self, resource: Resource, key: Key, subresource: str | None, change: Callable[[Object], Object], actor: str
+        self,
+        resource: ResourceType,
+        key: ObjectKey,
+        subresource: str | None,
+        change: Callable[[Object], Object],
+        actor: str,
     ) -> Object:
         old = self.get(key)
         new = change(old)
@@ -340,7 +347,7 @@ class ApiServer:
             resource.defaults(new)
         return self._store(key, new, actor)
 
-    def _store(self, key: Key, new: Object, actor: str, *, asked: bool = False) -> Object:
+    def _store(self, key: ObjectKey, new: Object, actor: str, *, asked: bool = False) -> Object:
         old = self.objects[key]
         if new == old:
             return old
@@ -356,7 +363,7 @@ class ApiServer:
         self._tell("MODIFIED", key, old, new, actor, asked=asked)
         return new
 
-    def _remove(self, key: Key, actor: str, *, asked: bool) -> Object:
+    def _remove(self, key: ObjectKey, actor: str, *, asked: bool) -> Object:
         old = self.objects.pop(key)
         last = {**old, "metadata": {**old["metadata"], "resourceVersion": self._next_version()}}
         self._tell("DELETED", key, old, last, actor, asked=asked)
@@ -379,7 +386,7 @@ class ApiServer:
                 self.delete(key, actor="garbage collector")
 
     def _tell(
-        self, type_: str, key: Key, before: Object | None, after: Object, actor: str, *, asked: bool = False
+        self, type_: str, key: ObjectKey, before: Object | None, after: Object, actor: str, *, asked: bool = False
     ) -> None:
         write = Write(
             time=self._loop.time(),
@@ -401,7 +408,7 @@ class ApiServer:
         return (self._loop.now() + timedelta(seconds=after)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _parse(path: str) -> tuple[Resource, str | None, str | None, str | None]:
+def _parse(path: str) -> tuple[ResourceType, str | None, str | None, str | None]:
     """Kind, namespace, name and subresource of a path."""
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.simulation.cluster.apiserver import ApiServer, Key, Object, Write
+from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
 from perdure.simulation.cluster.loop import Loop
 
 _KILLED = 143
@@ -12,7 +12,7 @@ _KILLED = 143
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ContainerExit:
     """How a pod's container ends."""
 
     after: float | None
@@ -22,7 +22,7 @@ class Ending:
     """What it leaves as its result, or as its failure."""
 
 
-Script = Callable[[Object], Ending]
+Script = Callable[[Object], ContainerExit]
 """How a pod ends; called once for each, when it starts."""
 
 
@@ -55,12 +55,12 @@ class Kubelet:
         """How long a pod that is deleted takes to stop."""
         return 0.0
 
-    def live(self, key: Key, uid: str) -> Object | None:
+    def live(self, key: ObjectKey, uid: str) -> Object | None:
         """The pod, if it is still that one and its containers have not ended."""
         pod = self._server.objects.get(key)
         return pod if pod and pod["metadata"]["uid"] == uid and uid not in self._stopped else None
 
-    def _start(self, key: Key, uid: str) -> None:
+    def _start(self, key: ObjectKey, uid: str) -> None:
         pod = self.live(key, uid)
         if pod is None or "deletionTimestamp" in pod["metadata"]:
             return
@@ -77,29 +77,29 @@ class Kubelet:
             self._loop.call_later(ending.after, self._end, key, uid, ending)
         self.beat(key, uid)
 
-    def beat(self, key: Key, uid: str) -> None:
+    def beat(self, key: ObjectKey, uid: str) -> None:
         """Renew the pod's Lease, if it has one that wants it, until the container has ended."""
         if self.live(key, uid) is None:
             return
-        lease = self._server.objects.get(Key("leases", key.namespace, key.name))
+        lease = self._server.objects.get(ObjectKey("leases", key.namespace, key.name))
         seconds = lease["spec"].get("leaseDurationSeconds") if lease else 1.0
         if lease is not None and seconds:
             renewed = self._loop.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            where = Key("leases", key.namespace, key.name)
+            where = ObjectKey("leases", key.namespace, key.name)
             self._server.update(where, lambda obj: obj["spec"].update(renewTime=renewed), actor="pod")
         if seconds:
             self._loop.call_later(seconds / 3, self.beat, key, uid)
 
-    def _end(self, key: Key, uid: str, ending: Ending) -> None:
+    def _end(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
         pod = self.live(key, uid)
         if pod is not None:
             self.ended(key, uid, ending)
 
-    def ended(self, key: Key, uid: str, ending: Ending) -> None:
+    def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
         """The container of a pod has ended by itself."""
         self.finish(key, uid, ending.code, ending.message)
 
-    def _stop(self, key: Key, uid: str) -> None:
+    def _stop(self, key: ObjectKey, uid: str) -> None:
         """The pod was deleted: its containers are stopped, and it goes, unless a finalizer keeps it."""
         pod = self.live(key, uid)
         if pod is not None and pod["status"]["phase"] == "Running":
@@ -109,7 +109,7 @@ class Kubelet:
             self._stopped.add(uid)
             self._server.delete(key, actor="kubelet", grace=0)
 
-    def finish(self, key: Key, uid: str, code: int, message: str) -> None:
+    def finish(self, key: ObjectKey, uid: str, code: int, message: str) -> None:
         """The containers of a pod have ended."""
         self._stopped.add(uid)
         finished = self.stamp()

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from perdure.controller.workers import NoWorkers, Workers
-from perdure.handlers.assembly import Options, assemble
+from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.routes import Route, routes
 from perdure.kube import clock
 from perdure.kube.access import Access
@@ -40,7 +40,7 @@ class Operator:
 
     def __init__(
         self,
-        options: Options,
+        options: OperatorOptions,
         loop: Loop,
         server: ApiServer,
         session: Session,
@@ -73,7 +73,7 @@ class Operator:
         self._context = copy_context()
         self._context.run(self._begin, options, lambda: loop.now() + timedelta(seconds=skew), workers or NoWorkers())
 
-    def _begin(self, options: Options, now: Callable[[], datetime], workers: Workers) -> None:
+    def _begin(self, options: OperatorOptions, now: Callable[[], datetime], workers: Workers) -> None:
         _process.set(self)
         clock.source.set(now)
         client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's

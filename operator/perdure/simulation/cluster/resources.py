@@ -14,7 +14,7 @@ Default = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ResourceType:
     """One kind, as its URLs and its lists need it."""
 
     group: str
@@ -44,30 +44,30 @@ class Resource:
 
 
 @cache
-def resources() -> dict[tuple[str, str], Resource]:
+def resources() -> dict[tuple[str, str], ResourceType]:
     """All kinds, by group and plural."""
     found = [*_builtin(), *map(_custom, KINDS)]
     return {(each.group, each.plural): each for each in found}
 
 
-def _builtin() -> Iterator[Resource]:
+def _builtin() -> Iterator[ResourceType]:
     fields = frozenset({"metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"})
-    yield Resource(
+    yield ResourceType(
         group="", version="v1", plural="pods", kind="Pod", has_status=True, has_generation=True, selectable=fields
     )
-    yield Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
-    yield Resource(group="", version="v1", plural="namespaces", kind="Namespace")
-    yield Resource(group="", version="v1", plural="configmaps", kind="ConfigMap")
-    yield Resource(group="events.k8s.io", version="v1", plural="events", kind="Event")
-    yield Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", made_by_put=True)
-    yield Resource(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")
+    yield ResourceType(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
+    yield ResourceType(group="", version="v1", plural="namespaces", kind="Namespace")
+    yield ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap")
+    yield ResourceType(group="events.k8s.io", version="v1", plural="events", kind="Event")
+    yield ResourceType(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", made_by_put=True)
+    yield ResourceType(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")
 
 
-def _custom(kind: type[Model]) -> Resource:
+def _custom(kind: type[Model]) -> ResourceType:
     spec = custom_resource_definition(kind)["spec"]
     version = next(each for each in spec["versions"] if each["storage"])
     fields = {field["jsonPath"].removeprefix(".") for field in version.get("selectableFields", ())}
-    return Resource(
+    return ResourceType(
         group=spec["group"],
         version=version["name"],
         plural=spec["names"]["plural"],

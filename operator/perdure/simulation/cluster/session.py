@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
-from perdure.simulation.cluster.apiserver import Answer, ApiServer, Request
+from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 
 
 class Session:
@@ -38,13 +38,13 @@ class Session:
         """As `aiohttp.ClientSession.get`."""
         return self.request("GET", url, **options)
 
-    async def exchange(self, request: Request) -> Answer:
+    async def exchange(self, request: Request) -> Response:
         """Send a request, and wait for its answer."""
         if self.dead:
             raise asyncio.CancelledError
         return self.arrive(request)
 
-    def arrive(self, request: Request) -> Answer:
+    def arrive(self, request: Request) -> Response:
         """Have a request answered: it has arrived."""
         return self._server.handle(request)
 
@@ -55,7 +55,7 @@ class _Exchange:
     def __init__(self, session: Session, request: Request) -> None:
         self._session = session
         self._request = request
-        self._answer = Answer(0, b"")
+        self._answer = Response(0, b"")
 
     async def __aenter__(self) -> Self:
         self._answer = await self._session.exchange(self._request)

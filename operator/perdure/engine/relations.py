@@ -14,7 +14,7 @@ from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild
 
 
-class Others:
+class RelationPass:
     """The part of a pass that deals with other runs."""
 
     def __init__(self, ledger: Ledger) -> None:

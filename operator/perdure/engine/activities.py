@@ -18,7 +18,7 @@ from perdure.engine.opaque import plain
 from perdure.engine.recording import activity_named
 from perdure.engine.retired import AttemptOutcome
 from perdure.engine.retry import decide_retry
-from perdure.engine.state import RECORD_START_AFTER, PendingActivity, State
+from perdure.engine.state import RECORD_START_AFTER, PendingActivity, RunState
 
 _MAX_KEPT = 4_096
 """Characters of a stack trace, bytes of details and of a cause, that are kept of an attempt while others follow."""
@@ -76,7 +76,7 @@ def _is_to_be_recorded(activity: PendingActivity, now: datetime) -> bool:
     )
 
 
-class Attempts:
+class ActivityPass:
     """The part of a pass that deals with activities."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -436,7 +436,7 @@ class Attempts:
         return OK
 
 
-def moments(state: State) -> Iterator[datetime]:
+def moments(state: RunState) -> Iterator[datetime]:
     """When the activities of a run need to be looked at."""
     for activity in state.activities.values():
         if activity.by_worker and activity.started_time is not None and not activity.start_recorded:

@@ -52,7 +52,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class Comprehension:
     """What the macros (`all`, `map`, `cel.bind`, …) become: a result that each item of `over` takes one step further."""
 
     variable: str
@@ -64,7 +64,7 @@ class Loop:
     outcome: "Node"
 
 
-Node = Constant | Name | Select | Call | List | Map | Loop
+Node = Constant | Name | Select | Call | List | Map | Comprehension
 
 
 def spell(node: Node) -> str:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from perdure.frontend.admission import MessageMemory, Places, Rate
 from perdure.frontend.errors import RpcError
-from perdure.frontend.limits import Memory, Places, Rate
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ def test_places_are_counted_for_each_caller_and_in_all() -> None:
 
 
 async def test_memory_is_waited_for_and_one_caller_leaves_half_of_it_to_others() -> None:
-    memory, leave, second = Memory(8), asyncio.Event(), asyncio.Event()
+    memory, leave, second = MessageMemory(8), asyncio.Event(), asyncio.Event()
     order: list[str] = []
 
     async def read(key: str, size: int = 4) -> None:
@@ -55,7 +55,7 @@ async def test_memory_is_waited_for_and_one_caller_leaves_half_of_it_to_others()
 
 
 async def test_what_a_message_does_not_need_is_given_to_others() -> None:
-    memory = Memory(8)
+    memory = MessageMemory(8)
     async with memory.hold("a", 4) as shrink, memory.hold("b", 4):
         waiting = asyncio.create_task(memory.hold("a", 4).__aenter__())
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from perdure.language.schemas import Cost, SchemaError
+from perdure.language.schemas import Cost, InputSchemaError
 
 _MOST_TOLD = 10
 
@@ -101,7 +101,7 @@ def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
             dict(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise SchemaError(str(error).split("\n", 1)[0]) from None
+        raise InputSchemaError(str(error).split("\n", 1)[0]) from None
     return InputCheck(default, validator, cost)
 
 

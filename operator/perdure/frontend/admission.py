@@ -66,7 +66,7 @@ class Places:
                 del self._taken[key]
 
 
-class Memory:
+class MessageMemory:
     """Bytes that messages may take at the same time. One caller may hold half of them."""
 
     def __init__(self, total: int) -> None:

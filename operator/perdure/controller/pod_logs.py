@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from perdure.controller.fairness import FairPool
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.outcomes import tail
 
@@ -24,24 +24,24 @@ PATIENCE = timedelta(seconds=10)
 class Logs:
     """Reads the ends of logs, for all runs."""
 
-    def __init__(self, client: api.Client) -> None:
+    def __init__(self, client: kube.Client) -> None:
         self._client = client
         self._pool = FairPool(slots=_SLOTS, each=_EACH)
 
-    def read(self, pod: api.Object, container: str) -> asyncio.Future[str | None]:
+    def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
         """Read the end of a container's log; the future has None where its node does not give it, or not soon."""
         future = self._pool.submit(pod["metadata"]["namespace"], lambda: self._read(pod, container))
         metrics.LOGS_WAITING.set(len(self._pool))
         return future
 
-    async def _read(self, pod: api.Object, container: str) -> str | None:
+    async def _read(self, pod: kube.Object, container: str) -> str | None:
         metrics.LOGS_WAITING.set(len(self._pool))
         meta = pod["metadata"]
-        url = api.path(api.CORE, meta["namespace"], "pods", meta["name"], "log")
+        url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"], "log")
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 text = await self._client.text(url, container=container, tailLines="200", limitBytes=str(1 << 20))
-        except (api.ApiError, *api.TRANSIENT):
+        except (kube.ApiError, *kube.TRANSIENT):
             return None
         return tail(text) or None
 
@@ -55,7 +55,7 @@ class LogsOfRun:
         self._wake = wake
         self._asked: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
 
-    def tail(self, pod: api.Object, container: str, now: datetime) -> tuple[bool, str | None]:
+    def tail(self, pod: kube.Object, container: str, now: datetime) -> tuple[bool, str | None]:
         """The end of a log; first, whether there is nothing to wait for. While there is, the run is woken once it is read."""
         uid = pod["metadata"]["uid"]
         if uid not in self._asked:
@@ -67,12 +67,12 @@ class LogsOfRun:
             return True, None if future.cancelled() or future.exception() else future.result()
         return now - since >= PATIENCE, None
 
-    def waits_until(self, pod: api.Object | None) -> datetime | None:
+    def waits_until(self, pod: kube.Object | None) -> datetime | None:
         """When the outcome of a pod no longer waits for its log; None where it does not wait."""
         asked = self._asked.get(pod["metadata"]["uid"]) if pod is not None else None
         return None if asked is None or asked[1].done() else asked[0] + PATIENCE
 
-    def forget(self, pod: api.Object | None) -> None:
+    def forget(self, pod: kube.Object | None) -> None:
         """The outcome of a pod is recorded, or nobody waits for it any more."""
         asked = self._asked.pop(pod["metadata"]["uid"], None) if pod is not None else None
         if asked is not None:

@@ -18,7 +18,7 @@ from perdure.engine.code import OPERATION_CLOSED
 from perdure.engine.failures import Failure, FailureKind, TimeoutType, bounded
 from perdure.engine.inputs import Answer, OperationOutcome
 from perdure.engine.ledger import OK, Due, Ledger
-from perdure.engine.state import HandlerCalls, PendingOperation, State
+from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 
 MAX_CALLBACKS = 2_000
 """Operations that the end of one run can complete, as on Temporal's server."""
@@ -29,7 +29,7 @@ _NOT_FOUND = Answer(ok=False, reason=inp.OPERATION_NOT_FOUND, message="operation
 Outcome = TypeVar("Outcome", inp.OperationReported, inp.OperationEnded)
 
 
-class Operations:
+class NexusPass:
     """The part of a pass that deals with Nexus operations."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -232,12 +232,12 @@ class Operations:
         self._ledger.emit(timed_out, decide=True)
 
 
-def operations_buffered(state: State) -> frozenset[int]:
+def operations_buffered(state: RunState) -> frozenset[int]:
     """The operations about which something waits to be recorded."""
     return state.code.operations_buffered() if state.code is not None else frozenset()
 
 
-def moments(state: State) -> Iterator[datetime]:
+def moments(state: RunState) -> Iterator[datetime]:
     """When the Nexus operations of a run need to be looked at."""
     for operation in state.operations.values():
         for deadline, _ in operation.deadlines():

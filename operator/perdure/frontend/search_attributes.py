@@ -8,7 +8,7 @@ from perdure.api import labels
 from perdure.api.searching import REGISTRY
 from perdure.frontend import payloads as data
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
-from perdure.kube import client as api
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _FRESH = timedelta(seconds=10)
@@ -19,7 +19,7 @@ _TRIES = 20
 class Registry:
     """Reads and writes the registered search attributes of namespaces."""
 
-    def __init__(self, client: Callable[[], api.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(self, client: Callable[[], kube.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:
         """Create a registry.
 
         Args:
@@ -42,7 +42,7 @@ class Registry:
             return types
         try:
             return await self._change(namespace, lambda known: known)
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             if read is not None:
                 return types
             raise unavailable(str(error)) from error
@@ -66,26 +66,26 @@ class Registry:
     async def _write(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
         try:
             await self._change(namespace, change)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             raise namespace_not_found(namespace) from None
-        except (api.InvalidError, api.TooLargeError) as error:
+        except (kube.InvalidError, kube.TooLargeError) as error:
             raise invalid(f"search_attributes: {error.message}") from error
-        except (api.ApiError, *api.TRANSIENT) as error:
+        except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
 
     async def _change(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
         for _ in range(_TRIES):
-            with suppress(api.AlreadyExistsError, api.ConflictError):
+            with suppress(kube.AlreadyExistsError, kube.ConflictError):
                 self._read[namespace] = now(), await self._changed(namespace, change)
                 return self._read[namespace][1]
         raise unavailable(f"ConfigMap {REGISTRY} changes too often")
 
     async def _changed(self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
         """Read the ConfigMap, and write it if anything changes."""
-        client, url = self._client(), api.path(api.CORE, namespace, "configmaps", REGISTRY)
+        client, url = self._client(), kube.path(kube.CORE, namespace, "configmaps", REGISTRY)
         try:
             found = await client.get(url)
-        except api.NotFoundError:
+        except kube.NotFoundError:
             found = {}
         stored = found.get("data") or {}
         meta = found.get("metadata") or {"name": REGISTRY, "namespace": namespace}
@@ -104,5 +104,5 @@ class Registry:
         if found:
             await client.replace(url, body)
         else:
-            await client.create(api.path(api.CORE, namespace, "configmaps"), body)
+            await client.create(kube.path(kube.CORE, namespace, "configmaps"), body)
         return usable

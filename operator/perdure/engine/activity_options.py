@@ -8,7 +8,7 @@ import msgspec
 from perdure.engine.retry import RetryPolicy
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class OpenActivityOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """All of it; each has the name of the activity's own field."""
 
     task_queue: str

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.coded import Coded
-from engine.test_operations import BOOM, BUSY, answer, schedule, scheduled, started
+from engine.test_nexus import BOOM, BUSY, answer, schedule, scheduled, started
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import read_run

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from engine.coded import STICKY, T0, Coded, activity
-from engine.test_operations import BUSY, answer, scheduled, started
+from engine.test_nexus import BUSY, answer, scheduled, started
 from engine.test_tasks import taken
 from perdure.controller.workers import PATIENCE, NoWorkers, look_again_at, unserved
 from perdure.engine import commands as cmd

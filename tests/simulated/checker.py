@@ -58,7 +58,7 @@ class Checker:
         self._server = server
         self._operators = operators
         self._histories: dict[str, list[Object]] = {}
-        self._open: dict[tuple[str, str], set[str]] = {}
+        self._open: dict[tuple[str, str, str], set[str]] = {}
         self._runs: Counter[str] = Counter()
         self._removed: list[float] = []
         """When runs were removed."""
@@ -144,13 +144,14 @@ class Checker:
             self._runs[write.key.name] += 1
             if self._runs[write.key.name] > 1 + (write.key.name in self.named_again):
                 self._at(write, f"is created {self._runs[write.key.name]} times")
-        identity = (write.key.namespace, run["spec"].get("workflowId") or write.key.name)
+        kind = "activity" if "activity" in run["spec"] else "workflow"
+        identity = (write.key.namespace, kind, run["spec"].get("workflowId") or write.key.name)
         open_ = self._open.setdefault(identity, set())
         open_.discard(uid)
         if write.type != "DELETED" and status.get("state") and not status.get("completionTime"):
             open_.add(uid)
             if len(open_) > 1:
-                self._at(write, f"is open while another run of workflow ID {identity[1]} is")
+                self._at(write, f"is open while another run of {kind} ID {identity[2]} is")
         if write.type == "DELETED":
             self._removed.append(write.time)
             return

@@ -496,6 +496,46 @@ def _check_that_one_is_open(world: World) -> None:
         world.checker.fail(f"runs of one cron schedule are open at once: {found}")
 
 
+async def standalone(world: World) -> None:
+    """Standalone activities that no worker does. They share their ID with each other and with a workflow."""
+    plan = _Plan(world)
+    world.begin()
+    activity = {"type": "Charge", "taskQueue": "q", "scheduleToStartTimeout": "40s", "startToCloseTimeout": "1m"}
+    for i in range(8):
+        policy = plan.random.choice(["Fail", "UseExisting", "TerminateExisting"])
+        spec = {"activity": activity, "workflowId": "same", "workflowIdConflictPolicy": policy}
+        plan.run(0, 150, f"same{i}", spec)
+        plan.operate(0, 200, f"cancel{i}", f"same{plan.random.randrange(8)}", cancel={})
+        delayed = {"activity": activity, "startDelay": f"{plan.random.randrange(60)}s"}
+        plan.run(0, 60, f"own{i}", delayed)
+        plan.operate(0, 120, f"pause{i}", f"own{i}", pause={})
+        plan.operate(120, 200, f"unpause{i}", f"own{i}", unpause={})
+    flow = {"workflow": {"type": "Order", "taskQueue": "q"}, "workflowId": "same", "runTimeout": "60s"}
+    plan.run(0, 100, "flow", flow)
+    await world.trouble(210)
+    await world.calm(300)
+    await world.rest()
+    ends = {name: run["status"]["phase"] for name, run in world.runs().items()}
+    if ends.pop("flow", None) != "TimedOut":
+        world.checker.fail("the workflow did not run beside the activities of its ID")
+    if set(ends.values()) - {"TimedOut", "Cancelled", "Terminated", "Failed", "Completed"}:
+        world.checker.fail(f"activities have ended as {ends}")
+    if {phase for name, phase in ends.items() if name.startswith("own")} != {"TimedOut"}:
+        world.checker.fail(f"activities that nobody does have ended as {ends}")
+    for name in ends:
+        _check_timeout_of_activity(world, name)
+
+
+def _check_timeout_of_activity(world: World, name: str) -> None:
+    """See that an activity did not time out early."""
+    events = history.decode_events(world.checker.history(world.runs()[name]))
+    scheduled, last = events[min(1, len(events) - 1)], events[-1]
+    if isinstance(last, ev.WorkflowExecutionTimedOut) and isinstance(scheduled, ev.ActivityTaskScheduled):
+        due = scheduled.event_time + (scheduled.start_delay or timedelta(0)) + timedelta(seconds=40)
+        if last.event_time < due:
+            world.checker.fail(f"{name} timed out at {last.event_time}, and had time until {due}")
+
+
 def _be_impatient(world: World) -> None:
     """Have half of all children and re-drives removed as soon as they have closed."""
     random = world.random("impatient")
@@ -522,5 +562,5 @@ def _given_time(seconds: int) -> Callable[[Object], None]:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.__name__: each for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron)
+    each.__name__: each for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron, standalone)
 }

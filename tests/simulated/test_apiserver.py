@@ -86,20 +86,6 @@ def test_a_running_pod_goes_only_when_its_containers_have_stopped_and_its_finali
     assert key not in server.objects
 
 
-@pytest.mark.parametrize(
-    ("asked", "left"), [({}, 30), ({"gracePeriodSeconds": 60}, 30), ({"gracePeriodSeconds": 1}, 1)]
-)
-def test_a_second_delete_shortens_the_grace_period_of_a_pod_only_to_what_it_asks_for(
-    server: ApiServer, asked: dict[str, Any], left: int
-) -> None:
-    send(server, "POST", PODS, pod())
-    key = ObjectKey("pods", "default", "pod")
-    server.update(key, lambda obj: obj["spec"].update(nodeName="node"))
-    send(server, "DELETE", f"{PODS}/pod", {})
-    server.update(key, lambda obj: obj["status"].update(phase="Failed"))  # one that has failed before gets none
-    assert send(server, "DELETE", f"{PODS}/pod", asked)[1]["metadata"]["deletionGracePeriodSeconds"] == left
-
-
 def test_what_belonged_to_a_deleted_object_is_collected(server: ApiServer) -> None:
     owner = send(server, "POST", RUNS, run())[1]["metadata"]["uid"]
     send(server, "POST", PODS, pod(ownerReferences=[{"kind": "WorkflowRun", "name": "run", "uid": owner}]))

@@ -100,6 +100,11 @@ class WorkflowRunTemplate(SpecModel):
             f"!has(self.spec.workflowId) || self.spec.workflowId.size() <= {MAX_TEMPLATE_WORKFLOW_ID}",
             lambda template: len(template.spec.workflow_id or "") <= MAX_TEMPLATE_WORKFLOW_ID,
         ),
+        Rule(
+            "`spec.activity` must not be set: a Schedule starts workflows, not standalone activities",
+            "!has(self.spec.activity)",
+            lambda template: template.spec.activity is None,
+        ),
     )
 
     metadata: TemplateMetadata | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from perdure.api.commits import COMMITS_GROW, HISTORY_GROWS, STATE_STAYS, Commit
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
-from perdure.api.durations import Duration
+from perdure.api.durations import Duration, PositiveDuration
 from perdure.api.fields import (
     Count,
     Flag,
@@ -24,7 +24,7 @@ from perdure.api.fields import (
     atomic_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, cel_name, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, cel_name, exactly_one_of
 from perdure.api.steps import ParentClosePolicy, TaskTimeout, WorkflowIdReusePolicy, WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 
@@ -83,10 +83,52 @@ class RunOptions(SpecModel):
     """How long the closed run is kept, in seconds; then it is removed with its history. Default 86400, one day."""
 
 
-class WorkflowRunSpec(RunOptions):
-    """What to run, and how: exactly one of `workflow` and `inline`."""
+class StandaloneActivity(SpecModel):
+    """One activity that Temporal SDK workers do, without a workflow around it."""
 
-    rules = (exactly_one_of("workflow", "inline"),)
+    rules = (
+        at_least_one_of(
+            "start_to_close_timeout",
+            "schedule_to_close_timeout",
+            message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: without, a lost attempt would be "
+            "waited for without end",
+        ),
+    )
+
+    type: Identifier
+    """Activity type, as the worker's code names it."""
+
+    task_queue: Identifier
+    """Task queue that the workers poll."""
+
+    start_to_close_timeout: PositiveDuration | None = None
+    """How long one attempt may take, such as `5m`; a longer one is retried. Default: `scheduleToCloseTimeout`."""
+
+    schedule_to_close_timeout: PositiveDuration | None = None
+    """How long all attempts and the waits between them may take, such as `1h`. Default: no limit."""
+
+    schedule_to_start_timeout: PositiveDuration | None = None
+    """How long an attempt may wait to be started, such as `10m`; never retried. Default: `scheduleToCloseTimeout`."""
+
+    heartbeat_timeout: PositiveDuration | None = None
+    """Longest gap between heartbeats, such as `30s`; a longer one ends the attempt, and it is retried.
+    Default: no heartbeats are expected."""
+
+    retry_policy: RetryPolicyChoice | None = None
+    """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
+
+
+class WorkflowRunSpec(RunOptions):
+    """What to run, and how: exactly one of `workflow`, `inline` and `activity`."""
+
+    rules = (
+        exactly_one_of("workflow", "inline", "activity"),
+        Rule(
+            "`retryPolicy` must be in `activity` where that is set: an activity is retried, and not its run",
+            "!has(self.activity) || !has(self.retryPolicy)",
+            lambda spec: spec.activity is None or spec.retry_policy is None,
+        ),
+    )
 
     workflow_id: WorkflowId | None = None
     """Id of the workflow; at most one open run in the namespace has it. Runs that follow by retry or continue-as-new
@@ -97,6 +139,10 @@ class WorkflowRunSpec(RunOptions):
 
     inline: WorkflowSpec | None = None
     """A definition written in place, for a run that no other run shares it with."""
+
+    activity: StandaloneActivity | None = None
+    """A standalone activity: SDK workers do it, without a workflow. `workflowId` is its activity ID then; an activity
+    and a workflow may have the same ID."""
 
 
 class Phase(StrEnum):
@@ -384,6 +430,7 @@ class WorkflowRun(Resource):
             Column(
                 "Workflow", ".spec.workflow['name','type']", "The Workflow that it runs, or the type of code", wide=True
             ),
+            Column("Activity", ".spec.activity.type", "The type of a standalone activity", wide=True),
             Column("Workflow-ID", ".spec.workflowId", "Its workflow id, where that is not its name", wide=True),
             Column(
                 "Schedule", r".metadata.labels.perdure\.dev/schedule", "The Schedule that started the run", wide=True

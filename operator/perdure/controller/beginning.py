@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.api.names import successor_name
-from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.api.workflowrun import StandaloneActivity, WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout
@@ -16,9 +16,11 @@ from perdure.engine.cron import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.standalone import OneActivity
 from perdure.engine.starts import ParentReference, StartExtras
 from perdure.kube import client as kube
 from perdure.language.interpreter import RunScope
+from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
 from perdure.schedule.runs import ScheduledBy, scheduled_by
@@ -59,6 +61,35 @@ class Pointer:
         """Say which run it is."""
         result = {"workflowRun": self.name, "runId": self.run_id}
         return Decision((cmd.CompleteWorkflowExecution(result=result),), memory)
+
+
+def one_activity(
+    activity_id: str, spec: WorkflowRunSpec, activity: StandaloneActivity, extras: StartExtras
+) -> OneActivity:
+    """What decides for a standalone activity.
+
+    Args:
+        activity_id: Its ID.
+        spec: The spec of its run.
+        activity: What that says of the activity.
+        extras: What a Temporal client has said beside the spec.
+    """
+    scheduled = cmd.ScheduleActivityTask(
+        activity_id=activity_id,
+        activity_type=activity.type,
+        input=spec.input,
+        schedule_to_close_timeout=activity.schedule_to_close_timeout,
+        schedule_to_start_timeout=activity.schedule_to_start_timeout,
+        start_to_close_timeout=activity.start_to_close_timeout,
+        heartbeat_timeout=activity.heartbeat_timeout,
+        retry_policy=retry_policy(activity.retry_policy),
+        task_queue=activity.task_queue,
+        header=extras.header,
+        priority=extras.priority,
+        start_delay=spec.start_delay or None,
+        user_metadata=extras.user_metadata,
+    )
+    return OneActivity(scheduled)
 
 
 def scope_of(run: kube.Object) -> RunScope:
@@ -107,7 +138,12 @@ def first_event(
         schedule: The Schedule that has started it: code is told how the run before it has ended.
         principal: The user that has made it, as the API server says.
     """
-    beside = {} if extras is None or spec.workflow is None else _beside(extras, spec.workflow.task_queue, run, parent)
+    beside: dict[str, Any] = {}
+    if extras is not None and spec.activity is not None:
+        # Its input, header, priority and summary are in the event that schedules it.
+        beside = {"standalone": True, "identity": extras.identity, "links": extras.links}
+    elif extras is not None and spec.workflow is not None:
+        beside = _beside(extras, spec.workflow.task_queue, run, parent)
     if beside.get("cron_schedule") and continues is None:
         beside["initiator"] = "CronSchedule"
     if beside and schedule is not None and extras is not None and extras.last_completion_result is None:
@@ -156,6 +192,8 @@ def _first_wait(
     spec: WorkflowRunSpec, continues: Continuation | None, cron_schedule: str, now: datetime
 ) -> timedelta | None:
     """How long the first decision waits; for a cron schedule in whole seconds, rounded up, as Temporal's server rounds."""
+    if spec.activity is not None:
+        return None  # the activity itself waits
     due = continues.due if continues else next_due(cron_schedule, now, now)
     if due is None:
         return continues.backoff if continues else spec.start_delay

@@ -71,6 +71,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The Schedule that it belongs to."""
     size: int = 0
     """Bytes that it takes, with its HistorySegments; 0 while it is open."""
+    standalone: bool = False
+    """It is a standalone activity: its `workflow_id` is an activity ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +139,14 @@ class Directory:
         self._by_uid: dict[str, Entry | bytes] = {}
         """Finished runs are packed."""
         self._by_id = _Index()
+        self._by_activity_id = _Index()
+        """Standalone activities: an ID of theirs may be a workflow ID too."""
         self._by_parent = _Index()
         """By namespace and UID, here and of schedules: what an object of another namespace says does not count."""
         self._by_schedule = _Index()
         self._by_name: dict[str, dict[str, str]] = {}
-        self._going: dict[tuple[str, str], str] = {}
-        """By workflow id, the run that was told to go and is not known to have started."""
+        self._going: dict[tuple[str, str, bool], str] = {}
+        """By workflow id or activity ID, the run that was told to go and is not known to have started."""
         self._finished: dict[str, Tally] = {}
         """By namespace."""
 
@@ -166,7 +170,7 @@ class Directory:
         names = self._by_name.setdefault(namespace, {})
         if names.get(entry.name) != uid:  # else the same text would be kept twice
             names[entry.name] = uid
-        self._by_id.add(namespace, entry.workflow_id, uid)
+        self._ids(entry.standalone).add(namespace, entry.workflow_id, uid)
         if entry.parent_uid:
             self._by_parent.add(namespace, entry.parent_uid, uid)
         if entry.schedule_uid:
@@ -189,7 +193,7 @@ class Directory:
                 del names[entry.name]
                 if not names:
                     del self._by_name[entry.namespace]
-            self._by_id.discard(entry.namespace, entry.workflow_id, uid)
+            self._ids(entry.standalone).discard(entry.namespace, entry.workflow_id, uid)
             self._by_parent.discard(entry.namespace, entry.parent_uid, uid)
             self._by_schedule.discard(entry.namespace, entry.schedule_uid, uid)
             self._arrived(entry)
@@ -232,20 +236,30 @@ class Directory:
         """A run by its name."""
         return self.get(self._by_name.get(namespace, {}).get(name, ""))
 
-    def newest(self, namespace: str, workflow_id: str) -> Entry | None:
-        """The run of a workflow id that is open or, where none is, that was open last."""
-        found = self.open_run(namespace, workflow_id)
+    def _ids(self, standalone: bool) -> _Index:
+        return self._by_activity_id if standalone else self._by_id
+
+    def newest(self, namespace: str, workflow_id: str, *, standalone: bool = False) -> Entry | None:
+        """The run of a workflow id that is open or, where none is, that was open last.
+
+        Args:
+            namespace: Where.
+            workflow_id: The workflow ID, or the activity ID.
+            standalone: Whether a standalone activity is meant; also for the methods below.
+        """
+        found = self.open_run(namespace, workflow_id, standalone=standalone)
         if found is not None:
             return found
         return max(
-            (e for e in self.runs_of(namespace, workflow_id) if not e.refused),
+            (e for e in self.runs_of(namespace, workflow_id, standalone=standalone) if not e.refused),
             key=lambda e: (e.closed, e.created, e.uid),
             default=None,
         )
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """The other runs of the same workflow id."""
-        return (other for other in self.runs_of(entry.namespace, entry.workflow_id) if other.uid != entry.uid)
+        found = self.runs_of(entry.namespace, entry.workflow_id, standalone=entry.standalone)
+        return (other for other in found if other.uid != entry.uid)
 
     def children_of(self, namespace: str, uid: str) -> list[Entry]:
         """The runs of a namespace whose parent that is."""
@@ -255,16 +269,16 @@ class Directory:
         """The runs of a namespace that belong to a Schedule."""
         return self._entries(self._by_schedule.get(namespace, uid))
 
-    def runs_of(self, namespace: str, workflow_id: str) -> list[Entry]:
+    def runs_of(self, namespace: str, workflow_id: str, *, standalone: bool = False) -> list[Entry]:
         """The runs of a workflow id, in no order."""
-        return self._entries(self._by_id.get(namespace, workflow_id))
+        return self._entries(self._ids(standalone).get(namespace, workflow_id))
 
     def _entries(self, uids: Collection[str]) -> list[Entry]:
         return [entry for entry in map(self.get, uids) if entry is not None]
 
-    def open_run(self, namespace: str, workflow_id: str) -> Entry | None:
+    def open_run(self, namespace: str, workflow_id: str, *, standalone: bool = False) -> Entry | None:
         """The run of a workflow id that is open, or the one that will be next."""
-        found = self.runs_of(namespace, workflow_id)
+        found = self.runs_of(namespace, workflow_id, standalone=standalone)
         open_ = [entry for entry in found if entry.standing is Standing.OPEN]
         waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self._order)
         return next(iter((*open_, *waiting)), None)
@@ -276,15 +290,15 @@ class Directory:
 
     def goes_on(self, entry: Entry) -> bool:
         """Whether there is, or will be, another run of the workflow id."""
-        following = self.open_run(entry.namespace, entry.workflow_id)
-        known = self.runs_of(entry.namespace, entry.workflow_id)
+        following = self.open_run(entry.namespace, entry.workflow_id, standalone=entry.standalone)
+        known = self.runs_of(entry.namespace, entry.workflow_id, standalone=entry.standalone)
         return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)
 
     def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
         """Whether a run that waits may start now. If it may, it goes before all others until it has started or is gone."""
         verdict = self._verdict(entry, reuse, conflict)
         if isinstance(verdict, Go):
-            self._going[entry.namespace, entry.workflow_id] = entry.uid
+            self._going[_claimed(entry)] = entry.uid
         return verdict
 
     def _verdict(self, entry: Entry, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:  # noqa: PLR0911 (one for each case)
@@ -310,20 +324,29 @@ class Directory:
         if reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY and newest.phase in _FAILED:
             return Go()
         message = (
-            f"workflow id `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
+            f"{_kind(entry)} `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
             f"`workflowIdReusePolicy` is {reuse}"
         )
         return Taken(newest, message)
 
     def _order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
         """Of runs that wait for the same id: who goes first. One that continues another goes before all that are new."""
-        going = self._going.get((entry.namespace, entry.workflow_id)) == entry.uid
+        going = self._going.get(_claimed(entry)) == entry.uid
         return not entry.continues, not going, entry.created, len(entry.came), entry.came, entry.uid
 
     def _arrived(self, entry: Entry) -> None:
         """A run waits no more."""
-        if self._going.get((entry.namespace, entry.workflow_id)) == entry.uid:
-            del self._going[entry.namespace, entry.workflow_id]
+        if self._going.get(_claimed(entry)) == entry.uid:
+            del self._going[_claimed(entry)]
+
+
+def _claimed(entry: Entry) -> tuple[str, str, bool]:
+    """The ID of which one run is open at a time."""
+    return entry.namespace, entry.workflow_id, entry.standalone
+
+
+def _kind(entry: Entry) -> str:
+    return "activity ID" if entry.standalone else "workflow id"
 
 
 def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
@@ -331,9 +354,9 @@ def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
         case WorkflowIdConflictPolicy.TERMINATE_EXISTING:
             return Wait(other, terminate=True)
         case WorkflowIdConflictPolicy.USE_EXISTING:
-            return Taken(other, f"`{other.name}` is open with workflow id `{other.workflow_id}`", use_existing=True)
+            return Taken(other, f"`{other.name}` is open with {_kind(other)} `{other.workflow_id}`", use_existing=True)
         case WorkflowIdConflictPolicy.FAIL:
-            return Taken(other, f"`{other.name}` is open with workflow id `{other.workflow_id}`")
+            return Taken(other, f"`{other.name}` is open with {_kind(other)} `{other.workflow_id}`")
 
 
 def _same(one: str, other: str) -> str:
@@ -368,6 +391,7 @@ def entry_of(obj: kube.Object) -> Entry:
         continues=before.name if before else "",
         schedule_uid=owner_of(obj),
         size=stored_size(obj) if closed else 0,
+        standalone="activity" in obj["spec"],
     )
 
 

@@ -77,6 +77,9 @@ async def reset(
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     meta = run["metadata"]
+    if "activity" in run["spec"]:
+        message = "a standalone activity has no decisions to go back to; start the activity again"
+        raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     name = reset_name(meta["name"], request_id)
     url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
     with suppress(kube.NotFoundError):

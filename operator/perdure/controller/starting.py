@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
-from perdure.controller.beginning import Idle, Pointer, first_event, scope_of
+from perdure.controller.beginning import Idle, Pointer, first_event, one_activity, scope_of
 from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
@@ -25,7 +25,7 @@ from perdure.controller.status import DamagedStateError
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
-from perdure.engine.recording import resolved
+from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resetting import begin
 from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.starts import StartExtras
@@ -115,6 +115,9 @@ class Starter:
         given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
             spec = read_spec(given)
+            if spec.activity is not None:
+                extras = extras_of(self._record.object)
+                return Deciding(decider=one_activity(self._run.workflow_id, spec, spec.activity, extras))
             definition = self._tools.definitions.pinned(
                 self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
             )
@@ -168,6 +171,13 @@ class Starter:
         check_options(spec)
         draft.decider = await self._claim(spec)
         if draft.decider is not None:
+            return
+        if spec.activity is not None:
+            draft.workflow_type, draft.extras = spec.activity.type, extras_of(self._record.object)
+            decider = one_activity(self._run.workflow_id, spec, spec.activity, draft.extras)
+            used = policy_named(decider.activity)
+            await self._find_policies(spec, frozenset({used} if used else ()))
+            draft.decider = decider
             return
         if spec.workflow is not None and spec.workflow.type is not None:
             draft.workflow_type, draft.given = spec.workflow.type, spec.input
@@ -297,7 +307,7 @@ class Starter:
         """
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
-        other = directory.open_run(entry.namespace, entry.workflow_id)
+        other = directory.open_run(entry.namespace, entry.workflow_id, standalone=entry.standalone)
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)

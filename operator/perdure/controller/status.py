@@ -112,7 +112,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
     closing = new_events[-1] if state.closed and new_events else None
     failure = closing_failure(state, closing) if closing else None
     delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
-    phase = "Paused" if state.paused else "Pending" if delayed else _PHASES[state.status]
+    phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
     status: Status = {
         "observedGeneration": facts.generation,
         "phase": phase,
@@ -139,7 +139,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
     if state.close_time:
         status["completionTime"] = format_time(state.close_time)
     if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
-        status["output"] = plain(closing.result) if state.code is not None else closing.result
+        status["output"] = plain(closing.result) if state.for_clients else closing.result
     if failure:
         status["failure"] = as_json(failure)
     if state.closed and not closing:  # closed earlier: only what is left to be done has changed
@@ -280,8 +280,8 @@ def _verdicts(
         verdicts = [_outcome(facts, state, failure, delayed=delayed)]
     if state.cancel_requested:
         verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
-    if state.paused:
-        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.paused.reason, ConditionType.PAUSED))
+    if state.pause:
+        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.pause.reason, ConditionType.PAUSED))
     elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
         verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
     return verdicts
@@ -310,8 +310,8 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
     if facts.unserved:
         message = facts.unserved + (f"; the last try of the workflow task: {failing}" if failing else "")
         reason = ConditionReason.NO_WORKER
-    if state.paused:
-        reason, message = ConditionReason.PAUSED, state.paused.reason
+    if state.pause:
+        reason, message = ConditionReason.PAUSED, state.pause.reason
     if state.successor_refused:
         succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
     if state.task:

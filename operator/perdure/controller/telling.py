@@ -130,7 +130,7 @@ class Teller:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
         failure = closing_failure(transition.state, transition.events[-1])
-        done = outcome.value if transition.state.code is not None else f"{outcome.value} after {progress} steps"
+        done = outcome.value if transition.state.for_clients else f"{outcome.value} after {progress} steps"
         note = failure.full_message if failure else done
         closing = transition.events[-1]
         if definition is not None and isinstance(closing, ev.WorkflowExecutionCompleted):

@@ -106,7 +106,7 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
             continue
         looked_at.add(queue)
         if not workers.polled(namespace, queue, activities=True):
-            what = f"step `{activity.activity_id}`" if code is None else f"activity `{activity.activity_type}`"
+            what = f"activity `{activity.activity_type}`" if state.for_clients else f"step `{activity.activity_id}`"
             return f"{what}: no worker polls the task queue `{queue}` for activities"
     for operation, since in _uncalled(state):
         if since + patience <= now and not workers.handled(namespace, operation):

@@ -124,7 +124,7 @@ class ActivityPass:
                 time=self._ledger.now,
                 details=item.details,
             )
-            self.heartbeat(self.started(activity, self._ledger.now), beat)
+            self.heartbeat(self._counted(self.started(activity, self._ledger.now)), beat)
             return OK
         return self.reported(self.started(activity, self._ledger.now), item)
 
@@ -132,6 +132,9 @@ class ActivityPass:
         """What a worker says that an attempt has come to."""
         if report.heartbeat_details is not None:
             activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
+            if self._ledger.state.standalone:
+                activity = msgspec.structs.replace(self._counted(activity), last_heartbeat_time=self._ledger.now)
+                self._ledger.state = self._ledger.state.with_activity(activity)
         if report.cancelled and not activity.cancel_requested:
             message = "the activity was not asked to cancel itself"
             return Answer(ok=False, reason=ConditionReason.CANCEL_NOT_REQUESTED, message=message)
@@ -141,9 +144,13 @@ class ActivityPass:
         elif report.failure is not None:
             self.failed(activity, report.failure, **who)
         else:
-            result = report.result if self._ledger.state.code is not None else plain(report.result)
+            result = report.result if self._ledger.state.for_clients else plain(report.result)
             self.ended(activity, ev.ActivityTaskCompleted, result=result, **who)
         return OK
+
+    def _counted(self, activity: PendingActivity) -> PendingActivity:
+        """A standalone activity with one more heartbeat."""
+        return msgspec.structs.replace(activity, heartbeats=activity.heartbeats + self._ledger.state.standalone)
 
     def take_attempt(self, item: inp.AttemptInput) -> None:
         """What a pod tells of an attempt."""
@@ -218,9 +225,15 @@ class ActivityPass:
         if state is RetryState.IN_PROGRESS:
             return
         if state is RetryState.TIMEOUT and kind is not TimeoutType.SCHEDULE_TO_START:
-            coded = self._ledger.state.code is not None
+            coded = self._ledger.state.for_clients
             if kind is not TimeoutType.SCHEDULE_TO_CLOSE and not coded:
                 cause = failure
+            if kind is not TimeoutType.SCHEDULE_TO_CLOSE and self._ledger.state.standalone:
+                # The outcome does not say how the last attempt has ended; whoever describes the activity does.
+                late = msgspec.structs.replace(
+                    activity, last_failure=failure, last_attempt_complete_time=self._ledger.now
+                )
+                self._ledger.state = self._ledger.state.with_activity(late)
             if kind is not TimeoutType.SCHEDULE_TO_CLOSE or coded:
                 failure = activity.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE, _NOT_ENOUGH_TIME)
         self.give_up(activity, failure, state, cause)
@@ -297,12 +310,13 @@ class ActivityPass:
                 attempt=activity.attempt + 1,
                 scheduled_time=self._ledger.now + delay,
                 started_time=None,
-                last_heartbeat_time=None,
+                last_heartbeat_time=activity.last_heartbeat_time if self._ledger.state.standalone else None,
                 waiting_reason=None,
                 fence="",
                 identity="",
                 start_recorded=False,
                 last_identity=activity.identity or activity.last_identity,
+                last_started_time=activity.started_time if self._ledger.state.standalone else None,
                 last_attempt_complete_time=self._ledger.now,
                 stuck=False,
                 last_failure=abridged(failure, log=len(self._ledger.state.activities) <= _LOGS_KEPT),
@@ -335,7 +349,7 @@ class ActivityPass:
         if self._ledger.tasks is not None:
             self._ledger.tasks.make_normal()
         started_time = activity.started_time
-        if self._ledger.state.code is not None and closing in _STARTED_BEFORE:
+        if self._ledger.state.for_clients and closing in _STARTED_BEFORE:
             started_time = (
                 started_time or self._ledger.now
             )  # as whoever answers for it by its id; workers know no other order

@@ -29,6 +29,8 @@ class ScheduleActivityTask:
     """Of the workers that do it; empty: a pod does."""
     header: Any = None
     priority: Any = None
+    start_delay: timedelta | None = None
+    """How long the first attempt waits."""
     user_metadata: Any = None
 
 
@@ -197,6 +199,13 @@ class CancelWorkflowExecution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutWorkflowExecution:
+    """End the run of a standalone activity: a timeout of that has passed."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueAsNewWorkflowExecution:
     """End the run, and go on in a new one of the same workflow id with a history of its own."""
 
@@ -220,7 +229,11 @@ class ContinueAsNewWorkflowExecution:
 
 
 ClosingCommand: TypeAlias = (
-    CompleteWorkflowExecution | FailWorkflowExecution | CancelWorkflowExecution | ContinueAsNewWorkflowExecution
+    CompleteWorkflowExecution
+    | FailWorkflowExecution
+    | CancelWorkflowExecution
+    | TimeOutWorkflowExecution
+    | ContinueAsNewWorkflowExecution
 )
 Command: TypeAlias = (
     ScheduleActivityTask

@@ -72,6 +72,8 @@ class ActivityTaskScheduled(CommandEvent, frozen=True, kw_only=True):
     """Where workers poll for it; empty: it is done by a pod."""
     header: Any = None
     priority: Any = None
+    start_delay: timedelta | None = None
+    """How long the first attempt waits; the timeouts count from its end."""
 
 
 class ActivityTaskStarted(Event, frozen=True, kw_only=True):
@@ -422,6 +424,8 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     root_run_id: str = ""
     completion_callbacks: tuple[Callback, ...] = ()
     links: Any = None
+    standalone: bool = False
+    """The run is a standalone activity: it schedules one activity, and closes as that closes."""
 
 
 class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
@@ -662,6 +666,9 @@ class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """The run or execution timeout has passed. A closing event: nothing follows it."""
 
+    failure: Failure | None = None
+    """The timeout of the activity, where the run is a standalone activity and a timeout of that has passed."""
+
     retry_state: RetryState = RetryState.TIMEOUT
     new_workflow_run: str = ""
     """Name of the WorkflowRun that retries it, or follows by the cron schedule; empty where none does."""
@@ -757,7 +764,7 @@ def failure_of(event: Event) -> Failure | None:
         case WorkflowExecutionTerminated():
             return Failure(kind=FailureKind.TERMINATED, message=event.reason)
         case WorkflowExecutionTimedOut():
-            return Failure(
+            return event.failure or Failure(
                 kind=FailureKind.TIMEOUT, message="workflow timeout", timeout_type=TimeoutType.START_TO_CLOSE
             )
         case _:

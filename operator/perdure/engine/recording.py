@@ -158,6 +158,8 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             return ev.WorkflowExecutionFailed(**said, **next_run(state, command.failure, now), **here)
         case cmd.CancelWorkflowExecution():
             return ev.WorkflowExecutionCanceled(**said, **here)
+        case cmd.TimeOutWorkflowExecution():
+            return ev.WorkflowExecutionTimedOut(**said, **here)
         case cmd.ContinueAsNewWorkflowExecution():
             if not state.successor:
                 raise UndecidableError("the run cannot continue as new: the next one has no name")
@@ -325,7 +327,7 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: dat
     left = state.run_deadline - now if state.run_deadline else timedelta.max
     start = command.schedule_to_start_timeout or whole
     beat = command.heartbeat_timeout
-    if whole is not None and start is not None and state.code is not None:  # a YAML run must replay as it was recorded
+    if whole is not None and start is not None and state.for_clients:  # a YAML run must replay as it was recorded
         close, start = min(close, whole), min(start, whole)
     return {
         "schedule_to_close_timeout": min(whole, left) if whole else None,

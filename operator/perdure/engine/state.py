@@ -83,7 +83,11 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     original: OpenActivityOptions | None = None
     """What the history says of its options, where a client has changed them."""
     started_time: datetime | None = None
+    last_started_time: datetime | None = None
+    """When the attempt before has started, of a standalone activity."""
     last_heartbeat_time: datetime | None = None
+    heartbeats: int = 0
+    """Heartbeats of workers in all attempts, of a standalone activity."""
     heartbeat_details: Any = None
     last_failure: Failure | None = None
     waiting_reason: str | None = None
@@ -394,7 +398,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     activities: dict[str, PendingActivity] = {}
     """By scheduled event id (decimal: the keys of a JSON object are strings)."""
     left_activities: dict[str, PendingActivity] = {}
-    """Those that were open when a run of workers closed, without their input: clients can still describe them."""
+    """Those that were open when a run of workers closed, and a standalone activity that has closed: without their input.
+    Clients can still describe them."""
     timers: dict[str, PendingTimer] = {}
     """By timer id."""
     children: dict[str, PendingChild] = {}
@@ -415,6 +420,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """The decider's own state, opaque to the engine."""
     code: Code | None = None
     """Where Temporal SDK workers decide; None where the decider runs in this process."""
+    standalone: bool = False
+    """The run is a standalone activity."""
 
     # Kept beside the history:
     reports: dict[str, CircuitReport] = {}
@@ -432,6 +439,18 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     def began(self) -> datetime:
         """When the run itself began: its timeouts count from here."""
         return self.reset_time or self.start_time
+
+    @property
+    def pause(self) -> PauseInfo | None:
+        """Who has paused the run, or what it does as a standalone activity; None where it is not paused."""
+        if self.paused is not None or not self.standalone:
+            return self.paused
+        return next((each.pause for each in self.activities.values() if each.paused), None)
+
+    @property
+    def for_clients(self) -> bool:
+        """Whether Temporal's clients get the payloads of the run: workers decide it, or it is a standalone activity."""
+        return self.code is not None or self.standalone
 
     @property
     def closed(self) -> bool:
@@ -538,6 +557,7 @@ def apply(state: RunState | None, event: ev.AnyEvent) -> RunState:
             run_id=event.original_execution_run_id,
             successor=event.successor,
             code=_code(event) if event.task_queue else None,
+            standalone=event.standalone,
             callbacks={
                 str(number): PendingCallback(callback=callback, registration_time=event.event_time)
                 for number, callback in enumerate(event.completion_callbacks, 1)
@@ -582,7 +602,9 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
         case (
             ev.ActivityTaskCompleted() | ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled()
         ):
-            return change(state, activities=_without(state.activities, event.scheduled_event_id))
+            key = str(event.scheduled_event_id)
+            left = _without_payloads({key: state.activities[key]}) if state.standalone else state.left_activities
+            return change(state, activities=_without(state.activities, key), left_activities=left)
         case ev.ActivityTaskCancelRequested():
             activity = state.activities[str(event.scheduled_event_id)]
             return state.with_activity(
@@ -849,7 +871,7 @@ def _closed(state: RunState, event: ev.ClosingEvent) -> RunState:
         status=_CLOSED_AS[type(event)],
         close_time=event.event_time,
         activities={},
-        left_activities=_without_payloads(state.activities) if state.code is not None else {},
+        left_activities=state.left_activities | (_without_payloads(state.activities) if state.for_clients else {}),
         timers={},
         operations={},
         callbacks={} if kept else state.callbacks,
@@ -875,6 +897,7 @@ def _without_payloads(activities: dict[str, PendingActivity]) -> dict[str, Pendi
 
 
 def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
+    due = event.event_time + (event.start_delay or timedelta(0))
     return PendingActivity(
         scheduled_event_id=event.event_id,
         activity_id=event.activity_id,
@@ -888,8 +911,8 @@ def _pending_activity(event: ev.ActivityTaskScheduled) -> PendingActivity:
         task_queue=event.task_queue,
         header=event.header,
         priority=event.priority,
-        first_scheduled_time=event.event_time,
-        scheduled_time=event.event_time,
+        first_scheduled_time=due,
+        scheduled_time=due,
     )
 
 
@@ -966,7 +989,9 @@ def _as_scheduled(activities: dict[str, PendingActivity]) -> dict[str, PendingAc
             forgets_heartbeat=False,
             original=None,
             started_time=None,
+            last_started_time=None,
             last_heartbeat_time=None,
+            heartbeats=0,
             heartbeat_details=None,
             last_failure=None,
             waiting_reason=None,

@@ -298,6 +298,9 @@ class RunPass:
         if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         match request:
+            case inp.SignalRequested() if self.ledger.state.standalone:
+                message = "a standalone activity takes no signals"
+                return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
             case inp.SignalRequested():
                 if self.ledger.state.signals >= MAX_SIGNALS:
                     message = (
@@ -352,9 +355,15 @@ class RunPass:
         return OK
 
     def _pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
-        """Pause or unpause the run, which its history tells, or an activity, which it does not."""
+        """Pause or unpause the run, which its history tells, or an activity, which it does not.
+
+        To pause the run of a standalone activity is to pause the activity: an attempt that runs may still complete it.
+        """
         pause = isinstance(request, inp.PauseRequested)
-        if request.activity_id is None:
+        activity_id = request.activity_id
+        if self.ledger.state.standalone and activity_id is None:  # none is scheduled yet where the run starts paused
+            activity_id = next((each.activity_id for each in self.ledger.state.activities.values()), None)
+        if activity_id is None:
             if pause is (self.ledger.state.paused is None):
                 event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
                 asked = event(
@@ -362,9 +371,9 @@ class RunPass:
                 )
                 self.ledger.emit(asked, decide=False)
             return OK
-        activity = activity_named(self.ledger.state, request.activity_id)
+        activity = activity_named(self.ledger.state, activity_id)
         if activity is None:
-            return no_activity(request.activity_id)
+            return no_activity(activity_id)
         if activity.paused is not pause:
             asked_by = (
                 PauseInfo(reason=request.reason, identity=request.identity, time=self.ledger.now) if pause else None

@@ -151,6 +151,8 @@ class _Shelf:
         spec = self._resolve(found.spec, "spec", where)
         if spec.inline is not None:
             program, workflow = self._compile(where, spec.inline, "spec.inline"), run
+        elif spec.activity is not None:
+            raise BadFileError(f"{where}: spec.activity: SDK workers do a standalone activity, and none is simulated")
         else:
             workflow = (spec.workflow and spec.workflow.name) or ""
             if workflow not in programs:

@@ -304,13 +304,15 @@ class ApiServer:
     def _delete_pod(self, key: ObjectKey, obj: Object, actor: str, grace: int | None) -> Object:
         """Pods get the time that their containers take to stop, unless none runs."""
         meta = obj["metadata"]
-        if "deletionTimestamp" in meta:  # it can only be shortened
-            before = meta["deletionGracePeriodSeconds"]
-            seconds = before if grace is None else min(grace, before)
-        elif not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
+        seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
+        if not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
             seconds = 0
-        else:
-            seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
+        if "deletionTimestamp" in meta:
+            seconds = (
+                min(seconds, meta["deletionGracePeriodSeconds"])
+                if grace is not None
+                else meta["deletionGracePeriodSeconds"]
+            )
         return self._store(
             key, _marked(obj, meta.get("deletionTimestamp") or self._stamp(seconds), seconds), actor, asked=True
         )

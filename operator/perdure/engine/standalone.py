@@ -1,0 +1,44 @@
+"""Standalone activities: what decides for a run that does one activity, and closes as that closes. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine.decider import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class OneActivity:
+    """Decides for a standalone activity."""
+
+    activity: cmd.ScheduleActivityTask
+    """What is to be done."""
+
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
+        """Schedule the activity, hand a cancellation on to it, and close with it. Everything else changes nothing."""
+        command = self._command(event)
+        return Decision((command,) if command is not None else (), memory)
+
+    def _command(self, event: ev.AnyEvent | None) -> cmd.Command | None:  # noqa: PLR0911 (one for each event)
+        match event:
+            case ev.WorkflowExecutionStarted():
+                return self.activity
+            case ev.WorkflowExecutionCancelRequested():
+                return cmd.RequestCancelActivityTask(activity_id=self.activity.activity_id)
+            case ev.ActivityTaskCompleted():
+                return cmd.CompleteWorkflowExecution(result=event.result)
+            case ev.ActivityTaskFailed():
+                return cmd.FailWorkflowExecution(failure=event.failure)
+            case ev.ActivityTaskTimedOut():
+                return cmd.TimeOutWorkflowExecution(failure=event.failure)
+            case ev.ActivityTaskCanceled():
+                return cmd.CancelWorkflowExecution(details=event.details)
+            case _:
+                return None

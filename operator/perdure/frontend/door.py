@@ -19,8 +19,10 @@ _REFUSAL_SECONDS = 1.0
 
 WAITING = frozenset(
     {
+        "DescribeActivityExecution",
         "ExecuteMultiOperation",
         "GetWorkflowExecutionHistory",
+        "PollActivityExecution",
         "PollActivityTaskQueue",
         "PollNexusTaskQueue",
         "PollWorkflowExecutionUpdate",

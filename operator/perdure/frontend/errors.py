@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from temporalio.api.common.v1 import GrpcStatus
 from temporalio.api.enums.v1 import ResourceExhaustedCause
 from temporalio.api.errordetails.v1 import (
+    ActivityExecutionAlreadyStartedFailure,
     MultiOperationExecutionFailure,
     NamespaceNotFoundFailure,
     NotFoundFailure,
@@ -71,6 +72,12 @@ def already_started(message: str, run_id: str, first_run_id: str, request_id: st
         start_request_id=request_id, run_id=run_id, first_execution_run_id=first_run_id
     )
     return RpcError(grpc.StatusCode.ALREADY_EXISTS, message, detail)
+
+
+def activity_already_started(run_id: str, request_id: str = "") -> RpcError:
+    """The ID of a standalone activity is taken."""
+    detail = ActivityExecutionAlreadyStartedFailure(start_request_id=request_id, run_id=run_id)
+    return RpcError(grpc.StatusCode.ALREADY_EXISTS, "activity execution already started", detail)
 
 
 def exists(message: str) -> RpcError:

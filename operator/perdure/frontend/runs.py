@@ -1,8 +1,8 @@
 """Runs, for the frontend: found by workflow id and run id, asked, and waited for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,10 +20,20 @@ from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
 from perdure.engine.state import RunState
 from perdure.frontend import given
-from perdure.frontend.errors import CompletedError, RpcError, busy, damaged, invalid, not_found, unavailable
+from perdure.frontend.errors import (
+    CompletedError,
+    RpcError,
+    busy,
+    damaged,
+    invalid,
+    not_found,
+    precondition,
+    unavailable,
+)
 from perdure.kube import client as kube
 
 NOT_FOUND = "workflow not found for ID: {}"
+NO_ACTIVITY = "activity not found for ID: {}"
 _DAMAGED = ConditionReason.STATE_DAMAGED.value
 _Told = TypeVar("_Told")
 
@@ -71,7 +81,8 @@ class Runs:
             if not given.is_uuid(execution.run_id):
                 raise invalid("Invalid RunId.")
             entry = directory.get(execution.run_id)
-            if entry is None or entry.namespace != namespace or execution.workflow_id not in {"", entry.workflow_id}:
+            known = entry is not None and entry.namespace == namespace and not entry.standalone
+            if entry is None or not known or execution.workflow_id not in {"", entry.workflow_id}:
                 raise not_found(NOT_FOUND.format(execution.workflow_id))
         else:
             entry = directory.newest(namespace, execution.workflow_id)
@@ -79,6 +90,24 @@ class Runs:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
         if first_run_id and entry.first_uid != first_run_id:
             raise not_found("workflow execution not found: the newest run belongs to another chain")
+        return entry
+
+    def activity(self, namespace: str, activity_id: str, run_id: str) -> Entry:
+        """The standalone activity that is meant: by run ID, or the newest of an activity ID.
+
+        Raises:
+            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
+        """
+        if not activity_id:
+            raise invalid("activity ID is required")
+        if len(activity_id) > given.MAX_ID:
+            raise invalid(f"activity ID exceeds length limit. Length={len(activity_id)} Limit={given.MAX_ID}")
+        if run_id and not given.is_uuid(run_id):
+            raise invalid("invalid run id: must be a valid UUID")
+        directory = self.manager.directory
+        entry = directory.get(run_id) if run_id else directory.newest(namespace, activity_id, standalone=True)
+        if entry is None or not entry.standalone or (entry.namespace, entry.workflow_id) != (namespace, activity_id):
+            raise not_found(NO_ACTIVITY.format(activity_id))
         return entry
 
     async def reach(
@@ -150,10 +179,10 @@ class Runs:
             url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
             obj = await self.manager.client.get(url)
             if obj["metadata"]["uid"] != entry.uid:
-                raise not_found(NOT_FOUND.format(entry.workflow_id))
+                raise _gone(entry)
             return View(entry, obj, stored_state(obj.get("status") or {}))
         except kube.NotFoundError:
-            raise not_found(NOT_FOUND.format(entry.workflow_id)) from None
+            raise _gone(entry) from None
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         except DamagedStateError as error:
@@ -188,7 +217,7 @@ class Runs:
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         if run is None:
-            raise not_found(NOT_FOUND.format(entry.workflow_id))
+            raise _gone(entry)
         return run
 
     # Asking
@@ -237,17 +266,23 @@ class Runs:
             if not waiting.done():
                 waiting.set_result(None)
 
+    @contextmanager
+    def next_change(self, run_id: str) -> Iterator[asyncio.Future[None]]:
+        """Gives what is done once a run has come to a new state, or has gone."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run_id, set()).add(changed)
+        try:
+            yield changed
+        finally:
+            self._waiting.get(run_id, set()).discard(changed)
+
     async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
         """Wait until something is so of a run, looked at whenever it changes; whether it is. `seconds` None: for ever."""
         try:
             async with asyncio.timeout(seconds):
                 while not so():
-                    changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                    self._waiting.setdefault(run_id, set()).add(changed)
-                    try:
+                    with self.next_change(run_id) as changed:
                         await changed
-                    finally:
-                        self._waiting.get(run_id, set()).discard(changed)
         except TimeoutError:
             return so()
         return True
@@ -268,6 +303,15 @@ class Runs:
             return entry.uid if entry is not None else ""
 
         return find
+
+
+def not_open(state: RunState) -> RpcError:
+    """The error of what only an open standalone activity can do."""
+    return precondition(f"invalid transition from {'Canceled' if state.status == 'Cancelled' else state.status}")
+
+
+def _gone(entry: Entry) -> RpcError:
+    return not_found((NO_ACTIVITY if entry.standalone else NOT_FOUND).format(entry.workflow_id))
 
 
 def refusal(answer: Answer) -> RpcError:

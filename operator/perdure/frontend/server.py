@@ -36,6 +36,7 @@ from perdure.frontend.service.listing import Listing
 from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
+from perdure.frontend.service.standalone import StandaloneActivities
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.tasks import WorkflowTasks
@@ -100,6 +101,7 @@ class Frontend(Core):
         for service in (
             tasks,
             Activities(self),
+            StandaloneActivities(self),
             starting,
             Workflows(self),
             Updating(self, starting),

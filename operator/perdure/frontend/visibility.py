@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from temporalio.api.common.v1 import Memo, SearchAttributes, WorkflowExecution, WorkflowType
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.activity.v1 import ActivityExecutionListInfo
+from temporalio.api.common.v1 import ActivityType, Memo, SearchAttributes, WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import ActivityExecutionStatus, WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from perdure.api.lenient import mapping, moment, text
@@ -28,6 +29,8 @@ from perdure.runtime.chains import extras_of, parent_of
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 BUILT_IN = {**SYSTEM, **PREDEFINED}
 """The types of what filters can name without registering it."""
+OF_ACTIVITIES = {"ActivityId": "Keyword", "ActivityType": "Keyword"}
+"""The types of what filters of standalone activities can name, too."""
 
 
 _KEPT = 256
@@ -70,6 +73,8 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     """Whether the search attributes are kept."""
     refused: bool = False
     """It did not start, because its workflow ID was in use."""
+    standalone: bool = False
+    """It is a standalone activity: its ID and type are those of the activity."""
 
     @property
     def has_begun(self) -> bool:
@@ -79,9 +84,9 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
         """The value that filters compare."""
         match name:
-            case "WorkflowId":
+            case "WorkflowId" | "ActivityId":
                 return self.workflow_id
-            case "WorkflowType":
+            case "WorkflowType" | "ActivityType":
                 return self.workflow_type
             case "RunId":
                 return self.run_id
@@ -144,6 +149,25 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         made.search_attributes.CopyFrom(data.attributes(self.search_attributes) or SearchAttributes())
         return made
 
+    def activity_info(self) -> ActivityExecutionListInfo:
+        """As Temporal's API has a standalone activity."""
+        made = ActivityExecutionListInfo(
+            activity_id=self.workflow_id,
+            run_id=self.run_id,
+            activity_type=ActivityType(name=self.workflow_type),
+            status=to_enum(ActivityExecutionStatus, self.status),
+            task_queue=self.task_queue,
+            state_transition_count=self.history_length,
+            state_size_bytes=self.history_size,
+            search_attributes=data.attributes(self.search_attributes) or SearchAttributes(),
+        )
+        made.schedule_time.FromDatetime(self.start_time)
+        made.execution_time.FromDatetime(self.execution_time)
+        if self.close_time is not None:
+            made.close_time.FromDatetime(self.close_time)
+            made.execution_duration.FromTimedelta(self.close_time - self.start_time)
+        return made
+
 
 def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
     """The value of a search attribute that filters compare; None where it is none of its type."""
@@ -170,20 +194,22 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
     state = mapping(status.get("state"))
     code = mapping(state.get("code"))
-    reference = spec.get("workflow") or {}
+    activity = only_activity(state)
+    reference = spec.get("workflow") or spec.get("activity") or {}
     times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
     started = next(filter(None, map(moment, times)))
     kept = status.get("history") or {}
     phase = status.get("phase", "")
+    rests = entry.standalone and phase == "Paused" and not activity.get("startedTime")
     own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
     return VisibilityRecord(
         namespace=entry.namespace,
         run_id=entry.uid,
         workflow_id=entry.workflow_id,
         workflow_type=text(code.get("workflowType")) or reference.get("type") or reference.get("name") or meta["name"],
-        status=status_named(phase),
+        status=phase if rests else status_named(phase),
         start_time=started,
-        execution_time=moment(state.get("firstDecisionTime")) or started,
+        execution_time=moment(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
         close_time=moment(state.get("closeTime")) or moment(status.get("completionTime")),
         task_queue=text(code.get("taskQueue")) or reference.get("taskQueue") or "",
         history_length=kept.get("nextEventId", 1) - 1,
@@ -195,7 +221,16 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         memo=mapping(code.get("memo")) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),
         refused=entry.refused,
+        standalone=entry.standalone,
     )
+
+
+def only_activity(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The activity in the state of a standalone activity, as it is recorded; nothing for any other run."""
+    if not state.get("standalone"):
+        return {}
+    open_, left = mapping(state.get("activities")), mapping(state.get("leftActivities"))
+    return mapping(next(iter((*open_.values(), *left.values())), None))
 
 
 class Visibility:
@@ -240,8 +275,8 @@ class Visibility:
         known = self._records.get(namespace, {}).get(run_id)
         return _unpacked(namespace, run_id, known) if isinstance(known, bytes) else known
 
-    async def find(self, namespace: str, query: Filter) -> tuple[list[str], list[str]]:
-        """Find the runs that a filter takes.
+    async def find(self, namespace: str, query: Filter, *, standalone: bool = False) -> tuple[list[str], list[str]]:
+        """Find the runs that a filter takes: workflows, or standalone activities.
 
         A run whose workflow id is taken has not begun, and is left out.
 
@@ -254,7 +289,7 @@ class Visibility:
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
             record = self.get(namespace, run_id)
-            if record is None or not record.has_begun:
+            if record is None or record.standalone is not standalone or not record.has_begun:
                 continue
             try:
                 if query.test(record.field):
@@ -320,6 +355,6 @@ def _unpacked(namespace: str, run_id: str, packed: bytes) -> VisibilityRecord:
     )
 
 
-def is_known(name: str, custom: dict[str, str]) -> bool:
+def is_known(name: str, custom: Mapping[str, str]) -> bool:
     """Whether a filter may name a field."""
     return name in BUILT_IN or name in custom

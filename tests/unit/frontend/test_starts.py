@@ -16,7 +16,7 @@ from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import RpcError
 from perdure.frontend.schedules import Told, new_schedule
 from perdure.frontend.service.batches import Batch, check_batch
-from perdure.frontend.service.starting import is_made_for, run_name
+from perdure.frontend.service.making import is_made_for, run_name
 from perdure.frontend.starts import run_asked_for
 
 FIELDS = {

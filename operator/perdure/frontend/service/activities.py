@@ -4,7 +4,7 @@ import uuid
 from time import monotonic
 from typing import Any
 
-from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution, WorkflowType
+from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueRequest,
     PollActivityTaskQueueResponse,
@@ -36,6 +36,7 @@ from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, name
 from perdure.frontend.history import retry_policy
 from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.runs import NO_ACTIVITY, not_open
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import ActivityToken, pack, unpack
 
@@ -180,16 +181,25 @@ class Activities:
 
     # By id
 
-    async def _named(self, request: Any) -> tuple[Entry, ActivityToken]:
-        """The open activity of an id, whatever attempt it is at."""
+    async def _named(self, request: Any, *, unstarted: bool = False) -> tuple[Entry, ActivityToken]:
+        """The open activity of an id, whatever attempt it is at; without a workflow id, a standalone one.
+
+        Args:
+            request: Names it.
+            unstarted: Whether a standalone one may be meant that no worker has.
+        """
         if not request.activity_id:
             raise invalid("ActivityId is not set on request.")
-        execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-        entry = self._core.runs.entry(request.namespace, execution)
-        run = await self._core.runs.open_run(entry)
-        state = run.state
+        if request.workflow_id:
+            execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+            entry = self._core.runs.entry(request.namespace, execution)
+        else:
+            entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
+        state = (await self._core.runs.view(entry)).state
         for activity in state.activities.values() if state is not None else ():
             if activity.activity_id == request.activity_id:
+                if entry.standalone and activity.started_time is None and not unstarted:
+                    break
                 return entry, ActivityToken(
                     namespace=entry.namespace,
                     run_id=entry.uid,
@@ -197,7 +207,11 @@ class Activities:
                     attempt=activity.attempt,
                     fence="",
                 )
-        raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
+        if not entry.standalone:
+            raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
+        if unstarted and state is not None and state.closed:
+            raise not_open(state)
+        raise not_found(NO_ACTIVITY.format(request.activity_id))
 
     async def record_activity_task_heartbeat_by_id(
         self, request: RecordActivityTaskHeartbeatByIdRequest, call: CallContext
@@ -211,7 +225,7 @@ class Activities:
         self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext
     ) -> RespondActivityTaskCompletedByIdResponse:
         """The same, by the activity's id."""
-        entry, token = await self._named(request)
+        entry, token = await self._named(request, unstarted=True)
         await self._report(entry, token, request, call, **_result(request.result))
         return RespondActivityTaskCompletedByIdResponse()
 
@@ -249,12 +263,10 @@ def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) ->
         fence=fence,
         activity_id=activity.activity_id,
     )
-    workflow_type = state.code.workflow_type if state.code else entry.name
     response = PollActivityTaskQueueResponse(
         task_token=pack(token),
         workflow_namespace=entry.namespace,
-        workflow_type=WorkflowType(name=workflow_type),
-        workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+        workflow_execution=WorkflowExecution(),
         activity_type=ActivityType(name=activity.activity_type),
         activity_id=activity.activity_id,
         header=data.header(activity.header),
@@ -263,10 +275,15 @@ def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) ->
         attempt=activity.tries,
         retry_policy=retry_policy(activity.retry_policy),
     )
+    if state.standalone:
+        response.activity_run_id = entry.uid
+    else:
+        response.workflow_type.name = state.code.workflow_type if state.code else entry.name
+        response.workflow_execution.workflow_id, response.workflow_execution.run_id = entry.workflow_id, entry.uid
     inherited = state.code.priority if state.code is not None else None
     if inherited or activity.priority:
         response.priority.CopyFrom(priorities.effective(inherited, activity.priority))
-    response.scheduled_time.FromDatetime(activity.first_scheduled_time)
+    response.scheduled_time.FromDatetime(state.start_time if state.standalone else activity.first_scheduled_time)
     response.current_attempt_scheduled_time.FromDatetime(activity.scheduled_time)
     response.started_time.FromDatetime(activity.started_time)
     for timeout in ("schedule_to_close_timeout", "start_to_close_timeout", "heartbeat_timeout"):

@@ -1,21 +1,32 @@
-"""RPCs that change open activities: pause, unpause, reset, other options."""
+"""RPCs that change open activities, of workflows and standalone ones: pause, unpause, reset, other options."""
 
 import re
 import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.workflowservice.v1 import (
+    PauseActivityExecutionRequest,
+    PauseActivityExecutionResponse,
     PauseActivityRequest,
     PauseActivityResponse,
+    ResetActivityExecutionRequest,
+    ResetActivityExecutionResponse,
     ResetActivityRequest,
     ResetActivityResponse,
+    UnpauseActivityExecutionRequest,
+    UnpauseActivityExecutionResponse,
     UnpauseActivityRequest,
     UnpauseActivityResponse,
+    UpdateActivityExecutionOptionsRequest,
+    UpdateActivityExecutionOptionsResponse,
     UpdateActivityOptionsRequest,
     UpdateActivityOptionsResponse,
 )
@@ -23,17 +34,36 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import changing, inputs
 from perdure.engine.activity_options import OpenActivityOptions
+from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, PendingActivity
 from perdure.frontend import given, history, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
 from perdure.frontend.service.call import CallContext
+from perdure.frontend.standalone import pending_state
+from perdure.frontend.visibility import status_named
 
 _TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
 _POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 _WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
+
+
+_CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An activity that a request names."""
+
+    entry: Entry
+    activity: PendingActivity | None
+    """None where it is not open."""
+    state: str
+    """How it stands or, where it has closed, how its run does."""
+    requests: Collection[str]
+    """IDs of the requests that its run has processed."""
 
 
 class Changing:
@@ -106,6 +136,105 @@ class Changing:
             told = options or activity.original or changing.options_of(activity)
             response.activity_options.CopyFrom(_message(told))
         return response
+
+    # One activity, of a workflow or standalone
+
+    async def pause_activity_execution(
+        self, request: PauseActivityExecutionRequest, call: CallContext
+    ) -> PauseActivityExecutionResponse:
+        """Let no further attempt of an activity begin."""
+        del call
+        pause = inputs.PauseRequested(
+            request_id=_request_id(request, "pause"),
+            activity_id=request.activity_id,
+            reason=request.reason,
+            identity=request.identity,
+        )
+        await self._change(request, pause, "Scheduled", "Started", why="activity is in non-pausable state {}")
+        return PauseActivityExecutionResponse()
+
+    async def unpause_activity_execution(
+        self, request: UnpauseActivityExecutionRequest, call: CallContext
+    ) -> UnpauseActivityExecutionResponse:
+        """Let an activity continue."""
+        del call
+        unpause = inputs.UnpauseRequested(
+            request_id=_request_id(request, "unpause"), activity_id=request.activity_id, identity=request.identity
+        )
+        await self._change(request, unpause, "Paused", "PauseRequested", why="activity is in non-unpausable state {}")
+        return UnpauseActivityExecutionResponse()
+
+    async def reset_activity_execution(
+        self, request: ResetActivityExecutionRequest, call: CallContext
+    ) -> ResetActivityExecutionResponse:
+        """Count the attempts of an activity from the first again. An attempt that runs learns of it by its next heartbeat."""
+        del call
+        reset = inputs.ActivityReset(
+            request_id=_request_id(request, "reset"),
+            activity_id=request.activity_id,
+            heartbeat=request.reset_heartbeat,
+            keep_paused=request.keep_paused,
+            restore=request.restore_original_options,
+        )
+        await self._change(request, reset, *_CHANGEABLE, why="cannot reset an activity in state {}")
+        return ResetActivityExecutionResponse()
+
+    async def update_activity_execution_options(
+        self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
+    ) -> UpdateActivityExecutionOptionsResponse:
+        """Give an activity other options, or again its original ones."""
+        del call
+        if request.restore_original and request.update_mask.paths:
+            raise invalid("Both UpdateMask and RestoreOriginal are provided")
+        if not request.restore_original and not request.update_mask.paths:
+            raise invalid("UpdateMask must specify at least one path")
+        activity = (await self._find(request)).activity
+        options = None
+        if not request.restore_original and activity is not None:
+            paths = [_snake(path) for path in request.update_mask.paths]
+            options = changed_options(changing.options_of(activity), request.activity_options, paths)
+        change = inputs.OptionsChanged(
+            request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
+        )
+        await self._change(request, change, *_CHANGEABLE, why="Cannot update options for activity in state {}")
+        response = UpdateActivityExecutionOptionsResponse()
+        found = (await self._find(request)).activity
+        if found is not None:
+            response.activity_options.CopyFrom(_message(changing.options_of(found)))
+        return response
+
+    async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:
+        """Change an activity; a request that is repeated changes nothing.
+
+        Args:
+            request: Names the activity.
+            change: What to change.
+            states: In which states of a standalone activity that can be done.
+            why: Why it cannot in another one, which it names.
+        """
+        found = await self._find(request)
+        if change.request_id in found.requests:
+            return
+        if found.entry.standalone and found.state not in states:
+            raise precondition(why.format(found.state))
+        if found.activity is None:
+            raise not_found("activity not found")
+        await self._core.runs.demand(found.entry, change)
+
+    async def _find(self, request: Any) -> "_Found":
+        """The activity of an ID: of a workflow or, without a workflow ID, a standalone one."""
+        runs = self._core.runs
+        if request.workflow_id:
+            execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+            entry = runs.entry(request.namespace, execution)
+        else:
+            entry = runs.activity(request.namespace, request.activity_id, request.run_id)
+        state = (await runs.view(entry)).state
+        if state is None:
+            raise unavailable("the activity has not begun yet")
+        activity = activity_named(state, request.activity_id)
+        stands = pending_state(activity) if activity is not None else status_named(state.status.value)
+        return _Found(entry, activity, stands, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
         """The open activities that are meant: one by its id, all of a type, or all."""
@@ -187,6 +316,11 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
     if options.priority is not None:
         made.priority.CopyFrom(data.message_from_json(options.priority, type(made.priority)))
     return made
+
+
+def _request_id(request: Any, kind: str) -> str:
+    """The ID of a request, as a run keeps it: requests of different kinds may have the same."""
+    return f"{kind}/{given.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 
 def _snake(path: str) -> str:

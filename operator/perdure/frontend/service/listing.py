@@ -1,4 +1,4 @@
-"""RPCs that list and count workflows."""
+"""RPCs that list and count workflows and standalone activities."""
 
 import asyncio
 from collections import Counter
@@ -7,8 +7,12 @@ from typing import Any
 
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
+    CountActivityExecutionsRequest,
+    CountActivityExecutionsResponse,
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
+    ListActivityExecutionsRequest,
+    ListActivityExecutionsResponse,
     ListClosedWorkflowExecutionsRequest,
     ListClosedWorkflowExecutionsResponse,
     ListOpenWorkflowExecutionsRequest,
@@ -26,7 +30,7 @@ from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import Convert, Filter, InvalidQueryError, moment_of, nanoseconds, parse, quoted
 from perdure.frontend.service.call import CallContext
-from perdure.frontend.visibility import BUILT_IN, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility import BUILT_IN, OF_ACTIVITIES, VisibilityRecord, is_known, record_of
 from perdure.kube import client as kube
 
 PAGE = 1_000
@@ -42,9 +46,9 @@ class Listing:
         self._core = core
 
     async def _page(
-        self, namespace: str, text: str, token: bytes, size: int
+        self, namespace: str, text: str, token: bytes, size: int, *, standalone: bool = False
     ) -> tuple[Sequence[VisibilityRecord], bytes]:
-        found, query = await find(self._core, namespace, text)
+        found, query = await find(self._core, namespace, text, standalone=standalone)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
         page, token = page_of(found, token, size, PAGE, lambda run_id: self._weight(namespace, run_id))
@@ -99,14 +103,40 @@ class Listing:
     ) -> CountWorkflowExecutionsResponse:
         """How many workflows a filter takes."""
         del call
-        found, query = await find(self._core, request.namespace, request.query)
-        response = CountWorkflowExecutionsResponse(count=len(found))
-        if query.group_by:
-            records = (self._core.visibility.get(request.namespace, run_id) for run_id in found)
-            for status, count in sorted(Counter(record.status for record in records if record is not None).items()):
-                group = response.groups.add(count=count)
-                group.group_values.append(data.attribute(status))
+        count, groups = await self._counted(request.namespace, request.query)
+        response = CountWorkflowExecutionsResponse(count=count)
+        for status, number in groups:
+            response.groups.add(count=number, group_values=[data.attribute(status)])
         return response
+
+    async def list_activity_executions(
+        self, request: ListActivityExecutionsRequest, call: CallContext
+    ) -> ListActivityExecutionsResponse:
+        """The standalone activities that a filter takes, the newest first."""
+        del call
+        page, token = await self._page(
+            request.namespace, request.query, request.next_page_token, request.page_size, standalone=True
+        )
+        return ListActivityExecutionsResponse(executions=[r.activity_info() for r in page], next_page_token=token)
+
+    async def count_activity_executions(
+        self, request: CountActivityExecutionsRequest, call: CallContext
+    ) -> CountActivityExecutionsResponse:
+        """How many standalone activities a filter takes."""
+        del call
+        count, groups = await self._counted(request.namespace, request.query, standalone=True)
+        response = CountActivityExecutionsResponse(count=count)
+        for status, number in groups:
+            response.groups.add(count=number, group_values=[data.attribute(status)])
+        return response
+
+    async def _counted(
+        self, namespace: str, text: str, *, standalone: bool = False
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """How many runs a filter takes, and of each status, where it groups by that."""
+        found, query = await find(self._core, namespace, text, standalone=standalone)
+        records = (self._core.visibility.get(namespace, run_id) for run_id in found if query.group_by)
+        return len(found), sorted(Counter(record.status for record in records if record is not None).items())
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
@@ -124,18 +154,26 @@ def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowE
         yield f"WorkflowType = {quoted(request.type_filter.name)}"
 
 
-async def find(core: Core, namespace: str, text: str) -> tuple[list[str], Filter]:
+async def find(core: Core, namespace: str, text: str, *, standalone: bool = False) -> tuple[list[str], Filter]:
     """The ids of the runs that a filter takes, the newest first, and the filter as it was understood.
+
+    Args:
+        core: Knows the runs.
+        namespace: Where.
+        text: The filter.
+        standalone: Whether to find standalone activities, and no workflows.
 
     Raises:
         RpcError: it was not, or the API server could not be asked for search attributes that are not kept in memory.
     """
     types = await core.attribute_types(namespace)
+    if standalone:
+        types |= OF_ACTIVITIES
     try:
-        query = parse(text, converter(types))
+        query = parse(text, converter(types, standalone=standalone))
         for name in sorted(query.names):
             _check(name, types)
-        found, untold = await core.visibility.find(namespace, query)
+        found, untold = await core.visibility.find(namespace, query, standalone=standalone)
         if untold:
             known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]
             for at in range(0, len(untold), _AT_ONCE):
@@ -175,15 +213,16 @@ async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[V
     return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
 
 
-def converter(types: Mapping[str, str]) -> Convert:
+def converter(types: Mapping[str, str], *, standalone: bool = False) -> Convert:
     """Make what checks the values of a filter, as Temporal's server does (visibility/store/query/converter.go).
 
     Args:
         types: The types of the search attributes that are known beside those that every server knows.
+        standalone: Whether standalone activities are compared, whose status can be any text.
     """
 
     def convert(name: str, value: Any) -> Any:
-        if name == "ExecutionStatus":
+        if name == "ExecutionStatus" and not standalone:
             return _status(value)
         if name == "ExecutionDuration" and isinstance(value, str):
             found = nanoseconds(value)

@@ -1,11 +1,7 @@
 """RPCs that start workflows."""
 
-import base64
-import hashlib
-import re
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -31,39 +27,23 @@ from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
-    TOO_LARGE,
     CompletedError,
     RpcError,
-    already_started,
     invalid,
-    namespace_not_found,
-    precondition,
-    unavailable,
 )
 from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import TOKEN_HEADER, token_of
-from perdure.runtime.chains import extras_of
 from perdure.runtime.requests import StartSignal
 
-_NOT_DNS = re.compile(r"[^a-z0-9]+")
-_BEGIN_SECONDS = 20.0
-_FORGET_SECONDS = 5.0
 _MAX_CARRIED = 64 * 1024
 """Bytes of a signal that goes with the start; the annotations of an object have room for 256 KiB."""
 _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
-
-
-@dataclass(frozen=True, slots=True)
-class StartedWorkflow:
-    """A workflow that was started, or is open already."""
-
-    entry: Entry
-    started: bool
 
 
 class Starting:
@@ -72,6 +52,7 @@ class Starting:
     def __init__(self, core: Core, tasks: WorkflowTasks) -> None:
         self._core = core
         self._tasks = tasks
+        self._maker = RunMaker(core)
 
     async def start_workflow_execution(
         self, request: StartWorkflowExecutionRequest, call: CallContext
@@ -95,7 +76,7 @@ class Starting:
 
     async def _begin_or_attach(
         self, request: StartWorkflowExecutionRequest, call: CallContext
-    ) -> tuple[StartedWorkflow, bool]:
+    ) -> tuple[StartedRun, bool]:
         """Start a workflow; whether the callbacks of the request were attached to the run that is open instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
@@ -178,7 +159,7 @@ class Starting:
 
     async def begin(
         self, request: Any, conflict: str, signal: StartSignal | None = None, *, principal: str = ""
-    ) -> StartedWorkflow:
+    ) -> StartedRun:
         """Start a workflow, or find it open, as the policies say.
 
         Args:
@@ -196,16 +177,16 @@ class Starting:
         name = run_name(request.workflow_id, request.request_id)
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
-            return StartedWorkflow(mine, started=True)
+            return StartedRun(mine, started=True)
         with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
             meant = WorkflowExecution(workflow_id=request.workflow_id)
-            await self._core.runs.reach(request.namespace, meant, _BEGIN_SECONDS)
+            await self._core.runs.reach(request.namespace, meant, BEGIN_SECONDS)
         known = directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
-                return StartedWorkflow(known, started=False)
+                return StartedRun(known, started=False)
             if conflict == "Fail":
-                raise await self._taken(known, "Workflow execution is already running.")
+                raise await self._maker.taken(known, "Workflow execution is already running.")
         if known is None:
             await self._may_be_used_again(request, reuse, name)
         body = await self._body(request, name, reuse, conflict)
@@ -214,86 +195,15 @@ class Starting:
         carried = msgspec.json.encode(signal).decode() if signal is not None else ""
         if carried and len(carried) <= _MAX_CARRIED:
             body["metadata"]["annotations"][labels.START_SIGNAL_ANNOTATION] = carried
-        return await self._make(request, body)
+        eager = isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution
+        return await self._maker.make(body, eager=eager)
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
         newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
-            raise await self._taken(newest, "Workflow execution already finished.")
-
-    async def _taken(self, entry: Entry, message: str) -> RpcError:
-        request_id = extras_of((await self._core.runs.view(entry)).object).request_id
-        text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
-        return already_started(text, entry.uid, entry.first_uid, request_id)
-
-    async def _make(self, request: Any, body: kube.Object) -> StartedWorkflow:
-        manager = self._core.runs.manager
-        namespace, name = request.namespace, body["metadata"]["name"]
-        try:
-            made = await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
-        except kube.AlreadyExistsError:
-            made = await manager.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
-            if not is_made_for(made, body):
-                message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
-                raise precondition(message) from None
-        except kube.NotFoundError:
-            raise namespace_not_found(namespace) from None
-        except kube.InvalidError as error:
-            raise invalid(error.message) from error
-        except kube.TooLargeError as error:
-            raise invalid(TOO_LARGE) from error
-        if isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution:
-            self._core.reserved.add(made["metadata"]["uid"])
-        manager.runs.made(made)
-        try:
-            return await self._begun(made)
-        except BaseException:
-            self._core.release(made["metadata"]["uid"])
-            raise
-
-    async def _begun(self, made: kube.Object) -> StartedWorkflow:
-        """Wait until the run has begun, which is recorded then; or was refused."""
-        manager, uid = self._core.runs.manager, made["metadata"]["uid"]
-
-        def begun() -> bool:
-            run = manager.runs.get(uid)
-            entry = manager.directory.get(uid)
-            return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
-
-        if not await self._core.runs.wait_until(uid, begun, _BEGIN_SECONDS):
-            raise unavailable("the workflow was not started yet; it will be as soon as it can")
-        entry = manager.directory.get(uid)
-        if entry is None:
-            raise unavailable("the workflow was deleted")
-        run = manager.runs.get(uid)
-        by_code = "type" in (made["spec"].get("workflow") or {})
-        if run is not None and run.state is not None and (run.state.code is not None or not by_code):
-            return StartedWorkflow(entry, started=True)
-        return await self._refused(entry)
-
-    async def _refused(self, entry: Entry) -> StartedWorkflow:
-        """A run that only says that the workflow id is taken is not kept."""
-        manager = self._core.runs.manager
-        view = await self._core.runs.view(entry)
-        if view.state is not None and view.state.code is not None:
-            return StartedWorkflow(entry, started=True)
-        status = view.object.get("status") or {}
-        other_id = (status.get("output") or {}).get("runId", "")
-        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await manager.client.delete(url, uid=entry.uid)
-        # Until that is known, whoever asks for the same again would find it.
-        await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
-        other = manager.directory.get(other_id) or next(
-            (e for e in manager.directory.sharing(entry) if not e.refused), None
-        )
-        if other_id and other is not None:
-            return StartedWorkflow(other, started=False)
-        failure = status.get("failure") or {}
-        if entry.refused and other is not None:
-            raise await self._taken(other, "Workflow execution is already running.")
-        raise invalid(str(failure.get("message") or "the workflow was not started"))
+            raise await self._maker.taken(newest, "Workflow execution already finished.")
 
     async def _body(self, request: Any, name: str, reuse: str, conflict: str) -> kube.Object:
         try:
@@ -334,20 +244,6 @@ def _own_links(request: Any) -> Any:
     """The links of a request, as JSON, without those of its callbacks."""
     of_callbacks = [link for each in getattr(request, "completion_callbacks", ()) for link in each.links]
     return links.to_json(link for link in request.links if link not in of_callbacks)
-
-
-def is_made_for(made: kube.Object, body: kube.Object) -> bool:
-    """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
-    found, wanted = made["spec"].get("workflowId"), body["spec"]["workflowId"]
-    return bool(found == wanted and extras_of(made).request_id == extras_of(body).request_id)
-
-
-def run_name(workflow_id: str, request_id: str) -> str:
-    """The name of the WorkflowRun of one request: asked again, the request finds the run that it has made."""
-    digest = hashlib.sha256(f"{workflow_id}\0{request_id or uuid.uuid4().hex}".encode()).digest()
-    ending = base64.b32encode(digest).decode().lower()[:12]
-    readable = _NOT_DNS.sub("-", workflow_id.lower())[:40].strip("-")
-    return f"{readable or 'run'}-{ending}"
 
 
 def _policies(request: Any, conflict: str) -> tuple[str, str]:

@@ -143,7 +143,13 @@ class System:
             state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
             description="a namespace of Kubernetes",
             capabilities=NamespaceInfo.Capabilities(
-                eager_workflow_start=True, sync_update=True, async_update=True, worker_heartbeats=True
+                eager_workflow_start=True,
+                sync_update=True,
+                async_update=True,
+                worker_heartbeats=True,
+                standalone_activities=True,
+                standalone_activity_start_delay=True,
+                standalone_activity_operator_commands=True,
             ),
             limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
             supports_schedules=True,

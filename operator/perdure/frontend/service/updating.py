@@ -32,7 +32,8 @@ from perdure.frontend.given import UnfitError
 from perdure.frontend.history import update_request
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
-from perdure.frontend.service.starting import StartedWorkflow, Starting
+from perdure.frontend.service.making import StartedRun
+from perdure.frontend.service.starting import Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
@@ -220,7 +221,7 @@ class Updating:
 
     async def _start_and_update(
         self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
-    ) -> tuple[StartedWorkflow, UpdateWorkflowExecutionResponse]:
+    ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
         begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
         try:
             begun = begun or await self._starting.begin(start, "Fail", principal=call.principal)
@@ -234,7 +235,7 @@ class Updating:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
 
-    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedWorkflow | None:
+    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.
 
         One that has closed counts only if the update has come to its end there.
@@ -254,9 +255,9 @@ class Updating:
         record = view.state.code.updates.get(update_id)
         ended = record is not None and bool(record.completed_event_id)
         if view.state.closed:
-            return StartedWorkflow(entry, started=False) if ended else None
+            return StartedRun(entry, started=False) if ended else None
         known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
-        return StartedWorkflow(entry, started=False) if known else None
+        return StartedRun(entry, started=False) if known else None
 
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:

@@ -1,0 +1,156 @@
+"""Makes the WorkflowRuns that clients start, and waits until they have begun."""
+
+import base64
+import hashlib
+import re
+import uuid
+from dataclasses import dataclass
+
+from perdure.controller.directory import Entry, Standing
+from perdure.frontend.core import Core
+from perdure.frontend.errors import (
+    TOO_LARGE,
+    RpcError,
+    activity_already_started,
+    already_started,
+    invalid,
+    namespace_not_found,
+    precondition,
+    unavailable,
+)
+from perdure.kube import client as kube
+from perdure.runtime.chains import extras_of
+
+BEGIN_SECONDS = 20.0
+"""How long a start waits until the run has begun."""
+_FORGET_SECONDS = 5.0
+_NOT_DNS = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A workflow or a standalone activity that was started, or is open already."""
+
+    entry: Entry
+    started: bool
+
+
+class RunMaker:
+    """Makes WorkflowRuns."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def make(self, body: kube.Object, *, eager: bool = False) -> StartedRun:
+        """Make a WorkflowRun, or find it made; wait until it has begun.
+
+        Args:
+            body: What to make.
+            eager: Whether the first workflow task is for the client that starts it.
+
+        Raises:
+            RpcError: it cannot be made, is refused, or does not begin in time.
+        """
+        manager = self._core.runs.manager
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        try:
+            made = await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+        except kube.AlreadyExistsError:
+            made = await manager.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+            if not is_made_for(made, body):
+                message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
+                raise precondition(message) from None
+        except kube.NotFoundError:
+            raise namespace_not_found(namespace) from None
+        except kube.InvalidError as error:
+            raise invalid(error.message) from error
+        except kube.TooLargeError as error:
+            raise invalid(TOO_LARGE) from error
+        if eager:
+            self._core.reserved.add(made["metadata"]["uid"])
+        manager.runs.made(made)
+        try:
+            return await self._begun(made)
+        except BaseException:
+            self._core.release(made["metadata"]["uid"])
+            raise
+
+    async def _begun(self, made: kube.Object) -> StartedRun:
+        """Wait until the run has begun, which is recorded then; or was refused."""
+        manager, uid = self._core.runs.manager, made["metadata"]["uid"]
+
+        def begun() -> bool:
+            run = manager.runs.get(uid)
+            entry = manager.directory.get(uid)
+            return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
+
+        if not await self._core.runs.wait_until(uid, begun, BEGIN_SECONDS):
+            raise unavailable(f"the {_kind(made)} was not started yet; it will be as soon as it can")
+        entry = manager.directory.get(uid)
+        if entry is None:
+            raise unavailable(f"the {_kind(made)} was deleted")
+        run = manager.runs.get(uid)
+        by_name = "name" in (made["spec"].get("workflow") or {})
+        if run is not None and run.state is not None and (run.state.for_clients or by_name):
+            return StartedRun(entry, started=True)
+        return await self._refused(entry)
+
+    async def _refused(self, entry: Entry) -> StartedRun:
+        """A run that only says that the ID is taken is not kept."""
+        manager = self._core.runs.manager
+        view = await self._core.runs.view(entry)
+        if view.state is not None and view.state.for_clients:
+            return StartedRun(entry, started=True)
+        status = view.object.get("status") or {}
+        other_id = (status.get("output") or {}).get("runId", "")
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+        await manager.client.delete(url, uid=entry.uid)
+        # Until that is known, whoever asks for the same again would find it.
+        await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
+        other = manager.directory.get(other_id) or next(
+            (e for e in manager.directory.sharing(entry) if not e.refused), None
+        )
+        if other_id and other is not None:
+            return StartedRun(other, started=False)
+        failure = status.get("failure") or {}
+        if entry.refused and other is not None:
+            raise await self.taken(other, "Workflow execution is already running.")
+        raise invalid(str(failure.get("message") or f"the {_kind(view.object)} was not started"))
+
+    async def taken(self, entry: Entry, message: str) -> RpcError:
+        """The error that says that an ID is taken.
+
+        Args:
+            entry: By which run.
+            message: Why, of a workflow; of a standalone activity there is only one.
+        """
+        request_id = extras_of((await self._core.runs.view(entry)).object).request_id
+        if entry.standalone:
+            return activity_already_started(entry.uid, request_id)
+        text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
+        return already_started(text, entry.uid, entry.first_uid, request_id)
+
+
+def _kind(run: kube.Object) -> str:
+    return "activity" if "activity" in run["spec"] else "workflow"
+
+
+def is_made_for(made: kube.Object, body: kube.Object) -> bool:
+    """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
+    found, wanted = made["spec"], body["spec"]
+    same = found.get("workflowId") == wanted["workflowId"] and ("activity" in found) == ("activity" in wanted)
+    return bool(same and extras_of(made).request_id == extras_of(body).request_id)
+
+
+def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:
+    """The name of the WorkflowRun of one request: asked again, the request finds the run that it has made.
+
+    Args:
+        workflow_id: The workflow ID, or the activity ID.
+        request_id: Of the request; empty: no other request has the same name.
+        kind: Tells those apart that may have the same ID.
+    """
+    said = f"{workflow_id}\0{request_id or uuid.uuid4().hex}" + (f"\0{kind}" if kind else "")
+    ending = base64.b32encode(hashlib.sha256(said.encode()).digest()).decode().lower()[:12]
+    readable = _NOT_DNS.sub("-", workflow_id.lower())[:40].strip("-")
+    return f"{readable or 'run'}-{ending}"

@@ -17,6 +17,7 @@ from films import RenderWorkflow, ReviewWorkflow, render, show
 from orders import OrderWorkflow, charge, ship
 from parties import GuestWorkflow, PartyWorkflow
 from payouts import PayoutsWorkflow, transfer
+from refunds import refund
 from subscriptions import SubscriptionWorkflow, bill
 from trips import TripWorkflow, book, cancel
 
@@ -42,6 +43,7 @@ ACTIVITIES: list[Callable[..., Any]] = [
     cancel,
     charge,
     count_lines,
+    refund,
     render,
     set_aside,
     ship,

@@ -1,5 +1,6 @@
 """The examples in examples/temporal, run as they are by the SDK's worker against the real operator."""
 
+import asyncio
 import importlib
 import sys
 import uuid
@@ -40,6 +41,15 @@ async def test_an_order_is_paid_and_shipped_or_refused_with_its_reason(temporal:
             await temporal.run(run, order("3", 30, "stolen"))
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.type == "CardStolen"
+
+
+async def test_a_refund_is_made_once_without_a_workflow(temporal: Temporal, app: Any) -> None:
+    refunds = importlib.import_module("refunds")
+    order = temporal.task_queue
+    async with serving(temporal, app):
+        both = [refunds.refund_order(temporal.client, order, temporal.task_queue) for _ in range(2)]
+        assert await asyncio.gather(*both) == [f"refund-{order}"] * 2
+    assert (await temporal.client.count_activities(f"ActivityId = 'refund-{order}'")).count == 1
 
 
 async def test_a_trip_is_undone_in_reverse_and_what_cannot_be_is_told(temporal: Temporal, app: Any) -> None:

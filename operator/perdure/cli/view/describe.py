@@ -65,11 +65,14 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
     """
     yield _field("Name", run.name)
     yield _field("Namespace", run.namespace)
-    yield _field("Workflow", run.workflow or "written in the run itself")
-    if run.code is not None:
-        yield _field("Task queue", run.code.task_queue)
+    if run.activity is not None:
+        yield _field("Activity", f"{run.activity} (standalone)")
+    else:
+        yield _field("Workflow", run.workflow or "written in the run itself")
+    if run.task_queue:
+        yield _field("Task queue", run.task_queue)
     if run.workflow_id != run.name:
-        yield _field("Workflow id", run.workflow_id)
+        yield _field("Workflow id" if run.activity is None else "Activity ID", run.workflow_id)
     if run.uid:
         yield _field("Run id", run.uid)
     yield from _chain(run)

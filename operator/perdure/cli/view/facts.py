@@ -97,9 +97,14 @@ class ShownRun:
     uid: str
     workflow: str | None
     """Name of the Workflow, or type; None where the definition stands in the run."""
+    activity: str | None
+    """Type of a standalone activity; None for any other run."""
     code: ShownCode | None
     """None where it runs steps."""
+    task_queue: str
+    """Of its workers; empty where pods do the work."""
     workflow_id: str
+    """Of a standalone activity, its activity ID."""
     phase: str
     reason: str
     message: str
@@ -169,7 +174,7 @@ def read_run(
     open_ = read_openings(name, status, state, now, seen)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     succeeded = next((c for c in conditions if c.type == "Succeeded"), None)
-    reference = mapping(spec.get("workflow"))
+    reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
     failure = mapping(status.get("failure"))
     code = read_code(reference, state, told.task_failed)
     source = Source(
@@ -189,6 +194,8 @@ def read_run(
         namespace=str(metadata.get("namespace") or "default"),
         uid=str(metadata.get("uid") or ""),
         workflow=reference.get("name") or reference.get("type"),
+        activity=standalone.get("type"),
+        task_queue=str((code.task_queue if code is not None else standalone.get("taskQueue")) or ""),
         code=code,
         workflow_id=str(spec.get("workflowId") or name),
         phase=phase,
@@ -207,7 +214,7 @@ def read_run(
         conditions=conditions,
         paused=_pause(state, conditions) if phase == "Paused" else None,
         cancel=_cancel(state, told, conditions),
-        steps=coded_steps(source) if code is not None else read_steps(source),
+        steps=coded_steps(source) if code is not None or standalone else read_steps(source),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,
@@ -247,7 +254,9 @@ def _chain(metadata: Json, status: Json, told: ShownHistory) -> RelatedRuns:
 
 
 def _pause(state: Json, conditions: tuple[Condition, ...]) -> OpenRequest:
-    pause = mapping(state.get("paused"))
+    open_ = mapping(state.get("activities")).values() if state.get("standalone") else ()
+    of_activity = next((mapping(each).get("pause") for each in open_), None)
+    pause = mapping(state.get("paused") or of_activity)
     since = next((c.time for c in conditions if c.type == "Paused" and c.status == "True"), None)
     return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
 

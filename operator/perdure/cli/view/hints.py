@@ -170,7 +170,7 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
         what = "the log of the last attempt" if last else "the log of an earlier attempt, whose pod is left,"
         yield f"{what} of `{step.path}`", _logs(pods[-1], step.failure if last else None, run, page)
     yield from _of_prints(run, page)
-    if not run.chain.goes_on_as and (run.steps or run.code is not None):
+    if not run.chain.goes_on_as and run.activity is None and (run.steps or run.code is not None):
         yield (
             "after you fix the cause: repeat what failed in a new run, which keeps what is done",
             page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask"),

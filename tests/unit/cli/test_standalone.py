@@ -1,0 +1,80 @@
+"""What the command shows of a standalone activity."""
+
+from typing import Any
+
+from engine.script import Drive, application
+from engine.test_standalone import begin, take, worker
+from perdure.cli.view.describe import describe
+from perdure.cli.view.facts import ShownRun, read_run
+from perdure.cli.view.page import Page
+from perdure.cli.view.runs import table as listed
+from perdure.controller import status as run_status
+from perdure.engine import inputs as inp
+from unit.cli.flow import UID, plain
+
+
+def object_of(run: Drive) -> dict[str, Any]:
+    """The WorkflowRun of a standalone activity."""
+    facts = run_status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"name": "charge-k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "activity": {"type": "Do", "taskQueue": "q", "startToCloseTimeout": "1m"},
+            "workflowId": "charge-1",
+            "input": {"order": 17},
+        },
+        "status": run_status.compose({}, facts, run.state, run.history, run.now),
+    }
+
+
+def seen(run: Drive) -> ShownRun:
+    """The run as the command reads it."""
+    return read_run(object_of(run), now=run.now)
+
+
+def shown(run: Drive) -> str:
+    return plain(describe(seen(run), Page(now=run.now, width=100)))
+
+
+def test_an_open_one_shows_its_activity_its_worker_and_its_last_failure() -> None:
+    run = begin()
+    take(run, 0)
+    worker(run, 1, failure=application("declined"))
+    take(run, 2)
+    text = shown(run)
+    assert "Activity:     Do (standalone)" in text
+    assert "Task queue:   q" in text
+    assert "Activity ID:  charge-1" in text
+    assert "declined" in text
+    assert "Workflow:" not in text
+
+
+def test_a_closed_one_shows_its_outcome_and_suggests_no_reset() -> None:
+    run = begin()
+    take(run, 0)
+    worker(run, 1, result={"receipt": 5})
+    text = shown(run)
+    assert 'Output:       {"receipt":5}' in text
+    assert "Completed" in text
+    run = begin()
+    run.ask(1, inp.TerminateRequested(request_id="t", reason="no more"))
+    text = shown(run)
+    assert "no more" in text
+    assert "reset" not in text
+
+
+def test_a_paused_one_says_who_has_paused_it() -> None:
+    run = begin()
+    run.ask(1, inp.PauseRequested(request_id="p", reason="lunch", identity="ann"))
+    assert seen(run).phase == "Paused"
+    assert "by ann: lunch" in shown(run)
+
+
+def test_a_list_shows_the_type_and_the_activity_id() -> None:
+    run = begin()
+    text = plain(listed([seen(run)], Page(now=run.now, width=200), wide=True))
+    heading, row = (line.split() for line in text.splitlines())
+    assert row[heading.index("WORKFLOW")] == "Do"
+    assert row[heading.index("WORKFLOW-ID")] == "charge-1"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind
+from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind, TimeoutType
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
@@ -154,6 +154,22 @@ async def test_a_worker_gets_the_activities_that_it_does_itself_with_the_respons
         await here.call("RespondActivityTaskCompleted", task_token=each.task_token)
     await here.decide(complete_workflow())
     assert names(await here.history()).count("ActivityTaskCompleted") == 2
+
+
+@served
+async def test_an_eager_activity_that_takes_all_its_time_times_out_by_schedule_to_close(here: Served) -> None:
+    """Both timeouts end at the same time: a start-to-close timeout that is not set is the schedule-to-close timeout."""
+    await here.start()
+    command = activity("one", schedule_to_close_timeout=timedelta(seconds=5))
+    said = command.schedule_activity_task_command_attributes
+    said.request_eager_execution, said.retry_policy.maximum_attempts = True, 1
+    assert len((await here.decide(command)).activity_tasks) == 1
+    await asyncio.sleep(6)
+    timed_out = next(
+        event for event in await here.history() if event.HasField("activity_task_timed_out_event_attributes")
+    )
+    info = timed_out.activity_task_timed_out_event_attributes.failure.timeout_failure_info
+    assert info.timeout_type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
 
 
 @served

@@ -147,11 +147,15 @@ class PendingActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return bool(self.task_queue) and not self.task_queue.startswith(PODS_QUEUE)
 
     def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
-        """Every deadline that is armed; of equal ones, the first counts (service/history/workflow/timer_sequence.go)."""
+        """Every deadline that is armed; of equal ones, the first counts.
+
+        The order is that of Temporal's server (service/history/workflow/timer_sequence.go), except that schedule-to-close comes
+        before start-to-close: there an attempt starts a moment after it was scheduled, here an eager one at the same time.
+        """
         for deadline, kind in (
-            (self.close_deadline, TimeoutType.START_TO_CLOSE),
             (self.start_deadline, TimeoutType.SCHEDULE_TO_START),
             (self.expiration, TimeoutType.SCHEDULE_TO_CLOSE),
+            (self.close_deadline, TimeoutType.START_TO_CLOSE),
             (self.heartbeat_deadline, TimeoutType.HEARTBEAT),
         ):
             if deadline is not None:

@@ -21,6 +21,7 @@ VERBS = {
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
+    "logs": "perdure.cli.verbs.logs",
     "operations": "perdure.cli.verbs.operations",
     "pause": "perdure.cli.verbs.pause",
     "replay": "perdure.cli.verbs.replay",

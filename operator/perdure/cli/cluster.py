@@ -271,6 +271,47 @@ class Cluster:
                 return None
         return see(run, *found)
 
+    async def pods(self, run: Object) -> list[Object]:
+        """Read the pods of a run's attempts.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        from perdure.cli.live import selector  # noqa: PLC0415 - see the docstring of the module
+
+        url = self._api.path(self._api.CORE, run["metadata"]["namespace"], "pods")
+        found: list[Object] = await self._ask(self._client.list_all(url, labelSelector=selector(run)))
+        return found
+
+    async def children(self, run: Object) -> list[Object]:
+        """Read the children of a run.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        from perdure.cli.live import children_selector  # noqa: PLC0415 - see the docstring of the module
+
+        return await self.every("workflowruns", labelSelector=children_selector(run))
+
+    async def log(self, pod: str, **query: str) -> AsyncIterator[bytes]:
+        """Read the lines of a pod's log.
+
+        Raises:
+            GoneError: there is no such pod any more.
+            UnreachableError: the connection broke, or the node cannot answer.
+            CliError: it cannot be read.
+        """
+        url = self._api.path(self._api.CORE, self.namespace, "pods", pod, "log")
+        try:
+            async for line in self._client.lines(url, **query):
+                yield line
+        except self._api.NotFoundError as error:
+            raise GoneError(error.message) from error
+        except self._api.ApiError as error:
+            raise self._refused(error.status, error.message) from error
+        except self._api.TRANSIENT as error:
+            raise _unreachable(self._client.access, error) from error
+
     async def past(self, run: Object) -> Past:
         """The whole history of a run, sealed segments included, and what is wrong with it.
 
@@ -370,13 +411,16 @@ def _standing(run: Object) -> tuple[bool, bool, str, str]:
 
 
 @asynccontextmanager
-async def connect(*, context: str | None, namespace: str | None, program: str) -> AsyncIterator[Cluster]:
+async def connect(
+    *, context: str | None, namespace: str | None, program: str, connections: int = 4
+) -> AsyncIterator[Cluster]:
     """Reach the cluster that the kubeconfig, or the pod this runs in, names.
 
     Args:
         context: A context of the kubeconfig; None for its current one.
         namespace: The namespace that was asked for; None for the kubeconfig's own.
         program: How the command was called.
+        connections: Requests that may be under way at once.
 
     Yields:
         The cluster, not asked yet.
@@ -388,7 +432,7 @@ async def connect(*, context: str | None, namespace: str | None, program: str) -
 
     access = _access(context)
     try:
-        opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=4)
+        opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
         client = await opened.__aenter__()
     except OSError as error:
         raise CliError(f"the kubeconfig names certificates that cannot be read: {error}; {GET_ONE}") from error

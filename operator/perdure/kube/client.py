@@ -59,6 +59,8 @@ _PAGE_BYTES: Final = 16 * 1024 * 1024
 """A page that is larger is requested again with fewer objects: memory must not depend on how large objects are."""
 _SILENT_SECONDS: Final = 70
 """Bookmarks come every minute; a watch that is silent for longer is dead."""
+_LONGEST_LINE: Final = 1 << 20
+"""Bytes of a line of text that are held at once."""
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
 """Objects of a page."""
@@ -254,12 +256,7 @@ class Client:
             ApiError: it was refused.
             OSError, aiohttp.ClientError, TimeoutError: the connection broke, or was silent for longer than bookmarks come.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
-        async with self.session.get(
-            f"{self._server}{url}", params={**query, "watch": "true"}, headers=self.authorization(), timeout=timeout
-        ) as response:
-            if response.status >= 400:  # noqa: PLR2004
-                raise _error(response.status, await response.read())
+        async with self._streamed(url, {**query, "watch": "true"}) as response:
             rest = bytearray()
             async for part in response.content.iter_any():
                 rest += part
@@ -268,6 +265,38 @@ class Client:
                     if line:
                         yield bytes(line)
                 rest = last
+
+    async def lines(self, url: str, **query: str) -> AsyncIterator[bytes]:
+        """Read lines of text as they come, such as those of a log; one longer than 1 MiB comes in parts.
+
+        Raises:
+            ApiError: it was refused.
+            OSError, aiohttp.ClientError, TimeoutError: the connection broke, or nothing came for 70 seconds.
+        """
+        async with self._streamed(url, query) as response:
+            rest = bytearray()
+            async for part in response.content.iter_any():
+                rest += part
+                *lines, last = rest.split(b"\n") if b"\n" in part else (rest,)
+                for line in lines:
+                    yield bytes(line)
+                rest = last
+                if len(rest) > _LONGEST_LINE:
+                    yield bytes(rest)
+                    rest = bytearray()
+            if rest:
+                yield bytes(rest)
+
+    @asynccontextmanager
+    async def _streamed(self, url: str, query: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that takes any time, but is never silent for long."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
+        async with self.session.get(
+            f"{self._server}{url}", params=query, headers=self.authorization(), timeout=timeout
+        ) as response:
+            if response.status >= 400:  # noqa: PLR2004
+                raise _error(response.status, await response.read())
+            yield response
 
     async def create(self, url: str, body: Object) -> Object:
         """Create an object; the answer is the object as stored."""

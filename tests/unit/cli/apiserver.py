@@ -13,7 +13,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-Answer = dict[str, Any] | tuple[int, dict[str, Any]] | Callable[[], Any]
+
+@dataclass(frozen=True)
+class Log:
+    """Text, as a pod's log; `broken`: the connection ends before the text does."""
+
+    text: str
+    broken: bool = False
+
+
+Answer = dict[str, Any] | tuple[int, dict[str, Any]] | Log | Callable[[], Any]
 
 
 @dataclass
@@ -30,7 +39,7 @@ class ApiServer:
     refuses: Callable[[dict[str, Any]], bool] = lambda _: False
     """Which objects it does not create."""
 
-    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+    def answer(self, path: str) -> tuple[int, Any]:
         where = urlsplit(path)
         self.asked.append((where.path, parse_qs(where.query)))
         found = self.answers.get(where.path)
@@ -82,10 +91,12 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.reply(*api.replace(urlsplit(self.path).path, body))
 
-        def reply(self, status: int, body: dict[str, Any]) -> None:
-            data = json.dumps(body).encode()
+        def reply(self, status: int, body: dict[str, Any] | Log) -> None:
+            broken = isinstance(body, Log) and body.broken
+            data = body.text.encode() if isinstance(body, Log) else json.dumps(body).encode()
             self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Content-Length", str(len(data) + broken))
+            self.close_connection = broken
             self.end_headers()
             self.wfile.write(data)
 

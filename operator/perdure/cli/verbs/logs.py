@@ -1,0 +1,285 @@
+"""`logs`: what the steps of a run have printed."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
+from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.options import (
+    ContextOption,
+    NamespaceOption,
+    RunName,
+    WorkflowIdOption,
+    check_named,
+    seconds_of,
+)
+from perdure.cli.page import program_of
+from perdure.cli.view.facts import ShownRun, read_run
+from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_of
+from perdure.kube import clock
+
+HELP = """Show the logs of a run: what the pods of its steps have printed.
+
+Each line begins with the step and the attempt, such as `charge#2: `. With
+--follow, new pods are followed until the run ends. Pods of successful attempts
+stay for five minutes, those of failed ones as long as the run, unless
+`podRetention` says otherwise; whose pod is gone is told on stderr.
+
+Exit status: 0 there are logs, 1 there are none (no pod has started, or all
+are gone), 2 trouble.
+
+\b
+Examples:
+  {program} logs order-42
+  {program} logs order-42 --follow --step charge
+  {program} logs order-42 --failed --tail 50 --timestamps
+  {program} logs order-42 --since 10m --grep 'timeout|refused'
+"""
+
+_PAUSE = 1.0
+"""Seconds between two looks at the run and its pods."""
+_STREAMS = 100
+"""Logs that are read at once."""
+_TRIES = 5
+"""How often the log of a closed run is asked for in vain."""
+
+
+def command(
+    context: typer.Context,
+    name: RunName = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends")] = False,
+    steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--step", help="Only this step, and what is in it; may be given several times", show_default=False
+        ),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", help="Only attempts of this number", min=1, show_default=False)
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only attempts that have failed")] = False,
+    children: Annotated[bool, typer.Option("--children", help="Also the runs that it has started")] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only lines not older than this, such as 10m", show_default=False)
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", help="Only the last lines of each attempt", min=0, metavar="N", show_default=False),
+    ] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line")] = False,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", help="Only lines with this regular expression", metavar="REGEX", show_default=False),
+    ] = None,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Show what the steps of a run have printed."""
+    check_named(name, workflow_id)
+    query = {"timestamps": "true"}
+    if since is not None:
+        query["sinceSeconds"] = str(max(1, round(seconds_of(since, "--since"))))
+    if tail is not None:
+        query["tailLines"] = str(tail)
+    pattern = _pattern(grep)
+    choice = Choice(steps=tuple(steps or ()), attempt=attempt, failed=failed)
+
+    async def read() -> None:
+        program = program_of(context)
+        async with connect(context=cluster, namespace=namespace, program=program, connections=_STREAMS + 4) as reached:
+            found = await reached.chosen(name, workflow_id)
+            reader = _Reader(
+                cluster=reached,
+                run=found,
+                choice=choice,
+                children=children,
+                query=query,
+                lines=lambda: Lines(timestamps=timestamps, pattern=pattern),
+            )
+            await reader.check_steps()
+            await (reader.follow() if follow else reader.read())
+
+    asyncio.run(read())
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(f"is no regular expression: {error}", param_hint="--grep") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What there is at a moment."""
+
+    runs: list[ShownRun]
+    logs: list[LogOf]
+    gone: list[LogOf]
+
+
+@dataclass(kw_only=True)
+class _Reader:
+    """Reads the logs of a run."""
+
+    cluster: Cluster
+    run: Object
+    choice: Choice
+    children: bool
+    query: dict[str, str]
+    lines: Callable[[], Lines]
+    closed: bool = False
+    """Whether the run has ended, and the children with it."""
+    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STREAMS))
+
+    async def check_steps(self) -> None:
+        """Make sure that the steps exist that are asked for.
+
+        Raises:
+            CliError: the run has no such step; only its children may have it.
+        """
+        known = [step.path for step in read_run(self.run, now=clock.now()).every_step()]
+        for step in self.choice.steps:
+            if self.children or not known or any(is_part_of(path, step) or is_part_of(step, path) for path in known):
+                continue
+            steps = ", ".join(f"`{path}`" for path in known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
+            raise CliError(f"--step: the run `{self._name}` has no step `{step}`; its steps are {steps}")
+
+    async def read(self) -> None:
+        """Show what is there."""
+        look = await self._look(past=True)
+        wanted = [log for log in look.logs if self.choice.takes(log)]
+        for log in wanted:
+            if log.readable:
+                await self._show(log)
+            elif log.waits:
+                _tell(f"{self._title(log)}: pod {log.pod} has not started yet")
+        self._end(look, any(log.readable for log in wanted))
+
+    async def follow(self) -> None:
+        """Show what comes, until the run has ended."""
+        tasks: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                look = await self._look_on()
+                self.closed = all(run.closed for run in look.runs)
+                for log in look.logs:
+                    if log.readable and log.pod not in tasks and self.choice.takes(log):
+                        tasks[log.pod] = asyncio.create_task(self._show(log, follow=True))
+                if self.closed:
+                    break
+                _raise_first(tasks.values())
+                await asyncio.sleep(_PAUSE)
+            while any(not task.done() for task in tasks.values()):
+                await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+            _raise_first(tasks.values())
+        finally:
+            for task in tasks.values():
+                task.cancel()
+        last = await self._look(past=True)
+        missed = [log for log in last.gone if log.pod not in tasks]
+        self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks))
+
+    async def _look_on(self) -> _Look:
+        """Look again; an API server that does not answer is waited for."""
+        away = False
+        while True:
+            try:
+                self.run = await self.cluster.run(self._name)
+                return await self._look(past=False)
+            except UnreachableError as error:
+                if not away:
+                    _tell(f"{error}; still waiting")
+                away = True
+            await asyncio.sleep(_PAUSE)
+
+    async def _look(self, *, past: bool) -> _Look:
+        """Look at the run, and its children; `past`: also which pods are gone, for which the whole history is read."""
+        runs, logs, missing, todo, known = [], list[LogOf](), list[LogOf](), [self.run], set[str]()
+        while todo:
+            found = todo.pop(0)
+            known.add(found["metadata"]["uid"])
+            run = read_run(await self.cluster.with_past(found) if past else found, now=clock.now())
+            pods = await self.cluster.pods(found)
+            runs.append(run)
+            logs += logs_of(run, pods)
+            if past:
+                missing += gone(run, pods)
+            if self.children:
+                todo += [child for child in await self.cluster.children(found) if child["metadata"]["uid"] not in known]
+        return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing)
+
+    async def _show(self, log: LogOf, *, follow: bool = False) -> None:
+        """Show a log; to follow it means until its container ends, from where it was where the connection breaks."""
+        lines, title, tries = self.lines(), self._title(log), 0
+        query = {**self.query, "container": log.container, **({"follow": "true"} if follow else {})}
+        async with self.streams:
+            while True:
+                try:
+                    async for raw in self.cluster.log(log.pod, **query):
+                        text = lines.take(raw)
+                        tries = 0
+                        if text is not None:
+                            typer.echo(f"{title}: {text}")
+                except GoneError:
+                    _tell(f"{title}: pod {log.pod} was deleted, and its log with it")
+                except UnreachableError as error:
+                    tries += 1
+                    if follow and (tries < _TRIES or not self.closed):
+                        await asyncio.sleep(_PAUSE)
+                        lines.again()
+                        if lines.last:
+                            query = {
+                                key: each for key, each in query.items() if key not in {"sinceSeconds", "tailLines"}
+                            }
+                            query["sinceTime"] = lines.last
+                        continue
+                    _tell(f"{title}: the log cannot be read: {error}")
+                return
+
+    def _end(self, look: _Look, shown: bool) -> None:
+        """Tell whose log is gone, and end with 1 where there was none to show.
+
+        Raises:
+            Exit: nothing was shown.
+        """
+        missing = [log for log in look.gone if self.choice.takes(log)]
+        for log in missing:
+            _tell(f"{self._title(log)}: pod {log.pod} is gone, and its log with it")
+        if missing:
+            _tell("`podRetention` of an activity says how long its pods stay")
+        if shown:
+            return
+        if not missing:
+            if all(run.code is not None for run in look.runs):
+                _tell(f"the steps of `{self._name}` are done by workers, which keep their logs themselves")
+            elif look.logs:
+                _tell("no attempt that you ask for has a log")
+            else:
+                _tell(f"no step of `{self._name}` has started a pod")
+        raise typer.Exit(ExitCode.NO)
+
+    def _title(self, log: LogOf) -> str:
+        return log.title(with_run=self.children)
+
+    @property
+    def _name(self) -> str:
+        return str(self.run["metadata"]["name"])
+
+
+def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Raise what has gone wrong in a task."""
+    for task in tasks:
+        if task.done():
+            task.result()
+
+
+def _tell(text: str) -> None:
+    typer.echo(text, err=True)

@@ -1,0 +1,182 @@
+"""Whose logs there are: the attempts that have a pod, and those whose pod is gone. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
+from perdure.api.lenient import Json, mapping, mappings
+from perdure.cli.view.facts import ShownRun
+
+_STEP = "PERDURE_ACTIVITY_ID"
+"""The variable that has the path of the step; only the container that is the activity has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOf:
+    """The log of an attempt."""
+
+    run: str
+    """Name of the run."""
+    step: str
+    """Path of the step."""
+    attempt: int
+    pod: str
+    """Name of the pod."""
+    container: str = ""
+    """The container that says most of it: the activity's own, or an init container that failed."""
+    init: bool = False
+    """Whether that is an init container."""
+    readable: bool = False
+    """Whether that container has started."""
+    failed: bool = False
+    """Whether the attempt has failed."""
+    waits: bool = False
+    """Whether its containers may still start."""
+    order: tuple[str, int, int] = ("", 0, 0)
+    """Sorts attempts by when they began."""
+
+    def title(self, *, with_run: bool = False) -> str:
+        """What its lines begin with, such as `charge#2`."""
+        container = f"/{self.container}" if self.init else ""
+        return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which logs are wanted."""
+
+    steps: Sequence[str] = ()
+    """Paths of steps, with all that is in them; none: all steps."""
+    attempt: int | None = None
+    failed: bool = False
+
+    def takes(self, log: LogOf) -> bool:
+        """Whether a log is wanted."""
+        named = not self.steps or any(is_part_of(log.step, step) for step in self.steps)
+        return named and self.attempt in {None, log.attempt} and (log.failed or not self.failed)
+
+
+def is_part_of(path: str, step: str) -> bool:
+    """Tell whether a step is another one, an item of it, or in a block of it."""
+    return path == step or path.startswith((f"{step}/", f"{step}["))
+
+
+def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[LogOf]:
+    """Find the logs of a run's pods.
+
+    Args:
+        run: The run.
+        pods: Its pods.
+
+    Returns:
+        The logs, the oldest attempt first. A pod that is no attempt's is left out.
+    """
+    found = [log for pod in pods if (log := _log_of(run.name, pod)) is not None]
+    return sorted(found, key=lambda log: log.order)
+
+
+def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
+    """Find the attempts whose pods do not exist any more.
+
+    Args:
+        run: The run.
+        pods: The pods that exist.
+
+    Yields:
+        What the log was of.
+    """
+    there = {str(mapping(pod.get("metadata")).get("name")) for pod in pods}
+    for step in run.every_step():
+        failed = step.state == "Failed"
+        for number, pod in enumerate(step.pods, 1):
+            last = number == len(step.pods)
+            if pod in there or (last and step.open is not None and step.state != "BackingOff"):
+                continue  # the pod of an open attempt is still to be made
+            yield LogOf(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
+
+
+def _log_of(run: str, pod: Json) -> LogOf | None:
+    metadata, spec, status = (mapping(pod.get(key)) for key in ("metadata", "spec", "status"))
+    notes = mapping(metadata.get("annotations"))
+    attempt, event = str(notes.get(ATTEMPT_ANNOTATION)), str(notes.get(SCHEDULED_EVENT_ANNOTATION))
+    main = next((c for c in mappings(spec.get("containers")) if _variable(c, _STEP)), None)
+    if main is None or not attempt.isdecimal() or not event.isdecimal():
+        return None
+    state = _state(status, "containerStatuses", main.get("name"))
+    broken = next(filter(_has_failed, mappings(status.get("initContainerStatuses"))), None)
+    ended = status.get("phase") in {"Succeeded", "Failed"} or bool(metadata.get("deletionTimestamp"))
+    started = bool({"running", "terminated"} & state.keys())
+    init = broken is not None and not started
+    return LogOf(
+        run=run,
+        step=_variable(main, _STEP).replace("$$", "$"),
+        attempt=int(attempt),
+        pod=str(metadata.get("name")),
+        container=str((broken if init and broken else main).get("name")),
+        init=init,
+        readable=started or init,
+        failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
+        waits=not (started or init or ended),
+        order=(str(metadata.get("creationTimestamp") or ""), int(event), int(attempt)),
+    )
+
+
+def _variable(container: Json, name: str) -> str:
+    return next(
+        (str(each.get("value") or "") for each in mappings(container.get("env")) if each.get("name") == name), ""
+    )
+
+
+def _state(status: Json, containers: str, name: object) -> Json:
+    return next(
+        (mapping(each.get("state")) for each in mappings(status.get(containers)) if each.get("name") == name), {}
+    )
+
+
+def _has_failed(container: Json) -> bool:
+    return bool(mapping(mapping(container.get("state")).get("terminated")).get("exitCode"))
+
+
+class Lines:
+    """The lines of one log, each once, also where the log is read again from its last line on."""
+
+    def __init__(self, *, timestamps: bool, pattern: re.Pattern[str] | None) -> None:
+        self._timestamps = timestamps
+        self._pattern = pattern
+        self._at_last = 0
+        self._skip = 0
+        self.last = ""
+        """The time of the last line, as its node writes it; empty while there was none."""
+
+    def again(self) -> None:
+        """The log is read again, from the second of the last line on."""
+        self._skip = self._at_last
+
+    def take(self, raw: bytes) -> str | None:
+        """What is to be shown of a line.
+
+        Args:
+            raw: The line, as the API server gives it with `timestamps`.
+
+        Returns:
+            The text; None for a line that was there before, or that does not match.
+        """
+        time, _, text = raw.decode(errors="replace").rstrip("\r").partition(" ")
+        if not _TIME.fullmatch(time):  # a part of a very long line, or what a node says of itself
+            time, text = "", f"{time} {text}" if text else time
+        elif time < self.last:
+            return None
+        elif time > self.last:
+            self.last, self._at_last, self._skip = time, 1, 0
+        elif self._skip:
+            self._skip -= 1
+            return None
+        else:
+            self._at_last += 1
+        if self._pattern is not None and not self._pattern.search(text):
+            return None
+        return f"{time} {text}" if self._timestamps and time else text
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*")

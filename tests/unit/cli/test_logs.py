@@ -1,0 +1,233 @@
+"""`perdure logs`: the logs of all steps of a run."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from perdure.cli.app import build
+from perdure.cli.view.logs import Choice, Lines, gone, logs_of
+from unit.cli.apiserver import ApiServer, Log, items
+from unit.cli.flow import Flow, charged_after_two_refusals, declined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
+RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
+PODS = "/api/v1/namespaces/shop/pods"
+
+
+def pod(step: str, event: int, attempt: int, state: dict[str, Any], **status: Any) -> dict[str, Any]:
+    """A pod of `order-42`; `state` is that of the container `activity`."""
+    return {
+        "metadata": {
+            "name": f"order-42-{event}-{attempt}",
+            "creationTimestamp": f"2026-01-01T12:00:{event:02}Z",
+            "annotations": {"perdure.dev/scheduled-event-id": str(event), "perdure.dev/attempt": str(attempt)},
+        },
+        "spec": {
+            "containers": [
+                {"name": "mesh"},
+                {"name": "activity", "env": [{"name": "PERDURE_ACTIVITY_ID", "value": step}]},
+            ]
+        },
+        "status": {"containerStatuses": [{"name": "activity", "state": state}], **status},
+    }
+
+
+DONE: dict[str, Any] = {"terminated": {"exitCode": 0}}
+BROKEN: dict[str, Any] = {"terminated": {"exitCode": 3}}
+RUNS_NOW: dict[str, Any] = {"running": {}}
+WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
+
+
+def line(second: int, text: str) -> str:
+    return f"2026-01-01T12:00:{second:02}.000000000Z {text}\n"
+
+
+def logs(*options: str) -> tuple[int, list[str], str]:
+    done = CliRunner().invoke(build("perdure", ["logs"]), ["logs", "order-42", *options])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout.splitlines(), done.stderr
+
+
+@pytest.fixture
+def shop(server: ApiServer) -> ApiServer:
+    """Reserved at the second attempt, charged at the third; the first pod of each step is gone."""
+    server.answers |= {
+        RUN: charged_after_two_refusals().object,
+        PODS: items(
+            pod("charge", 5, 3, DONE, phase="Succeeded"),
+            pod("charge", 5, 2, BROKEN, phase="Failed"),
+            pod("reserve", 2, 2, DONE, phase="Succeeded"),
+        ),
+        f"{PODS}/order-42-2-2/log": Log(line(1, "picked the lamp")),
+        f"{PODS}/order-42-5-2/log": Log(line(2, "calling the bank") + line(3, "the bank: no")),
+        f"{PODS}/order-42-5-3/log": Log(line(4, "calling the bank") + line(5, "the bank: yes").rstrip("\n")),
+    }
+    return server
+
+
+def asked(server: ApiServer, name: str) -> list[dict[str, list[str]]]:
+    return [query for path, query in server.asked if path == f"{PODS}/{name}/log"]
+
+
+def test_each_line_says_step_and_attempt_and_the_oldest_attempt_comes_first(shop: ApiServer) -> None:
+    code, out, err = logs()
+    assert code == 0
+    assert out == [
+        "reserve#2: picked the lamp",
+        "charge#2: calling the bank",
+        "charge#2: the bank: no",
+        "charge#3: calling the bank",
+        "charge#3: the bank: yes",
+    ]
+    assert err.splitlines()[:2] == [
+        "reserve#1: pod order-42-2-1 is gone, and its log with it",
+        "charge#1: pod order-42-5-1 is gone, and its log with it",
+    ]
+    assert asked(shop, "order-42-2-2") == [{"timestamps": ["true"], "container": ["activity"]}]
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--step", "reserve"], ["reserve#2: picked the lamp"]),
+        (["--attempt", "3", "--grep", "y[e]s"], ["charge#3: the bank: yes"]),
+        (["--failed", "--grep", "no$"], ["charge#2: the bank: no"]),
+        (["--step", "reserve", "--timestamps"], ["reserve#2: 2026-01-01T12:00:01.000000000Z picked the lamp"]),
+    ],
+)
+def test_what_is_wanted_can_be_chosen(options: list[str], shown: list[str]) -> None:
+    assert logs(*options)[:2] == (0, shown)
+
+
+def test_since_and_tail_are_asked_of_the_node(shop: ApiServer) -> None:
+    assert logs("--step", "reserve", "--since", "10m", "--tail", "5")[0] == 0
+    (query,) = asked(shop, "order-42-2-2")
+    assert query["sinceSeconds"] == ["600"]
+    assert query["tailLines"] == ["5"]
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_step_that_does_not_exist_is_told_with_those_that_do() -> None:
+    code, _, err = logs("--step", "chrage")
+    assert code == 2
+    assert "has no step `chrage`; its steps are `reserve`, `charge`, `change-of-mind`, `done`" in err
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_bad_pattern_is_refused() -> None:
+    code, _, err = logs("--grep", "(")
+    assert code == 2
+    assert "--grep" in err
+
+
+def test_where_all_pods_are_gone_that_is_the_answer(shop: ApiServer) -> None:
+    shop.answers[PODS] = items()
+    code, out, err = logs("--step", "reserve")
+    assert (code, out) == (1, [])
+    assert err.splitlines() == [
+        "reserve#1: pod order-42-2-1 is gone, and its log with it",
+        "reserve#2: pod order-42-2-2 is gone, and its log with it",
+        "`podRetention` of an activity says how long its pods stay",
+    ]
+
+
+def test_a_pod_that_has_not_started_and_a_run_without_pods_are_told(server: ApiServer) -> None:
+    server.answers |= {RUN: Flow().object, PODS: items(pod("reserve", 2, 1, WAITING, phase="Pending"))}
+    code, _, err = logs()
+    assert code == 1
+    assert "reserve#1: pod order-42-2-1 has not started yet" in err
+    server.answers[PODS] = items()
+    assert logs() == (1, [], "no step of `order-42` has started a pod\n")
+
+
+def test_a_log_that_its_node_does_not_give_keeps_no_other_from_being_shown(shop: ApiServer) -> None:
+    shop.answers[f"{PODS}/order-42-5-2/log"] = (502, {"kind": "Status", "message": "node-1 does not answer"})
+    code, out, err = logs()
+    assert code == 0
+    assert out[0] == "reserve#2: picked the lamp"
+    assert out[-1] == "charge#3: the bank: yes"
+    assert "charge#2: the log cannot be read" in err
+
+
+def test_an_init_container_that_failed_speaks_for_the_attempt(server: ApiServer) -> None:
+    failed = pod("reserve", 2, 1, WAITING, phase="Failed", initContainerStatuses=[{"name": "setup", "state": BROKEN}])
+    server.answers |= {RUN: Flow().started(1).object, PODS: items(failed)}
+    server.answers[f"{PODS}/order-42-2-1/log"] = Log(line(1, "no such file"))
+    assert logs("--failed")[:2] == (0, ["reserve#1/setup: no such file"])
+    assert asked(server, "order-42-2-1")[0]["container"] == ["setup"]
+
+
+def test_children_are_shown_by_their_names(server: ApiServer) -> None:
+    child = Flow(name="parcel-1")
+    own = {**child.object, "metadata": {**child.object["metadata"], "uid": "u-2"}}
+    server.answers |= {
+        RUN: Flow().object,
+        RUNS: lambda: items(own) if "parent-run-id=1111" in str(server.asked[-1]) else items(),
+        PODS: lambda: items(pod("reserve", 2, 1, RUNS_NOW)) if "u-2" in str(server.asked[-1]) else items(),
+        f"{PODS}/order-42-2-1/log": Log(line(1, "packed")),
+    }
+    assert logs("--children")[:2] == (0, ["parcel-1/reserve#1: packed"])
+    assert logs()[:2] == (1, [])
+
+
+def test_following_goes_on_with_new_pods_and_after_a_break_until_the_run_ends(server: ApiServer) -> None:
+    """The first stream breaks after two lines of the same moment; they come again with the rest, and are shown once."""
+    flow = Flow().started(1)
+    looks: Iterator[Any] = iter([flow.object, flow.object, flow.completed(3).object, flow.object])
+    end = declined_at_once(flow)
+    first = line(1, "one") + line(2, "two") + line(2, "two")
+    streams = iter([Log(first, broken=True), Log(line(2, "two") + line(2, "two") + line(2, "two") + line(3, "four"))])
+    server.answers |= {
+        RUN: lambda: next(looks, end),
+        PODS: lambda: items(
+            pod("reserve", 2, 1, RUNS_NOW, phase="Running"),
+            *([pod("charge", 5, 1, BROKEN, phase="Failed")] if len(asked(server, "order-42-2-1")) > 1 else []),
+        ),
+        f"{PODS}/order-42-2-1/log": lambda: next(streams),
+        f"{PODS}/order-42-5-1/log": Log(line(9, "declined")),
+    }
+    code, out, _ = logs("--follow", "--tail", "10")
+    assert code == 0
+    assert sorted(out) == sorted(["reserve#1: one", *["reserve#1: two"] * 3, "reserve#1: four", "charge#1: declined"])
+    again = asked(server, "order-42-2-1")[1]
+    assert again["sinceTime"] == ["2026-01-01T12:00:02.000000000Z"]
+    assert "tailLines" not in again
+
+
+def declined_at_once(flow: Flow) -> dict[str, Any]:
+    return flow.failed(5, declined(non_retryable=True)).object
+
+
+# What is known without a cluster
+
+
+def test_the_pod_of_an_open_attempt_is_not_taken_for_gone() -> None:
+    assert list(gone(Flow().run(), [])) == []
+    backing_off = Flow().started(1).completed(2, "R-1").failed(3)
+    assert [(log.step, log.attempt) for log in gone(backing_off.run(), [])] == [("reserve", 1), ("charge", 1)]
+
+
+def test_steps_are_chosen_with_what_is_in_them() -> None:
+    found = logs_of(
+        Flow().run(), [pod(step, 2, 1, DONE) for step in ("rooms[3]", "rooms[13]", "roomservice", "a/rooms")]
+    )
+    taken = [log.step for log in found if Choice(steps=["rooms", "a"]).takes(log)]
+    assert taken == ["rooms[3]", "rooms[13]", "a/rooms"]
+
+
+def test_a_pod_that_says_nothing_of_an_attempt_is_left_out() -> None:
+    assert logs_of(Flow().run(), [{"metadata": {"name": "stranger"}}, {}]) == []
+
+
+def test_lines_without_a_time_are_shown_as_they_are() -> None:
+    lines = Lines(timestamps=True, pattern=None)
+    assert lines.take(b"unable to retrieve container logs") == "unable to retrieve container logs"
+    assert lines.take(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "
+    assert lines.last == "2026-01-01T12:00:01.5Z"
+    assert Lines(timestamps=False, pattern=re.compile("x")).take(b"2026-01-01T12:00:01.5Z y \xff") is None

@@ -298,9 +298,9 @@ class Checker:
                 self.fail(f"pod {meta['name']} is still terminating")
             elif obj["status"]["phase"] not in {"Succeeded", "Failed"}:
                 self.fail(f"pod {meta['name']} still runs")
-        pods = {obj["metadata"]["uid"] for obj in self._server.of("pods")}
+        owners = {obj["metadata"]["uid"] for obj in self._server.of("pods")} | self._server.uncollected
         for lease in self._server.of("leases"):
-            if not any(owner["uid"] in pods for owner in lease["metadata"]["ownerReferences"]):
+            if not any(owner["uid"] in owners for owner in lease["metadata"]["ownerReferences"]):
                 self.fail(f"Lease {lease['metadata']['name']} is left behind")
         for run in self._server.of("workflowruns"):
             self._check_closed(run)

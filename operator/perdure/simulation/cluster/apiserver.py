@@ -95,6 +95,8 @@ class ApiServer:
 
     def __init__(self, loop: Loop, random: Random, *, largest_page: int = 500) -> None:
         self.objects: dict[ObjectKey, Object] = {}
+        self.uncollected: set[str] = set()
+        """UIDs of owners that are gone, and whose objects the garbage collector has not looked for yet."""
         self.observers: list[Callable[[Write], None]] = []
         self.admit: Callable[[ObjectKey, Object], None] = lambda _key, _obj: None
         """May change what is to be created."""
@@ -374,10 +376,12 @@ class ApiServer:
 
     def _collect_later(self, owner: str) -> None:
         latest = self._random.choice([0.02, 0.02, _COLLECTED_WITHIN])
+        self.uncollected.add(owner)
         self._loop.call_later(self._random.uniform(0.001, latest), self._collect, owner)
 
     def _collect(self, gone: str) -> None:
         """Delete what belonged to an object that is gone, and to nothing else."""
+        self.uncollected.discard(gone)
         there = {obj["metadata"]["uid"] for obj in self.objects.values()}
         if gone in there:
             return

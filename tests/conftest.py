@@ -1,5 +1,6 @@
 """What all tests share: a real cluster, and a namespace of their own in it."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,8 @@ pytest.register_assert_rewrite("kube")  # before it is imported: its assertions 
 from kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
 from process import Process, operator  # noqa: E402
 
-# Timing never decides a test.
-settings.register_profile("perdure", deadline=None)
+# Timing never decides a test, and chance only in `make test-all`, which says how many times longer it tries.
+settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)
 settings.load_profile("perdure")
 
 

@@ -176,7 +176,11 @@ def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
     ("kind", "wide", "want_titles"),
     [
         ("workflowrun", False, "NAME PHASE PROGRESS REASON AWAITS COMPLETED AGE"),
-        ("wfr", True, "NAME PHASE PROGRESS REASON AWAITS STARTED COMPLETED WORKFLOW WORKFLOW-ID SCHEDULE MESSAGE AGE"),
+        (
+            "wfr",
+            True,
+            "NAME PHASE PROGRESS REASON AWAITS STARTED COMPLETED WORKFLOW ACTIVITY WORKFLOW-ID SCHEDULE MESSAGE AGE",
+        ),
         ("wsch", False, "NAME READY REASON SPEC PAUSED LAST NEXT ACTIVE AGE"),
         ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),
         ("wop", False, "NAME VERB TARGET NAME WORKFLOW-ID PHASE REASON AGE"),

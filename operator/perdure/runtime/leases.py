@@ -70,8 +70,8 @@ class Pulse:
     Nodes' clocks are off, and a pod may write any time: the text of `renewTime` is compared, never believed. One that has
     changed between two readings means a heartbeat, which counts from the reading that first showed it; one that has not
     changed means that there was none since. Readings are a sixth of the timeout and half a second apart, so that silence ends
-    an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest, also where
-    the API server takes its time.
+    an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest, while the API
+    server answers within a quarter of a second. If it takes longer, twice the excess is added.
     """
 
     renewed: str | None

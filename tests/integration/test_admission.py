@@ -61,6 +61,7 @@ SEGMENT = {
     "events": [{"eventId": 1, "details": {"a": 1}}],
     "hash": "9f86d081884c7d659a2feaa0c55ad015",
 }
+PAYLOAD = {"hash": "0" * 64, "sizeBytes": 3, "part": 0, "data": "YWJj"}
 OPERATION = {"target": {"kind": "WorkflowRun", "name": "none"}, "signal": {"name": "approved", "input": {"by": "me"}}}
 DEAD_LETTER = {
     "workflowRun": {"name": "order-42", "workflowId": "orders/42", "runId": "0b1c"},
@@ -75,6 +76,7 @@ SCHEDULE = {"paused": True, "workflowRunTemplate": {"spec": {"workflow": {"name"
 STORED = {
     "WorkflowRun": RUN,
     "HistorySegment": SEGMENT,
+    "Payload": PAYLOAD,
     "Operation": OPERATION,
     "DeadLetter": DEAD_LETTER,
     "Schedule": SCHEDULE,
@@ -104,6 +106,7 @@ CHANGES = [
     pytest.param("Operation", {"ttlSecondsAfterFinished": 1}, "`spec` must not change", id="so is its time to live"),
     pytest.param("HistorySegment", {"index": 1}, "the record of what happened", id="a segment is fixed"),
     pytest.param("HistorySegment", {"events": [{"eventId": 2}]}, "the record of", id="a segment's events are fixed"),
+    pytest.param("Payload", {"data": "YWJk"}, "histories refer to it", id="a payload is fixed"),
     pytest.param("DeadLetter", {"input": {"a": 2}}, "the record of what failed", id="a dead letter is fixed"),
     pytest.param("Schedule", {"paused": False, "overlapPolicy": "AllowAll"}, None, id="a schedule may change"),
     pytest.param(

@@ -8,6 +8,7 @@ import pytest
 from kube import Cluster, python
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.attempts.attempts import Attempts
+from perdure.controller.blobs import Blobs
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions
@@ -42,6 +43,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
             recorder=recorder,
+            blobs=Blobs(client),
         )
         meta = {"namespace": run.namespace, "name": run.name, "uid": run.uid, "resourceVersion": "1"}
         record = Record(client, {"metadata": meta})

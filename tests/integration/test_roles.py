@@ -10,7 +10,16 @@ from kube import Cluster, run_manifest
 pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
-KINDS = ("workflows", "workflowruns", "schedules", "retrypolicies", "operations", "deadletters", "historysegments")
+KINDS = (
+    "workflows",
+    "workflowruns",
+    "schedules",
+    "retrypolicies",
+    "operations",
+    "deadletters",
+    "historysegments",
+    "payloads",
+)
 WAITS = {"workflow": {"name": "not-there"}}
 READ = {f"{verb} {kind}" for kind in KINDS for verb in ("get", "list", "watch")}
 CHANGE = {

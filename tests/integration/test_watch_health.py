@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from kube import Cluster, Json, run_manifest
+from perdure.controller.blobs import Blobs
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
@@ -50,6 +51,7 @@ async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
             recorder=recorder,
+            blobs=Blobs(client),
         )
         yield Manager(tools, ServedNamespaces((cluster.namespace,)))
 

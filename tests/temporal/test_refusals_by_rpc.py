@@ -83,7 +83,7 @@ async def test_a_start_in_a_namespace_that_is_none(temporal: Temporal) -> None:
 
 async def test_what_is_too_large_is_refused_in_the_same_words_whatever_its_size(temporal: Temporal) -> None:
     service = temporal.client.workflow_service
-    for size in (300_000, 3_000_000):
+    for size in (2_200_000, 3_000_000):
         asked = request(temporal, input=Payloads(payloads=[Payload(data=b"x" * size)]))
         await refused(service.start_workflow_execution(asked), "Blob data size exceeds limit")
     begin = time.monotonic()

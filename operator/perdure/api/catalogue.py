@@ -233,7 +233,7 @@ exactly is wrong.
 _CONDITIONS: Final = """\
 ## Conditions
 
-Conditions are in the status of the object. A HistorySegment has none.
+Conditions are in the status of the object. A HistorySegment and a Payload have none.
 """
 
 _EVENTS: Final = """\

@@ -18,6 +18,7 @@ from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
 from perdure.api.deadletter import DeadLetter
 from perdure.api.historysegment import HistorySegment
 from perdure.api.operation import Operation
+from perdure.api.payload import Payload
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule
 from perdure.api.schema import SchemaError, structural_schema
@@ -35,6 +36,7 @@ KINDS: tuple[type[Resource], ...] = (
     Operation,
     DeadLetter,
     HistorySegment,
+    Payload,
 )
 """Every kind of the group."""
 

@@ -55,6 +55,9 @@ START_SIGNAL_ANNOTATION: Final = "perdure.dev/start-signal"
 RESET_ANNOTATION: Final = "perdure.dev/reset"
 """Annotation on runs that begin with a part of another one's history, written by the operator: whose, and up to where, JSON."""
 
+UNCLAIMED_LABEL: Final = "perdure.dev/unclaimed"
+"""Label on Payloads that belong to no run yet: the run is about to be created. Those that stay so are removed."""
+
 ACCEPT_STATE_ANNOTATION: Final = "perdure.dev/accept-state"
 """Annotation on runs and Schedules, written by an administrator: the fingerprint of a damaged status to continue from."""
 

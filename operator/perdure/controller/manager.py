@@ -12,6 +12,7 @@ from typing import Final, assert_never
 import structlog
 
 from perdure.controller import kept
+from perdure.controller.blobs import Blobs
 from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory
 from perdure.controller.expiry import Expiries
@@ -117,6 +118,11 @@ class Manager:
         return self._tools.client
 
     @property
+    def blobs(self) -> Blobs:
+        """Stores and reads large payloads."""
+        return self._tools.blobs
+
+    @property
     def definitions(self) -> Definitions:
         """Finds and compiles definitions."""
         return self._tools.definitions
@@ -178,6 +184,7 @@ class Manager:
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
             group.create_task(kept.delete_for_ever(self._tools.client, self.served))
+            group.create_task(self._tools.blobs.remove_unclaimed_for_ever(self.served))
 
     async def _work(self, key: Key) -> None:
         await self.first_lists.wait()

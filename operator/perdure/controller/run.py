@@ -25,12 +25,14 @@ from perdure.controller import status as run_status
 from perdure.controller.answers import answered
 from perdure.controller.attempts.attempts import Attempts
 from perdure.controller.beginning import Idle, Pointer
+from perdure.controller.blobs import give_all
 from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.definitions import Definition, NotReadyError
 from perdure.controller.effects.applying import Effects
 from perdure.controller.effects.pending import PendingInputs
 from perdure.controller.errors import NotYetError
 from perdure.controller.inbox import Asked, Inbox, carriers
+from perdure.controller.inlining import inlined
 from perdure.controller.peers import Peers
 from perdure.controller.reconciler import Reconciler
 from perdure.controller.runconditions import RunConditions, lacks_worker
@@ -69,7 +71,7 @@ class Run:
         )
         self._tools = tools
         self._peers = peers
-        self._stored = RunRecord(tools.client, obj, self.ref)
+        self._stored = RunRecord(tools.client, obj, self.ref, tools.blobs)
         self._record = self._stored.record
         self._teller = Teller(tools.recorder, self.ref)
         self._conditions = RunConditions(self.ref, self._stored, peers, self._teller, self._facts)
@@ -183,6 +185,8 @@ class Run:
         wake = await self._pass(time)
         if self._state is not None:
             await self._conditions.recovered(self._state, wall_clock())
+        if not self._inbox:  # what is asked may refer to blobs that were stored for it
+            await self._stored.blobs.tidy(self._record.status)
         return wake
 
     def look_again(self) -> None:
@@ -235,15 +239,17 @@ class Run:
         asked, forgotten = self._inbox.next(), list(self._forgotten)
         deciding = state.code is not None and state.code.deciding
         told = [] if deciding else await self._outcomes.gather(state)
-        observed: list[inputs.RunInput] = [*forgotten, *told]
-        if self._decide_again:
-            observed.append(inputs.DecideAgain())
-        if not state.closed:
-            observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
-        observed += [each.request for each in asked]
+        observed = [*forgotten, *told, *await self._observed(state, now), *(each.request for each in asked)]
         if state.closed and not observed:
             return state, False
         recorded = self._record.status
+        code = state.code is not None
+        given = await inlined(observed, self.ref.namespace, self._tools.blobs, self._tools.workers, code=code)
+        if given.refused is not None:
+            refused = next(each for each in asked if each.request is given.refused)
+            self._inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, given.reason)
+            return state, True
+        observed = given.told
         try:
             transition = step(state, observed, now, self._decider_now(), self._tools.policies.of(self.ref.namespace))
             if transition.durable:
@@ -269,6 +275,13 @@ class Run:
         after = transition.state.code
         resumes = deciding and not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or resumes or self._inbox.one_by_one
+
+    async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
+        """What this process has seen itself: pods, and that it is to be decided again."""
+        observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self._decide_again else []
+        if not state.closed:
+            observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
+        return observed
 
     def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: RunTransition) -> None:
         self._inbox.answer(
@@ -321,6 +334,7 @@ class Run:
         Raises:
             NotYetError: its definition is being compiled.
         """
+        await give_all(self._tools.client, self._record.object)
         try:
             begun = await self._starter.begin(now)
         except NotReadyError as error:

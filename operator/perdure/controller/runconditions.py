@@ -99,7 +99,7 @@ class RunConditions:
         if facts.refused == said[1] and (facts.unserved == said[0] or not offers):
             return
         status = run_status.compose(before, facts, state, (), now)
-        if _hindrances(status) == said or run_status.too_large(status) is not None:
+        if _hindrances(status) == said or run_status.too_large(run_status.encoded(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # nothing is lost if there is no room for that alone
             await self._stored.write(status)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perdure.controller import status as run_status
+from perdure.controller.blobs import Blobs, BlobsOfRun
 from perdure.controller.commit import Record
 from perdure.controller.segments import Sealed, Segments
 from perdure.controller.status import DamagedStateError, RunFacts
@@ -50,9 +51,10 @@ class NoRoomError(Exception):
 class RunRecord:
     """The stored state of one run."""
 
-    def __init__(self, client: kube.Client, obj: kube.Object, run: RunRef) -> None:
-        """`obj`: the run as it was read."""
+    def __init__(self, client: kube.Client, obj: kube.Object, run: RunRef, blobs: Blobs) -> None:
+        """`obj`: the run as it was read; `blobs`: stores the large payloads of commits."""
         self.record = Record(client, obj)
+        self.blobs = BlobsOfRun(blobs, run)
         self.segments = Segments(client, run)
         self._witness = Witness(OF_RUNS, run.uid, starts_work=True)
 
@@ -114,10 +116,13 @@ class RunRecord:
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
         status = _composed(sealed.status, transition, facts, now)
-        reason = run_status.too_large(status)
+        text = run_status.encoded(status)
+        reason = run_status.too_large(text)
         if reason is None:
+            stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))
             try:
                 await self.write(status)
+                self.blobs.committed(stored)
             except kube.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is None:

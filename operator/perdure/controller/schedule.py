@@ -10,7 +10,7 @@ are made by whoever comes next, before anything else is decided, so that they ar
 Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -71,7 +71,9 @@ class Schedule:
         obj: kube.Object,
         *,
         definitions: Definitions,
+        output_of: Callable[[kube.Object], Awaitable[Any]],
     ) -> None:
+        """`output_of` reads the output of a run."""
         meta = obj["metadata"]
         self.namespace: str = meta["namespace"]
         self.name: str = meta["name"]
@@ -82,7 +84,7 @@ class Schedule:
         self.waits_for_policy = False
         """Whether the RetryPolicy that it names is missing."""
         self._record = Record(client, obj, "schedules")
-        self._runs = ScheduledRuns(client, self._record, peers, self._teller)
+        self._runs = ScheduledRuns(client, self._record, peers, self._teller, output_of)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None

@@ -3,7 +3,7 @@
 Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -40,7 +40,14 @@ _LATE: Final = timedelta(minutes=5)
 class ScheduledRuns:
     """What a Schedule has started."""
 
-    def __init__(self, client: kube.Client, record: Record, peers: Peers, teller: ScheduleTeller) -> None:
+    def __init__(
+        self,
+        client: kube.Client,
+        record: Record,
+        peers: Peers,
+        teller: ScheduleTeller,
+        output_of: Callable[[kube.Object], Awaitable[Any]],
+    ) -> None:
         """Nothing is known of them yet.
 
         Args:
@@ -48,7 +55,9 @@ class ScheduledRuns:
             record: The Schedule.
             peers: All runs.
             teller: Records Events.
+            output_of: Reads the output of a run.
         """
+        self._output_of = output_of
         meta = record.object["metadata"]
         self._namespace: str = meta["namespace"]
         self._name: str = meta["name"]
@@ -237,7 +246,7 @@ class ScheduledRuns:
             name=run.name,
             outcome=Outcome(phase) if phase in set(Outcome) else Outcome.TERMINATED,
             time=datetime.fromisoformat(status["completionTime"]),
-            result=status.get("output"),
+            result=await self._output_of(obj),
             failure=failure_in(status),
             told=status.get("failure"),
         )

@@ -1,9 +1,11 @@
 """The Schedules that this process works on."""
 
 import asyncio
+from functools import partial
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.index import Index
+from perdure.controller.inlining import output_of
 from perdure.controller.keys import Key, ScheduleKey
 from perdure.controller.peers import Peers
 from perdure.controller.queue import KeyedQueue
@@ -51,6 +53,7 @@ class Schedules:
                 self._tools.policies,
                 obj,
                 definitions=self._tools.definitions,
+                output_of=partial(output_of, blobs=self._tools.blobs, workers=self._tools.workers),
             )
         elif not schedule.observe(obj):
             return

@@ -10,6 +10,7 @@ import msgspec
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.beginning import Idle, Pointer, first_event, one_activity, scope_of
+from perdure.controller.blobs import give
 from perdure.controller.claiming import claim
 from perdure.controller.commit import Record
 from perdure.controller.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
@@ -25,6 +26,7 @@ from perdure.controller.status import DamagedStateError
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
+from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resetting import begin
 from perdure.engine.retry import PolicyReference, RetryPolicy
@@ -34,6 +36,7 @@ from perdure.engine.step import RunTransition, start, step
 from perdure.language.interpreter import Interpreter, Refuser
 from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.runtime import segments
+from perdure.runtime.blobs import owner_of
 from perdure.runtime.chains import ResetOrigin, continuation_of, created_by, extras_of, parent_of
 from perdure.runtime.requests import start_signal_of
 from perdure.runtime.searching import search_marks
@@ -283,6 +286,8 @@ class Starter:
         decider = self._interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         await children.take_over(self._context, reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self._run, fork.events)
+        for name in referred_to(msgspec.json.encode(fork.events)):
+            await give(client, self._run.namespace, name, owner_of(self._record.object))
         try:
             await self._stored.segments.put(sealed)
         except ForeignSegmentError as error:

@@ -15,7 +15,7 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
 from perdure.engine.failures import Failure
-from perdure.engine.opaque import plain
+from perdure.engine.opaque import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
 from perdure.engine.step import next_wake
 from perdure.language.awaiting import Awaited
@@ -235,9 +235,14 @@ def message_of(status: Status, reason: ConditionReason) -> str:
     return next(found, "")
 
 
-def too_large(status: Status) -> str | None:
-    """Why a status cannot be stored, None if it can."""
-    size = len(msgspec.json.encode(status))
+def encoded(status: Status) -> bytes:
+    """A status as it is stored."""
+    return msgspec.json.encode(status)
+
+
+def too_large(text: bytes) -> str | None:
+    """Why an `encoded` status cannot be stored, None if it can."""
+    size = len(text)
     if size <= MAX_STATUS:
         return None
     return (
@@ -418,5 +423,5 @@ def _history(old: Mapping[str, Any], state: RunState, new_events: Sequence[AnyEv
         "events": [*old.get("events", ()), *added],
         "nextEventId": state.next_event_id,
         "segments": old.get("segments", 0),
-        "sizeBytes": old.get("sizeBytes", 0) + sum(len(msgspec.json.encode(event)) for event in added),
+        "sizeBytes": old.get("sizeBytes", 0) + sum(size_of(msgspec.json.encode(event)) for event in added),
     }

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from perdure.controller.blobs import Blobs
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.pods import Pods
@@ -21,4 +22,5 @@ class Tools:
     policies: Policies
     letters: DeadLetters
     recorder: Recorder
+    blobs: Blobs
     workers: Workers = field(default_factory=NoWorkers)

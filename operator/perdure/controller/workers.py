@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from perdure.engine.code import WorkflowTask
 from perdure.engine.nexus import operations_buffered
@@ -59,6 +59,14 @@ class Workers(Protocol):
         """Whether somebody has asked lately for calls of the endpoint that a run of a namespace calls, or that is not known."""
         ...
 
+    def inlined(self, content: bytes) -> Any:
+        """A large payload as a value of its own, for those who read JSON.
+
+        Raises:
+            ValueError: it is too large for that.
+        """
+        ...
+
 
 class NoWorkers:
     """Nobody serves workers: what they would do waits."""
@@ -80,6 +88,10 @@ class NoWorkers:
         """Nobody does."""
         del namespace, operation
         return False
+
+    def inlined(self, content: bytes) -> Any:
+        """Nobody here has made it."""
+        raise ValueError(f"a payload of {len(content):,} bytes, which needs the Temporal frontend to be read")
 
 
 def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:

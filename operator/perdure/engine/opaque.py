@@ -4,12 +4,17 @@ How they are kept is told in ``frontend/payloads.py``; what is plain JSON is a v
 """
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from perdure.api.depth import nests_deeper
+
+MARK = b'{"payloads":{"hash":"'
+"""How a reference to a blob begins in JSON, as the API server and msgspec write it (``runtime/blobs.py``)."""
+_REFERENCE = re.compile(MARK + rb'([0-9a-f]{64})","name":"(payload-[0-9a-f]{32})","sizeBytes":(\d{1,9})\}\}')
 
 
 def plain(value: Any) -> Any:
@@ -36,3 +41,15 @@ def _one(wrapped: Any) -> Any:
             return wrapped
         return wrapped if nests_deeper(value) else value  # what stays wrapped fits into a status however deep it nests
     return wrapped
+
+
+def referred_to(text: bytes) -> dict[str, int]:
+    """Names and sizes of the blobs that a JSON text refers to. Within a string of the text nothing counts."""
+    if MARK not in text:
+        return {}
+    return {found[2].decode(): int(found[3]) for found in _REFERENCE.finditer(text)}
+
+
+def size_of(text: bytes) -> int:
+    """Bytes of a JSON text, with the blobs that it refers to."""
+    return len(text) + sum(referred_to(text).values())

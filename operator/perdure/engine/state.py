@@ -16,6 +16,7 @@ from perdure.engine import events as ev
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.code import DEFAULT_TIMEOUT, Code, UpdateRecord, WorkflowTask, task_timeout
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.opaque import size_of
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
 
@@ -532,7 +533,7 @@ def apply(state: RunState | None, event: ev.AnyEvent) -> RunState:
     expected = state.next_event_id if state else 1
     if event.event_id != expected:
         raise ValueError(f"history is out of order: expected event {expected}, got {event.event_id}")
-    size = len(_encode(event))
+    size = size_of(_encode(event))
     if isinstance(event, ev.WorkflowExecutionStarted):
         return RunState(
             next_event_id=2,

@@ -23,7 +23,7 @@ from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
-from perdure.frontend.given import UnfitError, duration, duration_or_none, few, name, retry_policy
+from perdure.frontend.given import UNLIMITED, UnfitError, duration, duration_or_none, few, name, retry_policy
 from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
@@ -268,7 +268,7 @@ class CommandReader:
         )
         check_beside(extras)
         return cmd.ContinueAsNewWorkflowExecution(
-            input=input_of(said.input.payloads, by_name=False),
+            input=input_of(said.input.payloads, by_name=False, apart=True),
             workflow_type=name(said.workflow_type.name, "WorkflowType", required=False),
             task_queue=queue_of_code(said.task_queue.name),
             workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
@@ -311,7 +311,7 @@ class CommandReader:
                 task_queue="" if by_name else queue_of_code(said.task_queue.name or self._task_queue),
                 workflow_id=name(said.workflow_id, "Required field WorkflowId"),
                 workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
-                input=input_of(said.input.payloads, by_name=by_name),
+                input=input_of(said.input.payloads, by_name=by_name, apart=not by_name),
                 workflow_execution_timeout=duration_or_none(said, "workflow_execution_timeout"),
                 workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
                 workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
@@ -330,7 +330,7 @@ class CommandReader:
             workflow_id=name(said.execution.workflow_id, "WorkflowId"),
             run_id=name(said.execution.run_id, "RunId", required=False),
             signal_name=name(said.signal_name, "SignalName"),
-            input=data.to_json(said.input.payloads),
+            input=data.to_json(said.input.payloads, apart=True),
             header=data.fields_to_json(said.header.fields),
             child_workflow_only=said.child_workflow_only,
             control=said.control,
@@ -366,7 +366,7 @@ class CommandReader:
             service=name(said.service, f"{_SCHEDULE_OPERATION}.Service", required=False),
             operation=name(said.operation, f"{_SCHEDULE_OPERATION}.Operation", required=False),
             request_id=str(uuid.uuid4()),
-            input=data.to_json([said.input], limited=False) if said.HasField("input") else None,
+            input=data.to_json([said.input], most=UNLIMITED) if said.HasField("input") else None,
             schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
             schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
             start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
@@ -433,8 +433,12 @@ def _policy(said: Any) -> RetryPolicy | None:
 
 
 def _whole(said: Payloads) -> Any:
-    """Payloads, however large: a run that does not fit its status for them is terminated."""
-    return data.to_json(said.payloads, limited=False)
+    """Payloads; large ones in a blob.
+
+    Raises:
+        UnfitError: they are larger than a blob may be.
+    """
+    return data.to_json(said.payloads, apart=True)
 
 
 def _snake(kind: str) -> str:

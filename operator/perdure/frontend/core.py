@@ -2,11 +2,17 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Outcome
 
+from perdure.controller.blobs import LostBlobError
 from perdure.controller.directory import Entry
 from perdure.controller.workers import Followed
 from perdure.engine import events as ev
@@ -15,21 +21,27 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
 from perdure.engine.state import PendingOperation, RunState
 from perdure.frontend import failures, priorities
+from perdure.frontend.admission import MessageMemory
 from perdure.frontend.endpoints import EndpointRegistry
+from perdure.frontend.errors import RpcError, damaged
+from perdure.frontend.given import UNLIMITED
 from perdure.frontend.history import Historian, update_request
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
-from perdure.frontend.payloads import payloads
+from perdure.frontend.payloads import Known, looking_up, payloads, to_json
 from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs, View
 from perdure.frontend.search_attributes import Registry
-from perdure.frontend.updates import Updates
+from perdure.frontend.updates import Update, Updates
 from perdure.frontend.visibility import Visibility
 from perdure.frontend.workers import KnownWorkers
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
+_Made = TypeVar("_Made")
+_MEMORY = 128 * 1024 * 1024
+"""Bytes of large payloads that are read at the same time; of one namespace half as many."""
 _STICKY_SECONDS = 5.0
 """How long a query waits for the worker that has the workflow in memory."""
 _WORKERS_COME_WITHIN = timedelta(seconds=30)
@@ -95,6 +107,8 @@ class Core:
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
         self.calls = HandlerCallsOpen(self)
+        self._memory = MessageMemory(_MEMORY)
+        self._tasks: set[asyncio.Task[None]] = set()
         self.reserved: set[str] = set()
         """Runs whose first task is for the client that has started them: run ids."""
 
@@ -183,7 +197,8 @@ class Core:
         wanted = {name: event_id for name, event_id in admitted.items() if self.updates.get(run_id, name) is None}
         for event in await self.runs.history(view, min(wanted.values())) if wanted else ():
             if isinstance(event, ev.WorkflowExecutionUpdateAdmitted) and event.update_id in wanted:
-                self.updates.admit(run_id, event.update_id, update_request(event), event.principal)
+                request = await self.whole(view.entry.namespace, partial(update_request, event))
+                self.updates.admit(run_id, event.update_id, request, event.principal)
 
     def _end_updates(self, run: Followed, state: RunState) -> None:
         """A run has closed: what was accepted and has not ended fails, what nobody has accepted is told so."""
@@ -195,14 +210,67 @@ class Core:
             elif record.completed_event_id:
                 event = next((e for e in self.tail_of(run) if e.event_id == record.completed_event_id), None)
                 if isinstance(event, ev.WorkflowExecutionUpdateCompleted):
-                    update.end(outcome_of(event))
+                    self._spawn(self._end_update(run.ref.namespace, update, event))
             else:
                 update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+
+    async def _end_update(self, namespace: str, update: Update, event: ev.WorkflowExecutionUpdateCompleted) -> None:
+        """Tell what an update has come to. If that cannot be read now, clients ask again."""
+        try:
+            update.end(await self.whole(namespace, lambda: outcome_of(event)))
+        except (RpcError, kube.ApiError, *kube.TRANSIENT):
+            update.abort()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="end of an update")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @staticmethod
     def tail_of(run: Followed) -> tuple[ev.AnyEvent, ...]:
         """The end of the history of a run that this process works on."""
         return decode_events(run.object["status"]["history"]["events"])
+
+    # Large payloads
+
+    async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
+        """What is made of a run's state or events, with the large payloads in it.
+
+        Args:
+            namespace: Of the run.
+            make: Makes it; called again once what it needs was read.
+            most: Bytes of large payloads that it may have in all; others stay empty.
+
+        Raises:
+            RpcError: one is gone.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+        """
+        known = Known(most=most)
+        while True:
+            known.missing.clear()
+            with looking_up(known):
+                made = make()
+            if not known.missing:
+                return made
+            async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
+                for name, reference in known.missing.items():
+                    try:
+                        known.contents[name] = await self.runs.manager.blobs.load(namespace, reference)
+                    except LostBlobError as error:
+                        raise damaged(str(error)) from error
+
+    async def page(self, namespace: str, events: Sequence[ev.AnyEvent]) -> list[HistoryEvent]:
+        """As many of the events, from the first on, as fit into one answer; as Temporal's."""
+        return await self.whole(namespace, lambda: self.historian(namespace).page(events))
+
+    def inlined(self, content: bytes) -> object:
+        """A large payload as a value of its own, for those who read JSON.
+
+        Raises:
+            UnfitError: it is too large for that.
+        """
+        found: object = to_json(Payloads.FromString(content).payloads)
+        return found
 
     def historian(self, namespace: str) -> Historian:
         """Turns histories of a namespace into Temporal's."""

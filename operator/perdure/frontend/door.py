@@ -13,6 +13,8 @@ from perdure.frontend.guard import Guard, User
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of a message."""
+MAX_ANSWER = 32 * 1024 * 1024
+"""Bytes of an answer: a page of a history, and with a workflow task the updates and queries that wait, of 2 MiB each."""
 _MEMORY = 32 * MAX_MESSAGE
 _READ_SECONDS = 30.0
 _REFUSAL_SECONDS = 1.0

@@ -20,6 +20,7 @@ from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutTyp
 from perdure.frontend import given
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.given import UNLIMITED
 
 MAX_DEPTH = 50
 
@@ -46,7 +47,7 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
 
 def _whole(payloads: Sequence[Payload]) -> Any:
     """Payloads, however large: with what does not fit a run, it ends."""
-    return data.to_json(payloads, limited=False)
+    return data.to_json(payloads, most=UNLIMITED)
 
 
 def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:

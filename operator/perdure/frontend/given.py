@@ -13,8 +13,12 @@ from perdure.engine.retry import RetryPolicy
 
 MAX_ID = 1_000
 """Characters of ids, and of names."""
-MAX_BLOB = 256 * 1024
-"""Bytes of what is handed on in one piece, such as an input."""
+MAX_BLOB = 2 * 1024 * 1024
+"""Bytes of what is handed on in one piece, such as an input; as on Temporal's server."""
+MAX_INLINE = 256 * 1024
+"""Bytes of what has to stand in another object, and cannot be a Payload of its own."""
+UNLIMITED = 2**31
+"""Bytes of what has no limit but that of a message."""
 MAX_MEMO = 64 * 1024
 """Bytes of a memo."""
 MAX_EVENT = 2**31 - 1
@@ -108,7 +112,7 @@ def few(payloads: Sized) -> None:
         )
 
 
-def small(messages: Iterable[Message], most: int = MAX_BLOB) -> None:
+def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
     """See that payloads are not too large.
 
     Raises:
@@ -117,7 +121,7 @@ def small(messages: Iterable[Message], most: int = MAX_BLOB) -> None:
     fits(sum(each.ByteSize() for each in messages), most, "Memo" if most == MAX_MEMO else "Blob data")
 
 
-def fits(size: int, most: int = MAX_BLOB, what: str = "Blob data") -> None:
+def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
     """See that something is not too large.
 
     Raises:

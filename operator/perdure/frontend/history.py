@@ -32,7 +32,7 @@ from perdure.engine.starts import Callback
 from perdure.frontend import failures, links
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
-from perdure.frontend.paging import that_fit
+from perdure.frontend.paging import MAX_BYTES
 
 RunIds = Callable[[str], str]
 """Gives the run id of a WorkflowRun by its name; empty where it is not known."""
@@ -66,8 +66,14 @@ class Historian:
 
     def page(self, events: Sequence[ev.AnyEvent]) -> list[HistoryEvent]:
         """As many of the events, from the first on, as fit into one answer."""
-        made = self.all(events)
-        return made[: that_fit(made, HistoryEvent.ByteSize)]
+        made: list[HistoryEvent] = []
+        total = 0
+        for event in events:
+            made.append(self.one(event))
+            total += made[-1].ByteSize()
+            if total + data.missing_bytes() > MAX_BYTES and len(made) > 1:
+                return made[:-1]
+        return made
 
     def one(self, event: ev.AnyEvent) -> HistoryEvent:
         """One event."""

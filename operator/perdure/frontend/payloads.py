@@ -7,13 +7,18 @@ is kept as it is, in base64::
     {"orderId": 7}                                                     one payload, json/plain
     {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
     {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
+
+What is larger than 16 KiB stands in a blob, as bytes (``runtime/blobs.py``), and here is a reference to it. Blobs are read before
+what refers to them is turned into messages: `looking_up` says which are missing.
 """
 
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,8 +28,10 @@ from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttr
 from temporalio.api.sdk.v1 import UserMetadata
 
 from perdure.api.searching import PREDEFINED, SYSTEM, AttributeType, unfit
+from perdure.engine.opaque import MARK
 from perdure.frontend import given
 from perdure.frontend.given import UnfitError
+from perdure.runtime.blobs import INLINE, Reference, refer, reference_in
 
 _LARGEST = 2**53
 """Whole numbers beyond this may come back as others from a program that knows only floating point."""
@@ -64,7 +71,7 @@ def _is_text(value: str) -> bool:
 
 def _readable(payload: Payload) -> tuple[bool, Any]:
     """Whether a payload is JSON that comes back byte by byte; and the value."""
-    if dict(payload.metadata) != {"encoding": b"json/plain"}:
+    if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data:
         return False, None
     try:
         value = json.loads(payload.data)
@@ -117,19 +124,21 @@ def _plain(value: Any) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
 
 
-def to_json(payloads: Sequence[Payload], *, limited: bool = True) -> Any:
+def to_json(payloads: Sequence[Payload], *, apart: bool = False, most: int = given.MAX_INLINE) -> Any:
     """Payloads as JSON: None for none; the value itself for one that is plain JSON.
 
     Args:
         payloads: What was given.
-        limited: Whether it is refused where it is large. What a run ends with is not: the run is terminated for it.
+        apart: Whether it may be a blob, where it is large: in what becomes part of a history, and is given to SDKs only.
+        most: Bytes that it may have where it is no blob. A blob may have as many as on Temporal's server.
 
     Raises:
         UnfitError: they are too many, or too large.
     """
     given.few(payloads)
-    if limited:
-        given.small(payloads)
+    given.small(payloads, given.MAX_BLOB if apart else most)
+    if apart and sum(each.ByteSize() for each in payloads) > INLINE:
+        return refer(Payloads(payloads=payloads).SerializeToString())
     found = [_one_to_json(payload) for payload in payloads]
     if not found:
         return None
@@ -144,10 +153,64 @@ def from_json(value: Any) -> list[Payload]:
     """Payloads from JSON, also from what no SDK has written: any value is one payload of plain JSON."""
     if value is None:
         return []
+    reference = reference_in(value)
+    if reference is not None:
+        return list(Payloads.FromString(_looked_up(reference)).payloads)
     if _is_wrapped(value):
         with suppress(msgspec.ValidationError):
             return [_one_from_json(wrapped) for wrapped in value["payloads"]]
     return [_plain(value)]
+
+
+@dataclass(slots=True)
+class Known:
+    """The blobs that are here, and those that are asked for and are not."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    missing: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    most: int = given.UNLIMITED
+    """Bytes of all of them; what is beyond stays empty."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """How large they are together."""
+        return sum(each["sizeBytes"] for each in self.missing.values())
+
+
+_known: ContextVar[Known] = ContextVar("blobs")
+
+
+@contextmanager
+def looking_up(known: Known) -> Iterator[None]:
+    """Have references within the block mean these blobs; what is missing stands for nothing, and is noted."""
+    before = _known.set(known)
+    try:
+        yield
+    finally:
+        _known.reset(before)
+
+
+def missing_bytes() -> int:
+    """How many bytes were missing so far in the block of `looking_up`; none outside."""
+    known = _known.get(None)
+    return known.missing_bytes if known is not None else 0
+
+
+def _looked_up(reference: Mapping[str, Any]) -> bytes:
+    """The bytes of a blob.
+
+    Raises:
+        LookupError: nobody has looked it up.
+    """
+    if isinstance(reference, Reference) and reference.content is not None:
+        return reference.content
+    known = _known.get()
+    content = known.contents.get(reference["name"])
+    if content is not None:
+        return content
+    if known.missing_bytes + sum(map(len, known.contents.values())) + reference["sizeBytes"] <= known.most:
+        known.missing[reference["name"]] = reference
+    return b""
 
 
 def _is_wrapped(value: Any) -> bool:

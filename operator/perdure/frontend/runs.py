@@ -1,8 +1,8 @@
 """Runs, for the frontend: found by workflow id and run id, asked, and waited for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -10,14 +10,16 @@ from typing import TypeVar
 from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.blobs import Saved
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
 from perdure.controller.run import Run
 from perdure.controller.segments import past_of
-from perdure.controller.status import DamagedStateError, message_of, stored_state
+from perdure.controller.status import DamagedStateError, encoded, message_of, stored_state
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer
+from perdure.engine.opaque import referred_to
 from perdure.engine.state import RunState
 from perdure.frontend import given
 from perdure.frontend.errors import (
@@ -31,6 +33,7 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.kube import client as kube
+from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 
 NOT_FOUND = "workflow not found for ID: {}"
 NO_ACTIVITY = "activity not found for ID: {}"
@@ -257,6 +260,38 @@ class Runs:
         if not answer.ok or answer.reason == inputs.CLOSED:
             raise refusal(answer)
         return answer
+
+    @asynccontextmanager
+    async def storing_details(self, entry: Entry, scheduled_event_id: int, details: object) -> AsyncIterator[None]:
+        """Store large heartbeat details before the block that gives them to a run, and remove those before, after it.
+
+        Heartbeats cost no commit: the details would stay in memory for as long as none comes. Those that a commit has
+        recorded stay.
+
+        Args:
+            entry: The run.
+            scheduled_event_id: Of the activity.
+            details: As JSON, or a reference that has its bytes.
+        """
+        run, reference = self.manager.runs.get(entry.uid), next(with_content(details), None)
+        if reference is None or run is None or run.state is None or run.state.code is None:
+            yield
+            return
+        owned_by, store = owner(entry.name, entry.uid), self.manager.blobs
+        activity = run.state.activity(scheduled_event_id)
+        before = reference_in(activity.heartbeat_details) if activity is not None else None
+        saved = await store.save(entry.namespace, reference, owned_by)
+        try:
+            yield
+        except RpcError:
+            if saved is not None:
+                await store.remove(entry.namespace, saved)
+            raise
+        store.cache.put(entry.namespace, reference.name, reference.content or b"")
+        reference.content, reference.version = None, saved
+        old = before.version if isinstance(before, Reference) else None
+        if isinstance(old, Saved) and old.name not in referred_to(encoded(run.object.get("status") or {})):
+            await store.remove(entry.namespace, old)
 
     # Waiting
 

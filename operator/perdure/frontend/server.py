@@ -21,7 +21,7 @@ from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core, Settings
-from perdure.frontend.door import MAX_MESSAGE, WAITING, Door
+from perdure.frontend.door import MAX_ANSWER, MAX_MESSAGE, WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.guard import Guard
@@ -186,7 +186,7 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
     """Options of gRPC's core: what a connection may cost, and how long it may last."""
     return [
         ("grpc.max_receive_message_length", MAX_MESSAGE),
-        ("grpc.max_send_message_length", MAX_MESSAGE),
+        ("grpc.max_send_message_length", MAX_ANSWER),
         ("grpc.so_reuseport", 0),
         ("grpc.max_allowed_incoming_connections", chosen.max_connections),
         ("grpc.max_concurrent_streams", _STREAMS),

@@ -36,20 +36,23 @@ TIMEOUTS = (
 """Fields of Temporal's messages, and those of a spec."""
 
 
-def run_asked_for(asked: Any, types: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], StartExtras]:
+def run_asked_for(
+    asked: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
+) -> tuple[dict[str, Any], StartExtras]:
     """The spec of a WorkflowRun, and what there is beside it.
 
     Args:
         asked: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
         types: The search attributes that are registered, and the type of each.
         namespace: Where.
+        apart: Whether a large input may be a blob; it needs a run that owns it.
 
     Raises:
         UnfitError: it cannot be started so.
     """
     queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
-    kept = input_of(asked.input.payloads, by_name=by_name)
+    kept = input_of(asked.input.payloads, by_name=by_name, apart=apart and not by_name)
     spec: dict[str, Any] = {"workflowId": asked.workflow_id}
     if by_name:
         spec["workflow"], kept = {"name": workflow_named(workflow_type)}, plain(kept)
@@ -109,17 +112,18 @@ def _refuse_odd_json(payload: Payload) -> None:
         raise UnfitError(f"{_NO_JSON}: it nests more than {MAX_DEPTH} levels deep")
 
 
-def input_of(payloads: Sequence[Payload], *, by_name: bool) -> Any:
+def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False) -> Any:
     """The input of a run, as it is kept.
 
     Args:
         payloads: What was given.
         by_name: Whether it is for a Workflow, which reads it as JSON.
+        apart: Whether it may be a blob.
 
     Raises:
         UnfitError: a run cannot have it.
     """
-    kept = data.to_json(payloads)
+    kept = data.to_json(payloads, apart=apart)
     if by_name:
         for payload in payloads:
             _refuse_odd_json(payload)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from perdure.controller.blobs import Blobs
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.identity import ActivityIdentity
@@ -101,6 +102,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         policies=Policies(client, recorder),
         letters=DeadLetters(client, recorder),
         recorder=recorder,
+        blobs=Blobs(client),
         workers=workers,
     )
     served = ServedNamespaces(options.namespaces, options.excluded)

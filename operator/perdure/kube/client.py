@@ -169,6 +169,10 @@ class Client:
         except UndecodableError as error:
             raise aiohttp.ClientPayloadError(f"GET {url}: the answer is not JSON of an object: {error}") from error
 
+    async def metadata(self, url: str) -> Object:
+        """Read one object without its spec and status."""
+        return await self._request("GET", url, headers={"Accept": _ONLY_METADATA})
+
     async def list_all(self, url: str, **selectors: str) -> list[Object]:
         """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``.
 

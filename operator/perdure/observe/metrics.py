@@ -19,6 +19,7 @@ NEXUS_OPERATIONS = Counter(
 )
 COMMITS = Counter("perdure_commits", "Status writes of runs: one is one transition.", registry=REGISTRY)
 SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
+BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Passes that found the run changed and were done again.", registry=REGISTRY
 )

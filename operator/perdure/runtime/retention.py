@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
+from perdure.engine.opaque import referred_to
 from perdure.runtime.segments import size_of
 
 MIB: Final = 1024 * 1024
@@ -91,12 +92,12 @@ def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run]
 
 
 def stored_size(run: dict[str, Any]) -> int:
-    """Bytes that a run takes: its object as JSON, and the events in its HistorySegments."""
+    """Bytes that a run takes: its object as JSON, the events in its HistorySegments, and the large payloads of its history."""
     history = (run.get("status") or {}).get("history") or {}
     whole = int(history.get("sizeBytes") or 0)
     try:
-        return len(orjson.dumps(run)) + (
-            max(0, whole - size_of(history.get("events") or ())) if history.get("segments") else 0
-        )
+        tail = history.get("events") or ()
+        sealed = max(0, whole - size_of(tail)) if history.get("segments") else 0
+        return len(orjson.dumps(run)) + (sealed or sum(referred_to(orjson.dumps(tail)).values()))
     except (TypeError, ValueError):  # nested too deeply, or a number of more than 64 bits
         return whole

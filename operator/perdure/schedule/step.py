@@ -29,6 +29,7 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import MAX_BUFFER, OverlapPolicy, PausedBy, ScheduleSpec
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import Answer
+from perdure.engine.opaque import size_of
 from perdure.engine.retry import RetryPolicy, decide_run_retry
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
@@ -355,7 +356,7 @@ class SchedulePass:
         state = self._state
         if closed.result is not None and (state.result_time is None or closed.time >= state.result_time):
             result = closed.result
-            if len(json.dumps(result, ensure_ascii=False).encode()) > _RESULT_LIMIT:
+            if size_of(json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()) > _RESULT_LIMIT:
                 text = f"The output of `{closed.name}` has more than 128 KiB, and is not kept as the last completion result"
                 self._note(EventReason.PAYLOAD_TOO_LARGE, text, warning=True)
                 result = None

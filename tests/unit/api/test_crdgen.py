@@ -57,14 +57,14 @@ def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
     spec = custom_resource_definition(kind)["spec"]
     assert spec["names"]["categories"] == ["perdure"]
     version = spec["versions"][0]
-    assert ("subresources" in version) is (kind.__name__ != "HistorySegment")
+    assert ("subresources" in version) is (kind.__name__ not in {"HistorySegment", "Payload"})
     assert version["additionalPrinterColumns"][-1]["name"] == "Age"
     assert all(" " not in column["name"] for column in version["additionalPrinterColumns"])
     assert len(version.get("selectableFields", [])) <= 8
 
 
 def test_short_names_are_those_of_the_specification() -> None:
-    assert [kind.info.short_name for kind in KINDS] == ["pwf", "wfr", "wsch", "rpol", "wop", "dlt", "hseg"]
+    assert [kind.info.short_name for kind in KINDS] == ["pwf", "wfr", "wsch", "rpol", "wop", "dlt", "hseg", "wpl"]
 
 
 def test_every_field_has_a_description() -> None:

@@ -43,6 +43,7 @@ PERDURE_KINDS = {
     "operations",
     "deadletters",
     "historysegments",
+    "payloads",
 }
 
 Manifest = dict[str, Any]
@@ -115,6 +116,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "deadletters": {"get", "list", "create"},
         "deadletters/status": {"patch"},
         "historysegments": {"get", "create"},
+        "payloads": {"get", "list", "create", "patch", "delete"},
         "workflows/status": {"patch"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
@@ -157,7 +159,7 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
     assert set(view) == PERDURE_KINDS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PERDURE_KINDS - {"historysegments"} | {"workflowruns/tasks"}
+    assert set(edit) == PERDURE_KINDS - {"historysegments", "payloads"} | {"workflowruns/tasks"}
     assert edit["deadletters"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
     of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]

@@ -12,6 +12,7 @@ import pytest
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.attempts.attempts import Attempts
+from perdure.controller.blobs import Blobs
 from perdure.controller.commit import Record
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definition, Definitions
@@ -72,6 +73,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
             recorder=recorder,
+            blobs=Blobs(client),
         )
         meta = {"namespace": RUN.namespace, "name": RUN.name, "uid": RUN.uid, "resourceVersion": "1"}
         found = Attempts(

@@ -15,6 +15,7 @@ from perdure.api.fields import format_time
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION, DEAD_LETTER_ANNOTATION, DEAD_LETTER_LABEL
 from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
+from perdure.controller.blobs import Blobs
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.definitions import Definitions
 from perdure.controller.errors import RefusedError
@@ -151,6 +152,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
             recorder=recorder,
+            blobs=Blobs(client),
         )
         manager = Manager(tools, ServedNamespaces(("shop",)))
         takers = {

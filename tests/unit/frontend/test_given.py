@@ -33,7 +33,7 @@ from perdure.frontend import payloads as data
 from perdure.frontend.calendars import to_times
 from perdure.frontend.commands import BadCommandError, CommandReader
 from perdure.frontend.errors import RpcError
-from perdure.frontend.given import LONGEST, MAX_BLOB, UnfitError
+from perdure.frontend.given import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.paging import page_of
 from perdure.frontend.service.activities import _result
 from perdure.frontend.service.changing import changed_options
@@ -82,7 +82,7 @@ def start(**said: Any) -> StartWorkflowExecutionRequest:
 
 
 LONG, BLOB = "x" * 1_001, {"payloads": [Payload(data=b"x" * (MAX_BLOB + 1))]}
-LARGE_AS_JSON = {"payloads": [Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * (MAX_BLOB - 1_000))]}
+LARGE_AS_JSON = {"payloads": [Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * (MAX_INLINE - 1_000))]}
 LARGE_MEMO = {"fields": {"m": Payload(data=b"x" * 70_000)}}
 LARGE_HEADER = {"fields": {"h": Payload(data=b"x" * 150_000)}}
 DEEP = {"payloads": [json_payload("[" * 202 + "]" * 202)]}
@@ -105,7 +105,11 @@ ENDLESS_POLICY = {"backoff_coefficient": float("inf")}
         (child(workflow_id=LONG), "BadStartChildExecutionAttributes", "WorkflowId length"),
         (child(workflow_run_timeout=NEGATIVE), "BadStartChildExecutionAttributes", "workflow_run_timeout"),
         (child(retry_policy=ENDLESS_POLICY), "BadStartChildExecutionAttributes", "BackoffCoefficient"),
-        (child(input=LARGE_AS_JSON), "BadStartChildExecutionAttributes", "Blob data size exceeds limit"),
+        (
+            child(input=LARGE_AS_JSON, task_queue={"name": "workflows"}, workflow_type={"name": "w"}),
+            "BadStartChildExecutionAttributes",
+            "Blob data size exceeds limit",
+        ),
         (child(task_queue={"name": "pods/x"}), "BadStartChildExecutionAttributes", "no worker polls"),
         (child(namespace="other"), "BadStartChildExecutionAttributes", "cross namespace"),
         (child(task_queue={"name": "workflows"}), "BadStartChildExecutionAttributes", "runs Workflows by name"),

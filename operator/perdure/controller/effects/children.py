@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from perdure.api import labels
+from perdure.controller.blobs import give_all
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.effects.context import EffectContext, application_failure
 from perdure.controller.peers import ALREADY_STARTED
@@ -34,10 +35,13 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
     failure = too_deep(depth)
     try:
         if failure is None:
-            await context.client.create(context.url(), body)
+            await give_all(context.client, await context.client.create(context.url(), body))
     except kube.AlreadyExistsError:
         name = body["metadata"]["name"]
-        if not is_child(await context.client.get(context.url(name)), context.run, child):
+        found = await context.client.get(context.url(name))
+        if is_child(found, context.run, child):
+            await give_all(context.client, found)
+        else:
             message = f"there is a WorkflowRun `{name}` already, which is no child of this run"
             failure = application_failure(ALREADY_STARTED, message)
     except (kube.InvalidError, kube.TooLargeError) as error:

@@ -1,5 +1,6 @@
 """The run that continues or retries one that has closed."""
 
+from perdure.controller.blobs import give_all
 from perdure.controller.effects.context import EffectContext
 from perdure.controller.refusals import LONGEST_MESSAGE
 from perdure.engine import history, inputs
@@ -25,11 +26,15 @@ async def start(context: EffectContext, state: RunState, run: kube.Object) -> No
     name, refused = body["metadata"]["name"], ""
     try:
         # Recorded immediately: until a watch event arrives, the workflow ID would look free.
-        context.peers.noted(await context.client.create(context.url(), body))
+        made = await context.client.create(context.url(), body)
+        context.peers.noted(made)
+        await give_all(context.client, made)
     except kube.AlreadyExistsError:
         found = await context.client.get(context.url(name))
         if not is_successor(found, context.run.uid):
             refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
+        else:
+            await give_all(context.client, found)
         context.peers.noted(found)
     except (kube.InvalidError, kube.TooLargeError) as error:
         refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"

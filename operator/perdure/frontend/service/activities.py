@@ -82,7 +82,7 @@ class Activities:
         )
         try:
             answer = await self._core.runs.ask(entry, taken)
-            return handed_out(self._core, entry, offer.scheduled_event_id, fence) if answer.ok else None
+            return await handed_out(self._core, entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
             returned = inputs.ActivityReturned(
                 request_id=f"{fence}/returned",
@@ -105,20 +105,19 @@ class Activities:
 
     async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext) -> dict[str, bool]:
         try:
-            details = data.to_json(request.details.payloads)
+            details = data.to_json(request.details.payloads, apart=True)
         except UnfitError:  # as with Temporal's server
             await self._report(entry, token, request, call, failure=_too_large("Heartbeat details exceed size limit."))
             return {"cancel_requested": True}
-        await self._core.runs.demand(
-            entry,
-            inputs.ActivityBeat(
-                request_id=uuid.uuid4().hex,
-                scheduled_event_id=token.scheduled,
-                attempt=token.attempt,
-                fence=token.fence,
-                details=details,
-            ),
+        beat = inputs.ActivityBeat(
+            request_id=uuid.uuid4().hex,
+            scheduled_event_id=token.scheduled,
+            attempt=token.attempt,
+            fence=token.fence,
+            details=details,
         )
+        async with self._core.runs.storing_details(entry, token.scheduled, details):
+            await self._core.runs.demand(entry, beat)
         run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         activity = state.activity(token.scheduled) if state is not None else None
@@ -151,7 +150,7 @@ class Activities:
     ) -> RespondActivityTaskCanceledResponse:
         """An attempt was asked to stop, and has."""
         token = self._token(request)
-        details = data.to_json(request.details.payloads)
+        details = data.to_json(request.details.payloads, apart=True)
         await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledResponse()
 
@@ -242,13 +241,19 @@ class Activities:
     ) -> RespondActivityTaskCanceledByIdResponse:
         """The same, by the activity's id."""
         entry, token = await self._named(request)
-        details = data.to_json(request.details.payloads)
+        details = data.to_json(request.details.payloads, apart=True)
         await self._report(entry, token, request, call, cancelled=True, result=details)
         return RespondActivityTaskCanceledByIdResponse()
 
 
-def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
+async def handed_out(
+    core: Core, entry: Entry, scheduled_event_id: int, fence: str
+) -> PollActivityTaskQueueResponse | None:
     """The attempt of an activity as a worker gets it; None if it was handed out to another one, or has ended."""
+    return await core.whole(entry.namespace, lambda: _handed_out(core, entry, scheduled_event_id, fence))
+
+
+def _handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:
     run = core.runs.manager.runs.get(entry.uid)
     state = run.state if run is not None else None
     activity = state.activity(scheduled_event_id) if state is not None else None
@@ -298,7 +303,7 @@ def handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) ->
 def _result(given: Payloads) -> dict[str, Any]:
     """What an attempt has come to; a result that is too large is a failure, as with Temporal's server."""
     try:
-        return {"result": data.to_json(given.payloads)}
+        return {"result": data.to_json(given.payloads, apart=True)}
     except UnfitError:
         return {"failure": _too_large("Complete result exceeds size limit.")}
 
@@ -310,5 +315,5 @@ def _too_large(message: str) -> Failure:
 def _failure(request: Any) -> dict[str, Any]:
     return {
         "failure": failures.to_json(request.failure),
-        "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads),
+        "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads, apart=True),
     }

@@ -57,7 +57,7 @@ class Histories:
         events = await self._events(view, first, with_virtual=with_virtual)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
         await self._know_successor(view, wanted)
-        page = self._core.historian(entry.namespace).page(wanted)
+        page = await self._core.page(entry.namespace, wanted)
         closed = view.state is not None and view.state.closed
         more = len(events) > len(page) or (request.wait_new_event and not closed)
         return GetWorkflowExecutionHistoryResponse(
@@ -93,10 +93,10 @@ class Histories:
         if view.state is None or not view.state.closed:
             last: list[ev.AnyEvent] = [] if request.wait_new_event or view.state is None else [view.last]
             token = self._token(entry, 1) if request.wait_new_event else b""
-            history = History(events=self._core.historian(entry.namespace).all(last))
+            history = History(events=await self._core.page(entry.namespace, last))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
         await self._know_successor(view, [view.last])
-        closing = self._core.historian(entry.namespace).one(view.last)
+        closing = (await self._core.page(entry.namespace, [view.last]))[0]
         if _FOLLOWS_NEXT_RUN not in call.header("supported-features").split(","):
             closing = as_continued(closing)
         return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
@@ -136,7 +136,7 @@ class Histories:
             event for event in reversed(await self._core.runs.history(view)) if last is None or event.event_id <= last
         ]
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        page = self._core.historian(entry.namespace).page(wanted)
+        page = await self._core.page(entry.namespace, wanted)
         rest = events[len(page) :]
         return GetWorkflowExecutionHistoryReverseResponse(
             history=History(events=page),

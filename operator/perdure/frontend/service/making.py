@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perdure.controller.directory import Entry, Standing
@@ -19,6 +20,7 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.kube import client as kube
+from perdure.runtime.blobs import Reference
 from perdure.runtime.chains import extras_of
 
 BEGIN_SECONDS = 20.0
@@ -41,12 +43,13 @@ class RunMaker:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def make(self, body: kube.Object, *, eager: bool = False) -> StartedRun:
+    async def make(self, body: kube.Object, *, eager: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
         """Make a WorkflowRun, or find it made; wait until it has begun.
 
         Args:
             body: What to make.
             eager: Whether the first workflow task is for the client that starts it.
+            large: The large payloads that it refers to.
 
         Raises:
             RpcError: it cannot be made, is refused, or does not begin in time.
@@ -54,7 +57,7 @@ class RunMaker:
         manager = self._core.runs.manager
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         try:
-            made = await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+            made = await self._create(namespace, body, large)
         except kube.AlreadyExistsError:
             made = await manager.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
             if not is_made_for(made, body):
@@ -73,6 +76,21 @@ class RunMaker:
             return await self._begun(made)
         except BaseException:
             self._core.release(made["metadata"]["uid"])
+            raise
+
+    async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
+        """Create a run, after the blobs that it refers to; those of a run that is refused are removed.
+
+        The run takes them over before anything else. If it is not known whether there is a run, they are left to whoever
+        removes those without a run.
+        """
+        manager = self._core.runs.manager
+        saved = [found for each in large if (found := await manager.blobs.save(namespace, each, None)) is not None]
+        try:
+            return await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+        except (kube.AlreadyExistsError, kube.NotFoundError, kube.InvalidError, kube.TooLargeError):
+            for each in saved:
+                await manager.blobs.remove(namespace, each)
             raise
 
     async def _begun(self, made: kube.Object) -> StartedRun:

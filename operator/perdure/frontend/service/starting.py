@@ -37,6 +37,7 @@ from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun,
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
 from perdure.kube import client as kube
+from perdure.runtime.blobs import with_content
 from perdure.runtime.callbacks import TOKEN_HEADER, token_of
 from perdure.runtime.requests import StartSignal
 
@@ -130,7 +131,7 @@ class Starting:
         signal = StartSignal(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
-            input=data.to_json(request.signal_input.payloads),
+            input=data.to_json(request.signal_input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
             header=data.fields_to_json(request.header.fields),
@@ -195,8 +196,11 @@ class Starting:
         carried = msgspec.json.encode(signal).decode() if signal is not None else ""
         if carried and len(carried) <= _MAX_CARRIED:
             body["metadata"]["annotations"][labels.START_SIGNAL_ANNOTATION] = carried
+            large = [*with_content(body["spec"]), *with_content(signal)]
+        else:
+            large = [*with_content(body["spec"])]
         eager = isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution
-        return await self._maker.make(body, eager=eager)
+        return await self._maker.make(body, eager=eager, large=large)
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
         newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
@@ -208,7 +212,7 @@ class Starting:
     async def _body(self, request: Any, name: str, reuse: str, conflict: str) -> kube.Object:
         try:
             types = await self._core.registry.types(request.namespace)
-            spec, extras = run_asked_for(request, types, request.namespace)
+            spec, extras = run_asked_for(request, types, request.namespace, apart=True)
             delay = duration(request, "workflow_start_delay")
             extras = msgspec.structs.replace(
                 extras,

@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -127,7 +128,7 @@ class WorkflowTasks:
             return None
         first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
         events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
-        page = self._core.historian(entry.namespace).page(events[:PAGE])
+        page = await self._core.page(entry.namespace, events[:PAGE])
         token = _token(entry, task)
         response = PollWorkflowTaskQueueResponse(
             task_token=pack(token),
@@ -163,7 +164,7 @@ class WorkflowTasks:
         if code is None:
             return None
         events = [] if sticky else list(await self._core.runs.history(view))
-        page = self._core.historian(entry.namespace).page(events[:PAGE])
+        page = await self._core.page(entry.namespace, events[:PAGE])
         return PollWorkflowTaskQueueResponse(
             task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
             workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
@@ -231,7 +232,7 @@ class WorkflowTasks:
             raise refusal(answer)
         await self._settle(entry, request, answered)
         response = RespondWorkflowTaskCompletedResponse(
-            activity_tasks=self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
+            activity_tasks=await self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
         )
         if following is not None:
             task = await self._following(entry, following, prolonged=request.force_create_new_workflow_task)
@@ -246,14 +247,14 @@ class WorkflowTasks:
             return None
         return await self._core.endpoints.all()
 
-    def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
+    async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker was given with its answer."""
         run = self._core.runs.manager.runs.get(entry.uid)
         if not completed.eager or run is None or run.state is None:
             return []
         events = {activity.activity_id: activity.scheduled_event_id for activity in run.state.activities.values()}
         known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
-        given = (handed_out(self._core, entry, event_id, fence) for event_id, fence in known)
+        given = [await handed_out(self._core, entry, event_id, fence) for event_id, fence in known]
         return [task for task in given if task is not None]
 
     async def _following(
@@ -325,7 +326,7 @@ class WorkflowTasks:
         for update_id in completed:
             update, event = self._core.updates.get(entry.uid, update_id), ended.get(update_id)
             if update is not None and event is not None:
-                update.end(outcome_of(event))
+                update.end(await self._core.whole(entry.namespace, partial(outcome_of, event)))
                 self._core.updates.forget(entry.uid, update_id)
 
     async def _fail(self, entry: Entry, token: WorkflowTaskToken, **said: Any) -> None:

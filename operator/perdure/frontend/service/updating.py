@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -114,17 +115,20 @@ class Updating:
         events = await self._core.runs.history(view, record.accepted_event_id)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
-        update = self._core.updates.admit(entry.uid, update_id, update_request(accepted))
+        asked = await self._core.whole(entry.namespace, lambda: update_request(accepted))
+        update = self._core.updates.admit(entry.uid, update_id, asked)
         update.accept()
-        self._recorded(update, view, events, record.completed_event_id)
+        await self._recorded(update, view, events, record.completed_event_id)
         return update
 
-    def _recorded(self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int) -> None:
+    async def _recorded(
+        self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int
+    ) -> None:
         """Tell what the history says of the end of an update."""
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
-            update.end(outcome_of(event))
+            update.end(await self._core.whole(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
             update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
         if update.ended.is_set():
@@ -272,7 +276,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     try:
         given.name(asked.input.name, "Update name")
         given.name(asked.meta.update_id, "UpdateId", required=False)
-        data.to_json(asked.input.args.payloads)
+        data.to_json(asked.input.args.payloads, apart=True)
         data.fields_to_json(asked.input.header.fields)
     except UnfitError as error:
         raise invalid(str(error)) from error

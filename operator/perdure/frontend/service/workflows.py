@@ -67,6 +67,7 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.frontend.history import Historian, callback, request_of, retry_policy
+from perdure.frontend.paging import MAX_BYTES
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
@@ -102,7 +103,7 @@ class Workflows:
         signal = inputs.SignalRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             signal_name=request.signal_name,
-            input=data.to_json(request.input.payloads),
+            input=data.to_json(request.input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
             header=data.fields_to_json(request.header.fields),
@@ -258,6 +259,9 @@ class Workflows:
         _describe_start(response, history[0])
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
+        pending = (view.state.left_activities or view.state.activities).values()
+        told = await self._core.whole(entry.namespace, lambda: list(map(_activity, pending)), MAX_BYTES)
+        response.pending_activities.extend(told)
         _describe_operations(response, view.state)
         request_id = extras_of(view.object).request_id
         if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
@@ -348,7 +352,6 @@ def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState
     if pauses:
         attributes = response.workflow_execution_info.search_attributes.indexed_fields
         attributes["TemporalPauseInfo"].CopyFrom(data.attribute({"type": "KeywordList", "value": pauses}))
-    response.pending_activities.extend(map(_activity, (state.left_activities or state.activities).values()))
     if not state.closed:
         response.pending_children.extend(
             PendingChildExecutionInfo(

@@ -110,12 +110,14 @@ class Cluster:
         )
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
-        """The runs of a workflow id; one that is given none has its name for it."""
+        """The runs of a workflow id; one that is given none has its name for it. Standalone activities have none."""
         url = self._api.path(self._api.PERDURE, self.namespace, "workflowruns")
         escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
             for run in await self._ask(self._client.list_all(url, fieldSelector=f"{field}={escaped}")):
+                if "activity" in run["spec"]:
+                    continue
                 if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id:
                     found[run["metadata"]["uid"]] = run
         return list(found.values())

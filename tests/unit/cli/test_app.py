@@ -382,6 +382,11 @@ def test_a_run_may_be_named_by_its_workflow_id(server: ApiServer) -> None:
     of_workflow_id(server, named("order-7", None), named("other", "order-7", **ended), named("x", "y"))
     assert json.loads(call("describe", "-w", "order-7", "-o", "json").stdout)["name"] == "order-7"
     assert "there is no WorkflowRun with workflow id `none`" in call("describe", "-w", "none").stderr
+    activity = named("charge", "order-8", phase="Running")
+    activity["spec"] = {"workflowId": "order-8", "activity": {"type": "Charge", "taskQueue": "q"}}
+    of_workflow_id(server, activity, named("old", "order-8", **ended))
+    assert json.loads(call("describe", "-w", "order-8", "-o", "json").stdout)["name"] == "old"
+    assert call("describe", "charge").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["describe", "history", "wait"])

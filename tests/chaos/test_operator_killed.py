@@ -63,6 +63,9 @@ def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(name
     with operator(namespace, log):
         for name in names:
             namespace.closed(name, seconds=600)
+        namespace.wait(  # the last pods are let go after their run has closed
+            "no pod to be held", lambda: not [p for p in namespace.list("pods") if p["metadata"].get("finalizers")]
+        )
     print(f"{KILLS} kills; runs that were open at each: {open_at_kill}")
     assert all(open_at_kill)
     attempts: set[str] = set()
@@ -78,6 +81,3 @@ def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(name
     assert set(answers) == attempts
     unanswered = {pod: codes for pod, codes in answers.items() if CREATED not in codes}
     assert all(set(codes) - {CONFLICT} for codes in unanswered.values()), unanswered
-    namespace.wait(
-        "no pod to be held", lambda: not [p for p in namespace.list("pods") if p["metadata"].get("finalizers")]
-    )

@@ -195,9 +195,13 @@ async def test_52_ids_have_at_most_a_thousand_characters(temporal: Temporal) -> 
 async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: Temporal) -> None:
     """A worker that knows the limit fails its task until somebody mends the code; one that does not ends the workflow."""
     async with temporal.worker(disable_payload_error_limit=True):
+        handle = await temporal.start(flows.Returns.run, 2 * 1024 * 1024)
         with pytest.raises(WorkflowFailureError) as caught:
-            await temporal.run(flows.Returns.run, 2 * 1024 * 1024)
+            await handle.result()
     assert isinstance(caught.value.cause, TerminatedError)
+    assert "Blob data size exceeds limit" in str(caught.value.cause)
+    [failure] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
+    assert failure.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_BAD_COMPLETE_WORKFLOW_EXECUTION_ATTRIBUTES
 
 
 async def test_52_whoever_makes_a_run_too_large_is_answered(temporal: Temporal) -> None:

@@ -23,7 +23,7 @@ from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
-from perdure.frontend.given import UNLIMITED, UnfitError, duration, duration_or_none, few, name, retry_policy
+from perdure.frontend.given import UNLIMITED, TooLargeError, UnfitError, duration, duration_or_none, few, name, retry_policy
 from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
@@ -46,11 +46,18 @@ _BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
 
 class BadCommandError(Exception):
-    """A command that cannot be obeyed; `cause` is in the words of WorkflowTaskFailedCause."""
+    """A command that cannot be obeyed.
 
-    def __init__(self, cause: str, message: str) -> None:
+    Attributes:
+        cause: Why, in the words of WorkflowTaskFailedCause.
+        terminates: Whether it ends the workflow, and not only the task: no retry makes a payload smaller
+            (workflow_task_completed_handler.go).
+    """
+
+    def __init__(self, cause: str, message: str, *, terminates: bool = False) -> None:
         super().__init__(message)
         self.cause = cause
+        self.terminates = terminates
 
 
 @dataclass(slots=True)
@@ -150,7 +157,8 @@ class CommandReader:
         try:
             self._said(message, answered)
         except (DecodeError, UnfitError) as error:
-            raise BadCommandError(_BAD_UPDATE, f"message {message.id}: {error}") from error
+            terminates = isinstance(error, TooLargeError)
+            raise BadCommandError(_BAD_UPDATE, f"message {message.id}: {error}", terminates=terminates) from error
 
     def _said(self, message: Message, answered: TaskAnswer) -> None:
         update = message.protocol_instance_id
@@ -205,7 +213,8 @@ class CommandReader:
             metadata = data.user_metadata_to_json(command.user_metadata) if command.HasField("user_metadata") else None
             return convert(self, attributes, metadata)
         except UnfitError as error:
-            raise BadCommandError(cause, f"{error} ({kind}Command)") from error
+            terminates = isinstance(error, TooLargeError)
+            raise BadCommandError(cause, f"{error} ({kind}Command)", terminates=terminates) from error
 
     # One by one: each raises UnfitError where it cannot be obeyed
 

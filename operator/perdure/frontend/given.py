@@ -36,6 +36,10 @@ class UnfitError(ValueError):
     """What was given cannot be taken, now or later; the message names the field."""
 
 
+class TooLargeError(UnfitError):
+    """It is larger than Temporal's server takes as well, which terminates a workflow whose command carries so much."""
+
+
 def is_uuid(text: str) -> bool:
     """Whether an ID is a UUID, as those of runs are."""
     try:
@@ -125,10 +129,11 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
     """See that something is not too large.
 
     Raises:
-        UnfitError: it is.
+        UnfitError: it is. TooLargeError where the limit is one of Temporal's.
     """
     if size > most:
-        raise UnfitError(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
+        error = TooLargeError if most in {MAX_BLOB, MAX_MEMO} else UnfitError
+        raise error(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
 
 
 def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:

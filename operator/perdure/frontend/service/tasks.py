@@ -198,10 +198,15 @@ class WorkflowTasks:
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
             # A further attempt is left to run out, or it would be refused again and again at once.
-            if token.attempt == 1:
+            if token.attempt == 1 or error.terminates:
                 failure = Failure(kind=FailureKind.APPLICATION, type=error.cause, message=str(error))
                 who = {"identity": request.identity, "principal": call.principal}
                 await self._fail(entry, token, cause=error.cause, failure=failure, **who)
+                if error.terminates:
+                    stop = inputs.TerminateRequested(
+                        request_id=uuid.uuid4().hex, reason=f"{error.cause}: {error}", identity=inputs.OPERATOR
+                    )
+                    await self._core.runs.demand(entry, stop)
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
         following = None

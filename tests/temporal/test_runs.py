@@ -201,7 +201,9 @@ async def test_52_what_does_not_fit_a_status_terminates_the_workflow(temporal: T
     assert isinstance(caught.value.cause, TerminatedError)
     assert "Blob data size exceeds limit" in str(caught.value.cause)
     [failure] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
-    assert failure.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_BAD_COMPLETE_WORKFLOW_EXECUTION_ATTRIBUTES
+    assert (
+        failure.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_BAD_COMPLETE_WORKFLOW_EXECUTION_ATTRIBUTES
+    )
 
 
 async def test_52_whoever_makes_a_run_too_large_is_answered(temporal: Temporal) -> None:

@@ -23,7 +23,16 @@ from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
-from perdure.frontend.given import UNLIMITED, TooLargeError, UnfitError, duration, duration_or_none, few, name, retry_policy
+from perdure.frontend.given import (
+    UNLIMITED,
+    TooLargeError,
+    UnfitError,
+    duration,
+    duration_or_none,
+    few,
+    name,
+    retry_policy,
+)
 from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"

@@ -132,7 +132,7 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
         UnfitError: it is. TooLargeError where the limit is one of Temporal's.
     """
     if size > most:
-        error = TooLargeError if most in {MAX_BLOB, MAX_MEMO} else UnfitError
+        error = TooLargeError if most == MAX_BLOB else UnfitError
         raise error(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
 
 

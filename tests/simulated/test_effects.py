@@ -12,10 +12,10 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
 from perdure.controller.commit import Record
+from perdure.controller.end_recorded import EndRecorded
 from perdure.controller.expiry import remove_expired
 from perdure.controller.index import Index
 from perdure.controller.kept import delete_expired
-from perdure.controller.recorded import Recorded
 from perdure.controller.retention import NamespaceRetention
 from perdure.frontend.core import Core
 from perdure.frontend.runs import Runs
@@ -183,7 +183,7 @@ def test_a_run_whose_time_is_over_stays_until_its_end_is_recorded(place: Place, 
         url = kube.path(kube.PERDURE, "default", "workflowruns", key.name)
 
         async def removed() -> bool:
-            everywhere = Recorded(place.client).everywhere
+            everywhere = EndRecorded(place.client).everywhere
             again = await remove_expired(place.client, url, uid, lambda _: START, everywhere)
             return again is None and key not in place.server.objects
 

@@ -9,7 +9,7 @@ from perdure.api.fields import Large, Uid
 from perdure.api.rules import Rule
 
 
-class Commit(StatusModel):
+class CommitStatus(StatusModel):
     """The commit that has written a status: an edit by another client does not match it."""
 
     number: Large

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.api.calendars import Calendar, CronLine, DaylightSaving, Exclusion, Interval
-from perdure.api.commits import COMMITS_GROW, STATE_STAYS, Commit
+from perdure.api.commits import COMMITS_GROW, STATE_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, DurationShape
@@ -335,7 +335,7 @@ class ScheduleStatus(StatusModel):
     state: JsonObject | None = None
     """What the schedule remembers between two times: compact, and for the operator only."""
 
-    commit: Commit | None = None
+    commit: CommitStatus | None = None
     """The commit that has written this status. The operator reports a status that does not match it as `StateDamaged`."""
 
 

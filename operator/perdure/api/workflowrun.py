@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perdure.api.commits import COMMITS_GROW, HISTORY_GROWS, STATE_STAYS, Commit
+from perdure.api.commits import COMMITS_GROW, HISTORY_GROWS, STATE_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
@@ -388,7 +388,7 @@ class WorkflowRunStatus(StatusModel):
     state: JsonObject | None = None
     """What the engine remembers between two events: compact, and for the operator only."""
 
-    commit: Commit | None = None
+    commit: CommitStatus | None = None
     """The commit that has written this status. The operator reports a status that does not match it as `StateDamaged`."""
 
 

@@ -16,6 +16,7 @@ import typer
 from perdure.api.labels import API_VERSION
 from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
     NamedOutput,
@@ -26,7 +27,6 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.page import program_of
 from perdure.cli.starting import wait_for_verdict
 from perdure.cli.terminal import Screen
 

@@ -10,7 +10,7 @@ from perdure.controller.directory import Entry, Standing, entry_of
 from perdure.controller.effects.applying import Effects
 from perdure.controller.effects.children import stored_children
 from perdure.controller.effects.context import application_failure
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.controller.peers import ALREADY_STARTED, NOT_FOUND
 from perdure.engine import events as ev
 from perdure.engine import history, inputs

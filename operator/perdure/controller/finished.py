@@ -1,10 +1,10 @@
 """Finished runs are removed when their time to live is over, or when their namespace has too many of them."""
 
 from perdure.controller.directory import Entry
+from perdure.controller.end_recorded import EndRecorded
 from perdure.controller.expiry import has_chores, remove_expired
 from perdure.controller.index import Index
 from perdure.controller.keys import ExpiryKey
-from perdure.controller.recorded import Recorded
 from perdure.controller.schedules import Schedules
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.kube import client as kube
@@ -39,7 +39,7 @@ class FinishedRuns:
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
         url = kube.path(kube.PERDURE, key.namespace, "workflowruns", key.name)
-        again = await remove_expired(self._client, url, key.uid, self._runs.over, Recorded(self._client).everywhere)
+        again = await remove_expired(self._client, url, key.uid, self._runs.over, EndRecorded(self._client).everywhere)
         if again is not None:
             self._runs.remove_at(key.uid, again)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from perdure.controller.directory import Directory
 from perdure.controller.run import Run
-from perdure.controller.schedule import Schedule
+from perdure.controller.schedule import ReconciledSchedule
 from perdure.kube import client as kube
 
 
@@ -16,7 +16,7 @@ class Index:
     """Every run that there is, with what others need to know of it."""
     runs: dict[str, Run] = field(default_factory=dict)
     """By UID, the runs that something is left to do for."""
-    schedules: dict[str, Schedule] = field(default_factory=dict)
+    schedules: dict[str, ReconciledSchedule] = field(default_factory=dict)
     """By UID."""
     _versions: dict[str, str] = field(default_factory=dict)
     """By UID. The directory knows those of finished runs."""

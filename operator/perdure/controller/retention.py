@@ -9,8 +9,8 @@ import structlog
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.controller.directory import Entry, Standing
+from perdure.controller.end_recorded import EndRecorded
 from perdure.controller.index import Index
-from perdure.controller.recorded import Recorded
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
@@ -103,7 +103,7 @@ class NamespaceRetention:
 
     async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
         """Remove runs; those that were, and the last error: one that cannot be removed now does not keep the others."""
-        recorded, removed, failed = Recorded(self._client), list[Entry](), None
+        recorded, removed, failed = EndRecorded(self._client), list[Entry](), None
         for run in runs:
             try:
                 if await self._remove(run, recorded):
@@ -112,7 +112,7 @@ class NamespaceRetention:
                 failed = error
         return removed, failed
 
-    async def _remove(self, run: Entry, recorded: Recorded) -> bool:
+    async def _remove(self, run: Entry, recorded: EndRecorded) -> bool:
         """Remove a run, if it is finished as it is now, and its end is recorded wherever it is waited for; whether it was."""
         url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
         try:

@@ -29,7 +29,7 @@ from perdure.controller.blobs import give_all
 from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.definitions import Definition, NotReadyError
 from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.controller.errors import NotYetError
 from perdure.controller.inbox import Asked, Inbox, carriers
 from perdure.controller.inlining import inlined

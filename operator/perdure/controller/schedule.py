@@ -59,7 +59,7 @@ _WARNED = {
 }
 
 
-class Schedule:
+class ReconciledSchedule:
     """A Schedule in this process. `advance` is called by one task at a time; everything else at any time."""
 
     def __init__(

@@ -9,7 +9,7 @@ from perdure.controller.inlining import output_of
 from perdure.controller.keys import Key, ScheduleKey
 from perdure.controller.peers import Peers
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.schedule import Schedule
+from perdure.controller.schedule import ReconciledSchedule
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
@@ -46,7 +46,7 @@ class Schedules:
                 self.lost(schedule)
             return
         if schedule is None:
-            self._index.schedules[key.uid] = Schedule(
+            self._index.schedules[key.uid] = ReconciledSchedule(
                 self._tools.client,
                 self._tools.recorder,
                 self._peers,
@@ -59,7 +59,7 @@ class Schedules:
             return
         self._queue.wake(key)
 
-    def lost(self, schedule: Schedule) -> None:
+    def lost(self, schedule: ReconciledSchedule) -> None:
         """A Schedule was deleted."""
         schedule.observe_gone()
         self._wake(schedule)
@@ -81,7 +81,7 @@ class Schedules:
         for schedule in self._index.schedules.values():
             self._wake(schedule)
 
-    def _wake(self, schedule: Schedule) -> None:
+    def _wake(self, schedule: ReconciledSchedule) -> None:
         self._queue.wake(ScheduleKey(schedule.namespace, schedule.uid))
 
     # Asking
@@ -108,7 +108,7 @@ class Schedules:
         for schedule in self._named(namespace, name):
             schedule.withdraw(request_id)
 
-    async def find(self, namespace: str, name: str) -> Schedule | None:
+    async def find(self, namespace: str, name: str) -> ReconciledSchedule | None:
         """A Schedule by its name, also one that no watch has shown yet.
 
         Raises:
@@ -122,10 +122,10 @@ class Schedules:
             return None
         return self._known(namespace, name)
 
-    def _known(self, namespace: str, name: str) -> Schedule | None:
+    def _known(self, namespace: str, name: str) -> ReconciledSchedule | None:
         return next((each for each in self._named(namespace, name) if not each.gone), None)
 
-    def _named(self, namespace: str, name: str) -> list[Schedule]:
+    def _named(self, namespace: str, name: str) -> list[ReconciledSchedule]:
         """The Schedules of a name that are known: the one that there is, and those before it that are being forgotten."""
         return [each for each in self._index.schedules.values() if (each.namespace, each.name) == (namespace, name)]
 

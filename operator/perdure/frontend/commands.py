@@ -25,7 +25,7 @@ from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import (
     UNLIMITED,
-    TooLargeError,
+    OversizeError,
     UnfitError,
     duration,
     duration_or_none,
@@ -80,7 +80,7 @@ class TaskAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownUpdates:
     """The updates of a run."""
 
     waiting: Collection[str]
@@ -110,7 +110,7 @@ class CommandReader:
         task: int,
         types: Mapping[str, str],
         namespace: str = "",
-        updates: Known | None = None,
+        updates: KnownUpdates | None = None,
         task_queue: str = "",
         *,
         endpoints: Endpoints | None = None,
@@ -166,7 +166,7 @@ class CommandReader:
         try:
             self._said(message, answered)
         except (DecodeError, UnfitError) as error:
-            terminates = isinstance(error, TooLargeError)
+            terminates = isinstance(error, OversizeError)
             raise BadCommandError(_BAD_UPDATE, f"message {message.id}: {error}", terminates=terminates) from error
 
     def _said(self, message: Message, answered: TaskAnswer) -> None:
@@ -222,7 +222,7 @@ class CommandReader:
             metadata = data.user_metadata_to_json(command.user_metadata) if command.HasField("user_metadata") else None
             return convert(self, attributes, metadata)
         except UnfitError as error:
-            terminates = isinstance(error, TooLargeError)
+            terminates = isinstance(error, OversizeError)
             raise BadCommandError(cause, f"{error} ({kind}Command)", terminates=terminates) from error
 
     # One by one: each raises UnfitError where it cannot be obeyed

@@ -28,7 +28,7 @@ from perdure.frontend.given import UNLIMITED
 from perdure.frontend.history import Historian, update_request
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
-from perdure.frontend.payloads import Known, looking_up, payloads, to_json
+from perdure.frontend.payloads import KnownBlobs, looking_up, payloads, to_json
 from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs, View
@@ -245,7 +245,7 @@ class Core:
             RpcError: one is gone.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
         """
-        known = Known(most=most)
+        known = KnownBlobs(most=most)
         while True:
             known.missing.clear()
             with looking_up(known):

@@ -36,7 +36,7 @@ class UnfitError(ValueError):
     """What was given cannot be taken, now or later; the message names the field."""
 
 
-class TooLargeError(UnfitError):
+class OversizeError(UnfitError):
     """It is larger than Temporal's server takes as well, which terminates a workflow whose command carries so much."""
 
 
@@ -129,10 +129,10 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
     """See that something is not too large.
 
     Raises:
-        UnfitError: it is. TooLargeError where the limit is one of Temporal's.
+        UnfitError: it is. OversizeError where the limit is one of Temporal's.
     """
     if size > most:
-        error = TooLargeError if most == MAX_BLOB else UnfitError
+        error = OversizeError if most == MAX_BLOB else UnfitError
         raise error(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
 
 

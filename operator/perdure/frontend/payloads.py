@@ -163,7 +163,7 @@ def from_json(value: Any) -> list[Payload]:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownBlobs:
     """The blobs that are here, and those that are asked for and are not."""
 
     contents: dict[str, bytes] = field(default_factory=dict)
@@ -177,11 +177,11 @@ class Known:
         return sum(each["sizeBytes"] for each in self.missing.values())
 
 
-_known: ContextVar[Known] = ContextVar("blobs")
+_known: ContextVar[KnownBlobs] = ContextVar("blobs")
 
 
 @contextmanager
-def looking_up(known: Known) -> Iterator[None]:
+def looking_up(known: KnownBlobs) -> Iterator[None]:
     """Have references within the block mean these blobs; what is missing stands for nothing, and is noted."""
     before = _known.set(known)
     try:

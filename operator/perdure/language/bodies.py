@@ -18,11 +18,11 @@ from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.starts import ParentClosePolicy, WorkflowStart
 from perdure.language import timeouts
 from perdure.language.body import At, Body, Steps
+from perdure.language.conversions import as_length, as_moment, as_text
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application, timeout
 from perdure.language.memory import CANCELLED, Ending, Status, Undo, failed, parse_path, succeeded
 from perdure.language.program import Program, retry_policy
 from perdure.language.timeouts import OF_ACTIVITY
-from perdure.language.values import as_length, as_moment, as_text
 
 WAIT_TIMEOUT = "waitTimeout"
 """Key of the template of the `timeout` of `waitForSignal` and `waitUntil`."""

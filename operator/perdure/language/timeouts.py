@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall
+from perdure.language.conversions import as_length
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application
-from perdure.language.values import as_length
 
 OF_ACTIVITY: Final = (
     "start_to_close_timeout",

@@ -25,6 +25,7 @@ from perdure.language import bodies, timeouts
 from perdure.language.body import At
 from perdure.language.cel import Meter
 from perdure.language.cel.limits import BUDGET
+from perdure.language.conversions import shown
 from perdure.language.expressions import ExpressionError, Template
 from perdure.language.failures import EXPRESSION_ERROR, StepError, application, as_json, as_variable, matches, timeout
 from perdure.language.memory import (
@@ -46,7 +47,6 @@ from perdure.language.memory import (
 )
 from perdure.language.program import CompiledStep, Flow, Program
 from perdure.language.scope import outcome_as_json, step_as_json
-from perdure.language.values import shown
 
 MAX_DEPTH = 32
 """How deep blocks may call blocks."""

@@ -10,9 +10,9 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure
 from perdure.engine.state import RunStatus
+from perdure.language.conversions import shown
 from perdure.language.failures import as_json, matches
 from perdure.language.interpreter import load_memory
-from perdure.language.values import shown
 from perdure.simulation.players import ScriptedChild, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect

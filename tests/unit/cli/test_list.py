@@ -4,7 +4,7 @@ import pytest
 
 from perdure.api import workflowrun
 from perdure.cli.verbs.list_runs import in_phases
-from perdure.cli.view.facts import CLOSED, Phase
+from perdure.cli.view.facts import CLOSED, RunPhase
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
 PAUSED = {"status": {"phase": "Paused"}}
@@ -12,7 +12,7 @@ FAILED = {"status": {"phase": "Failed"}}
 
 
 def test_the_phases_are_those_of_the_api() -> None:
-    assert list(map(str, Phase)) == list(map(str, workflowrun.Phase))
+    assert list(map(str, RunPhase)) == list(map(str, workflowrun.Phase))
     assert sorted(CLOSED) == sorted(phase for phase in workflowrun.Phase if phase.is_closed)
 
 

@@ -12,7 +12,7 @@ from engine.script import application, seconds
 from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.directory import Directory
 from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.controller.status import RunFacts, compose
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp

@@ -15,7 +15,7 @@ from perdure.api.deadletter import DeadLetter
 from perdure.api.reasons import ConditionReason
 from perdure.controller.deadletters import DeadLetters
 from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.controller.errors import RefusedError
 from perdure.engine import events as ev
 from perdure.engine import history

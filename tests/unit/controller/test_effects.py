@@ -12,7 +12,7 @@ from aiohttp import web
 from engine.coded import Coded
 from perdure.controller.directory import Directory
 from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.engine import commands as cmd
 from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone

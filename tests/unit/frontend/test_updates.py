@@ -9,12 +9,12 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Acceptance, Rejection, Request
 
-from perdure.frontend.commands import BadCommandError, CommandReader, Known
+from perdure.frontend.commands import BadCommandError, CommandReader, KnownUpdates
 from perdure.frontend.errors import RpcError
 from perdure.frontend.queries import Queries
 from perdure.frontend.updates import Updates
 
-KNOWN = Known(waiting={"asked"}, accepted={"taken"})
+KNOWN = KnownUpdates(waiting={"asked"}, accepted={"taken"})
 
 
 def message(update_id: str, body: Any, name: str = "") -> Message:

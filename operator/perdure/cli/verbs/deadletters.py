@@ -11,8 +11,8 @@ from perdure.api.durations import parse_duration
 from perdure.cli.asking import How, ask_several, asking_several
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamedOutputOption, NamespaceOption
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.deadletters import describe, redriven, table
 from perdure.kube import clock

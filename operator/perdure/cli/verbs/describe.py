@@ -5,6 +5,7 @@ import asyncio
 import typer
 
 from perdure.cli.cluster import connect
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -16,7 +17,6 @@ from perdure.cli.options import (
     YamlOutputOption,
     check_named,
 )
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe

@@ -9,6 +9,7 @@ import typer
 
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -20,7 +21,6 @@ from perdure.cli.options import (
     WorkflowIdOption,
     check_named,
 )
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view import events as view
 

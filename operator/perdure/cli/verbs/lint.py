@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.errors import ExitCode
+from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, OutputOption
-from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 
 HELP = """Check manifests without a cluster.

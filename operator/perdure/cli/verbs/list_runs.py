@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.cluster import connect
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -16,9 +17,8 @@ from perdure.cli.options import (
     WideOutputOption,
     word_of,
 )
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.facts import Phase, ShownRun, read_run
+from perdure.cli.view.facts import RunPhase, ShownRun, read_run
 from perdure.cli.view.runs import table
 from perdure.kube import clock
 
@@ -39,12 +39,12 @@ def command(
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
     phases: Annotated[
-        list[Phase] | None,
+        list[RunPhase] | None,
         typer.Option(
             "--phase",
-            parser=word_of(Phase),
+            parser=word_of(RunPhase),
             metavar="PHASE",
-            help=f"Only runs in this phase ({', '.join(Phase)}); may be repeated",
+            help=f"Only runs in this phase ({', '.join(RunPhase)}); may be repeated",
         ),
     ] = None,
     output: WideOutputOption = "text",

@@ -10,6 +10,7 @@ import typer
 
 from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -18,7 +19,6 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.page import program_of
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_of
 from perdure.kube import clock

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.cluster import Object, connect
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption, WideOutputOption
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.operations import table
 from perdure.runtime.requests import arrival

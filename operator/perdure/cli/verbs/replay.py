@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption
-from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.difference import Difference, show
 

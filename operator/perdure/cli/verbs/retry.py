@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.errors import CliError
+from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
-from perdure.cli.page import program_of
 
 HELP = """Show what retry policies mean.
 

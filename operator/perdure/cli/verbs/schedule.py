@@ -11,6 +11,7 @@ from perdure.api.fields import format_time
 from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ContextOption,
     NamedOutputOption,
@@ -22,7 +23,6 @@ from perdure.cli.options import (
     word_of,
     words_shown,
 )
-from perdure.cli.page import page_of, program_of
 from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen
 from perdure.kube import clock

@@ -8,8 +8,8 @@ import typer
 from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamedOutputOption, NamespaceOption, word_of, words_shown
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.search_attributes import table
 

@@ -7,7 +7,7 @@ import typer
 
 from perdure.cli.asking import Inquiry, ask, ask_to_start, asking, value
 from perdure.cli.cluster import connect
-from perdure.cli.page import program_of
+from perdure.cli.invocation import program_of
 from perdure.cli.starting import check_input, open_run
 
 HELP = """Send a signal to a run.

@@ -6,8 +6,8 @@ import typer
 
 from perdure.cli.asking import value
 from perdure.cli.errors import ExitCode
+from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, OutputOption, TimeFormat, TimeOption
-from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 
 HELP = """Run a workflow in virtual time, without a cluster.

@@ -12,8 +12,8 @@ from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.cli.asking import value
 from perdure.cli.cluster import Object, connect
+from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamedOutput, NamedOutputOption, NamespaceOption, seconds_of
-from perdure.cli.page import program_of
 from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
 from perdure.cli.terminal import Screen
 from perdure.cli.verbs import wait as waiting

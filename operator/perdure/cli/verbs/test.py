@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.errors import ExitCode
+from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, OutputOption
-from perdure.cli.page import page_of
 from perdure.cli.terminal import Color, Screen
 
 HELP = """Simulate every scenario of a folder, and tell what is not as expected.

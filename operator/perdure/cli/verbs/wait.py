@@ -10,6 +10,7 @@ from rich.text import Text
 
 from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
@@ -21,7 +22,6 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.page import page_of, program_of
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.changes import changes
 from perdure.cli.view.facts import ShownRun, read_run

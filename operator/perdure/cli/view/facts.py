@@ -24,7 +24,7 @@ from perdure.cli.view.text import read_time
 from perdure.language.memory import Traced
 
 
-class Phase(StrEnum):
+class RunPhase(StrEnum):
     """Where a run can stand, as in `perdure.api.workflowrun`, which takes long to import."""
 
     PENDING = "Pending"
@@ -38,7 +38,7 @@ class Phase(StrEnum):
     CONTINUED_AS_NEW = "ContinuedAsNew"
 
 
-CLOSED = frozenset(Phase) - {Phase.PENDING, Phase.RUNNING, Phase.PAUSED}
+CLOSED = frozenset(RunPhase) - {RunPhase.PENDING, RunPhase.RUNNING, RunPhase.PAUSED}
 """The phases after which nothing more happens."""
 
 
@@ -62,7 +62,7 @@ class OpenRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class ShownCondition:
     """A condition of the run, as its status has it."""
 
     type: str
@@ -119,7 +119,7 @@ class ShownRun:
     output: Any
     failure: Json | None
     chain: RelatedRuns
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
     """None where it is not."""
     cancel: OpenRequest | None
@@ -231,8 +231,8 @@ def _shown(value: Any) -> Any:
     return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
 
 
-def _condition(entry: Json) -> Condition:
-    return Condition(
+def _condition(entry: Json) -> ShownCondition:
+    return ShownCondition(
         type=str(entry.get("type") or ""),
         status=str(entry.get("status") or ""),
         reason=str(entry.get("reason") or ""),
@@ -253,7 +253,7 @@ def _chain(metadata: Json, status: Json, told: ShownHistory) -> RelatedRuns:
     )
 
 
-def _pause(state: Json, conditions: tuple[Condition, ...]) -> OpenRequest:
+def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
     open_ = mapping(state.get("activities")).values() if state.get("standalone") else ()
     of_activity = next((mapping(each).get("pause") for each in open_), None)
     pause = mapping(state.get("paused") or of_activity)
@@ -261,7 +261,7 @@ def _pause(state: Json, conditions: tuple[Condition, ...]) -> OpenRequest:
     return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
 
 
-def _cancel(state: Json, told: ShownHistory, conditions: tuple[Condition, ...]) -> OpenRequest | None:
+def _cancel(state: Json, told: ShownHistory, conditions: tuple[ShownCondition, ...]) -> OpenRequest | None:
     found = next((c for c in conditions if c.type == "CancelRequested" and c.status == "True"), None)
     if found is None and not state.get("cancelRequested"):
         return None

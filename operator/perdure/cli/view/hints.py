@@ -11,7 +11,7 @@ from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
 from perdure.cli.view.steps import ShownStep
-from perdure.cli.view.tasks import WorkflowTask
+from perdure.cli.view.tasks import ShownTask
 
 Hint: TypeAlias = tuple[str, str]
 """What for, and the command."""
@@ -110,7 +110,7 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
 
-def _of_task(task: WorkflowTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
+def _of_task(task: ShownTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
     if task.failed or task.attempt > 1:
         yield (
             f"the workflow task fails: mend the code, deploy the worker of `{queue}`, and it goes on; what the worker has said",

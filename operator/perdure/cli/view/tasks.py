@@ -13,7 +13,7 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowTask:
+class ShownTask:
     """What a worker has to decide."""
 
     attempt: int
@@ -30,7 +30,7 @@ class ShownCode:
     """What a run has because it is one of code, which workers decide."""
 
     task_queue: str
-    task: WorkflowTask | None
+    task: ShownTask | None
     """None where there is nothing to decide."""
 
 
@@ -53,8 +53,8 @@ def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
     return ShownCode(task_queue=str(queue), task=_task(task, failed) if task else None)
 
 
-def _task(task: Json, failed: Json) -> WorkflowTask:
-    return WorkflowTask(
+def _task(task: Json, failed: Json) -> ShownTask:
+    return ShownTask(
         attempt=integer(task.get("attempt")) or 1,
         scheduled=read_time(task.get("scheduledTime")),
         started=read_time(task.get("startedTime")),
@@ -63,7 +63,7 @@ def _task(task: Json, failed: Json) -> WorkflowTask:
     )
 
 
-def standing(task: WorkflowTask, page: Page) -> str:
+def standing(task: ShownTask, page: Page) -> str:
     """Tell how a workflow task stands.
 
     Args:

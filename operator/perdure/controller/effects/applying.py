@@ -8,7 +8,7 @@ from typing import assert_never
 from perdure.api.names import child_name
 from perdure.controller.effects import callbacks, children, externals, letters, successors
 from perdure.controller.effects.context import EffectContext
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.controller.peers import Peers
 from perdure.controller.policies import Policies
 from perdure.controller.refusals import Refusals, is_for_now

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from perdure.controller.directory import Entry
-from perdure.controller.effects.pending import PendingInputs
+from perdure.controller.effects.pending_inputs import PendingInputs
 from perdure.controller.peers import Peers
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, FailureKind

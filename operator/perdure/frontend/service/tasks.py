@@ -36,7 +36,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import RunState
 from perdure.frontend import failures
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import BadCommandError, CommandReader, Known, TaskAnswer, asked_by
+from perdure.frontend.commands import BadCommandError, CommandReader, KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
@@ -285,14 +285,14 @@ class WorkflowTasks:
             return command
         return replace(command, principal=update.principal, **asked_by(update.request))
 
-    def _updates(self, entry: Entry, token: WorkflowTaskToken) -> Known | None:
+    def _updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
         """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""
         run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or _token(entry, code.task) != token:
             return None
         asked = {update.update_id for update in self._core.updates.to_be_asked(entry.uid)}
-        return Known(asked | code.admitted.keys(), code.updates)
+        return KnownUpdates(asked | code.admitted.keys(), code.updates)
 
     async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
         """Tell those who wait what the worker has said about queries and updates."""

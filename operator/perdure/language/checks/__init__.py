@@ -13,6 +13,6 @@ be there; `flow` steps that never run, calls without end, waits without limit; `
 
 from perdure.language.checks.between import Documents, between
 from perdure.language.checks.definition import Checked, check, checked_program
-from perdure.language.checks.options import labels, options
+from perdure.language.checks.run_options import labels, options
 
 __all__ = ["Checked", "Documents", "between", "check", "checked_program", "labels", "options"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from perdure.language.checks.definition import Checked
 from perdure.language.checks.flow import ring_of
+from perdure.language.checks.literals import misfits
 from perdure.language.checks.signals import SignalNames
-from perdure.language.checks.values import misfits
 from perdure.language.program import Finding, Severity
 
 

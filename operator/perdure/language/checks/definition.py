@@ -14,9 +14,10 @@ from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
 from perdure.language.checks import texts
-from perdure.language.checks.options import search_attributes
+from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
+from perdure.language.checks.run_options import search_attributes
 from perdure.language.checks.shapes import (
     ANY,
     ERROR,
@@ -34,12 +35,11 @@ from perdure.language.checks.shapes import (
     step_shape,
 )
 from perdure.language.checks.signals import Signals, signals_of
-from perdure.language.checks.values import Kind, Place, default_misfits, misfits
 from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
+from perdure.language.conversions import as_length, as_moment, as_text, shown
 from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
 from perdure.language.timeouts import OF_ACTIVITY
-from perdure.language.values import as_length, as_moment, as_text, shown
 
 Scope = Mapping[str, Shape]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.api import reserved
 from perdure.api.workflow import Activity
+from perdure.language.conversions import shown
 from perdure.language.program import Finding
-from perdure.language.values import shown
 
 
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:

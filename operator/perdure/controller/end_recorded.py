@@ -11,7 +11,7 @@ from perdure.runtime.deadletters import letter_of, waits_for
 from perdure.schedule.runs import owner_of, scheduled_by
 
 
-class Recorded:
+class EndRecorded:
     """Reads, from the API server itself, what waits for the end of runs; each object once, so do not keep it for long."""
 
     def __init__(self, client: kube.Client) -> None:

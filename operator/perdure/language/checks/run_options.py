@@ -7,8 +7,8 @@ from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.schedule import TemplateMetadata
 from perdure.api.searching import unfit
 from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.language.conversions import shown
 from perdure.language.program import Finding
-from perdure.language.values import shown
 
 _QUALIFIED = (
     "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, and may have a DNS "

@@ -76,7 +76,8 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
 
-QUERY_SECONDS = 10.0
+QUERY_SECONDS = 30.0
+"""How long a query waits for a worker at most, as on Temporal's server (client/history/client.go: DefaultTimeout)."""
 _NO_BUILD = "unversioned"
 """In the search attribute BuildIds: workers without versioning have decided. Their builds follow, after a colon."""
 _MAX_RESET_POINTS = 20

@@ -293,8 +293,62 @@ def test_an_example_is_done(namespace: Cluster, file: Any) -> None:
     if file.stem != "signal-with-start":
         namespace.start("order-42", inline({**APPROVAL, "needs": []}, charge, activities=[slow]))
         namespace.pending("order-42", step="charge")
+    if file.stem == "retry":
+        assert ask(namespace, "end", "order-42", terminate={})[0] == "Done"
     made = namespace("create", "-f", str(file), "-o", "name").split()
     assert made
     for name in made:
         status = answer(namespace, name.rpartition("/")[2])
         assert status["conditions"][0]["reason"] == "Done", status
+
+
+def test_a_retry_repeats_what_failed_and_keeps_the_result_of_what_succeeded(namespace: Cluster) -> None:
+    """The failing activity reads a Secret that is corrected between the two runs."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "card"}, "stringData": {"valid": "no"}}
+    namespace.apply(secret)
+    reserve = python("activity.complete('reserved')", name="reserve")
+    charge = python("import os\nactivity.complete('paid') if os.environ['VALID'] == 'yes' else exit(1)", name="charge")
+    charge["container"]["env"] = [{"name": "VALID", "valueFrom": {"secretKeyRef": {"name": "card", "key": "valid"}}}]
+    charge["retryPolicy"] = {"exponential": {"maximumAttempts": 1}}
+    steps = [
+        {"name": "reserve", "activity": {"name": "reserve"}},
+        {"name": "charge", "activity": {"name": "charge"}},
+        {"name": "done", "return": {"output": "${steps.reserve.output}, ${steps.charge.output}"}},
+    ]
+    namespace.start("order", {"inline": {"activities": [reserve, charge], "steps": steps}})
+    assert namespace.closed("order")["phase"] == "Failed"
+
+    namespace.apply(secret | {"stringData": {"valid": "yes"}})
+    assert ask(namespace, "wrong", "order", retry={"from": ["pay"]}) == (
+        "ResetPointNotFound",
+        "`from`: step `pay` has not begun in that run; choose one of `reserve`, `charge`",
+    )
+    assert ask(namespace, "again", "order", retry={})[0] == "Done"
+    retried = (namespace.get("operation", "again") or {})["status"]["result"]["workflowRun"]
+    status = namespace.closed(retried)
+    assert (status["phase"], status["output"]) == ("Completed", "reserved, paid")
+    pods = [pod["metadata"] for pod in namespace.list("pods")]
+    its_own = [pod for pod in pods if pod["annotations"]["perdure.dev/run"] == retried]
+    assert {pod["labels"]["perdure.dev/activity"] for pod in its_own} == {"charge"}
+
+
+def test_a_stop_runs_finally_and_no_compensation(namespace: Cluster) -> None:
+    blocks = [{"name": name, "steps": [{"name": "note", "activity": {"name": name}}]} for name in ("tidy", "react")]
+    work = [python("activity.complete('done')", name=name) for name in ("reserve", "release", "tidy", "react")]
+    release = {"activity": {"name": "release"}}
+    steps = [{"name": "reserve", "activity": {"name": "reserve"}, "compensate": release}, APPROVAL]
+    more = {"blocks": blocks, "onCancel": {"block": "react"}, "finally": {"block": "tidy"}}
+    namespace.start("order", {"inline": {"activities": work, "steps": steps, **more}})
+
+    def reserved() -> bool:
+        begun = "history" in ((namespace.get("workflowrun", "order") or {}).get("status") or {})
+        return begun and any(
+            isinstance(event, ev.ActivityTaskCompleted) for event in recorded(namespace.whole("order"))
+        )
+
+    namespace.wait("the step to be completed", reserved)
+    assert ask(namespace, "stop", "order", stop={"reason": "enough"})[0] == "Done"
+    assert namespace.closed("order")["phase"] == "Cancelled"
+    run = namespace.whole("order")
+    done = [event.activity_type for event in recorded(run) if isinstance(event, ev.ActivityTaskScheduled)]
+    assert done == ["reserve", "tidy"]

@@ -188,17 +188,18 @@ def segment_name(run: str, uid: str, index: int) -> str:
     return _numbered(run, f"-{_digest(uid)}-{index:04}")
 
 
-def reset_name(name: str, operation_uid: str) -> str:
-    """Name the run that a reset makes of another: ``<name>-reset-<hash>``.
+def reset_name(name: str, operation_uid: str, word: str = "reset") -> str:
+    """Name the run that a reset or a retry makes of another: ``<name>-reset-<hash>``.
 
     Args:
-        name: Name of the run that is reset; what an earlier reset has added to it is left out.
+        name: Name of the run that is reset; what an earlier reset or retry has added to it is left out.
         operation_uid: UID of the Operation that asks for it.
+        word: What stands before the hash: ``reset`` or ``retry``.
     """
     base, _, ending = name.rpartition("-")
-    stem, _, word = base.rpartition("-")
-    root = stem if stem and word == "reset" and _HASHED.fullmatch(ending) else name
-    return _numbered(root, f"-reset-{_digest(operation_uid)[:6]}")
+    stem, _, before = base.rpartition("-")
+    root = stem if stem and before in {"reset", "retry"} and _HASHED.fullmatch(ending) else name
+    return _numbered(root, f"-{word}-{_digest(operation_uid)[:6]}")
 
 
 def _numbered(name: str, ending: str) -> str:

@@ -20,12 +20,13 @@ from perdure.api.fields import (
     Time,
     Uid,
     WorkflowId,
+    atomic_list,
 )
 from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
 from perdure.api.schedule import OverlapPolicy
 from perdure.api.workflowrun import RunOptions, StepPath
 
-ON_RUNS = ("signal", "signal_with_start", "cancel", "terminate", "reset", "complete_activity")
+ON_RUNS = ("signal", "signal_with_start", "cancel", "stop", "terminate", "reset", "retry", "complete_activity")
 """What can be asked of a WorkflowRun only, as Python names of the fields."""
 
 ON_BOTH = ("pause", "unpause")
@@ -119,6 +120,13 @@ class Cancel(SpecModel):
     """Why, for people."""
 
 
+class Stop(SpecModel):
+    """Asks a run to stop: its open steps are cancelled, and of its handlers only `finally` runs."""
+
+    reason: Text = ""
+    """Why, for people."""
+
+
 class Terminate(SpecModel):
     """Closes a run at once: no handlers run, and pods are killed."""
 
@@ -177,6 +185,19 @@ class Reset(SpecModel):
 
     reapply_updates: Flag = True
     """Whether updates that workers accepted after the point are given to the new run. Default true."""
+
+    reason: Text = ""
+    """Why, for people."""
+
+
+class Retry(SpecModel):
+    """Starts a new run that does again what failed in this one, which is closed, and keeps what succeeded."""
+
+    from_: Annotated[list[Annotated[StepPath, Field(min_length=1)]], atomic_list(100)] = Field(default_factory=list)
+    """Steps that are done again too, with all that comes after them, such as `charge` or `rooms[3]`. Default none."""
+
+    reapply_signals: Flag = True
+    """Whether signals that came after the point from which it is done again are given to the new run. Default true."""
 
     reason: Text = ""
     """Why, for people."""
@@ -320,6 +341,9 @@ class OperationSpec(SpecModel):
     cancel: Cancel | None = None
     """Asks a run to cancel itself."""
 
+    stop: Stop | None = None
+    """Asks a run to stop: only `finally` runs."""
+
     terminate: Terminate | None = None
     """Closes a run at once."""
 
@@ -331,6 +355,9 @@ class OperationSpec(SpecModel):
 
     reset: Reset | None = None
     """Starts a new run from a point in the history of a run."""
+
+    retry: Retry | None = None
+    """Starts a new run that does again what failed in a closed one."""
 
     complete_activity: CompleteActivity | None = None
     """Answers for an open activity."""

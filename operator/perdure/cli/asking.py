@@ -38,6 +38,16 @@ ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the S
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p",
+        "--parameter",
+        metavar="KEY=VALUE",
+        help="A field of the input: JSON, or else text; may be given several times",
+        show_default=False,
+    ),
+]
 StepOption = Annotated[
     str | None, typer.Option("--step", help="Only the activity of this step, such as rooms[3]", show_default=False)
 ]
@@ -359,3 +369,31 @@ def value(text: str | None, option: str) -> Any:
     except (json.JSONDecodeError, RecursionError) as error:
         message = f"is not JSON: {error}; a text takes quotes of its own: '\"yes\"'; a file is given as @FILE"
         raise typer.BadParameter(message, param_hint=option) from error
+
+
+def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
+    """An input with some of its fields set.
+
+    Args:
+        given: The input; None for none.
+        parameters: Each `key=value`; the value is JSON, or else a text.
+
+    Raises:
+        BadParameter: one is not of that form, or names a field twice; or the input has no fields.
+    """
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        key, equals, text = parameter.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"`{parameter}` is not of the form key=value", param_hint="-p")
+        if key in fields:
+            raise typer.BadParameter(f"`{key}` is given twice", param_hint="-p")
+        try:
+            fields[key] = json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
+            fields[key] = text
+    if not fields:
+        return given
+    if given is not None and not isinstance(given, dict):
+        raise typer.BadParameter("sets fields of an object, and the input is none", param_hint="-p")
+    return {**(given or {}), **fields}

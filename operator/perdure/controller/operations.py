@@ -23,7 +23,7 @@ import pydantic
 import structlog
 
 from perdure.api.common import mistakes
-from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, TargetKind
+from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, Retry, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.answers import Answers, identity
 from perdure.controller.directory import Entry
@@ -35,7 +35,7 @@ from perdure.controller.keys import ExpiryKey
 from perdure.controller.learning import FirstLists
 from perdure.controller.peers import OVER
 from perdure.controller.queue import KeyedQueue
-from perdure.controller.resetting import reset
+from perdure.controller.resetting import name_of, reset
 from perdure.controller.schedules import Schedules
 from perdure.controller.served import ServedNamespaces
 from perdure.controller.targets import HoldError, Targets, escaped
@@ -304,8 +304,8 @@ class Operations:
             if spec.target.kind is TargetKind.DEAD_LETTER:
                 await self._redrive(obj)
                 return None
-            if spec.reset is not None:
-                await self._reset(obj, spec.reset, before)
+            if (again := spec.reset or spec.retry) is not None:
+                await self._reset(obj, again, before)
                 return None
             request = request_of(spec, uid, identity(obj), created_by(obj))
             if (wrong := too_much(request)) is not None:
@@ -337,8 +337,8 @@ class Operations:
         if key in self._held:
             self._queue.wake(key)
 
-    async def _reset(self, obj: kube.Object, wanted: Reset, before: str) -> None:
-        """Have a run reset; the new one is made here, and the rest is its own affair.
+    async def _reset(self, obj: kube.Object, wanted: Reset | Retry, before: str) -> None:
+        """Have a run reset or retried; the new one is made here, and the rest is its own affair.
 
         Raises:
             RefusedError: it cannot be.
@@ -354,12 +354,32 @@ class Operations:
         except kube.NotFoundError:
             raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
         uid = obj["metadata"]["uid"]
+        if isinstance(wanted, Retry):
+            await self._check_alone(entry, name_of(entry.name, wanted, uid))
         who = {"identity": identity(obj), "principal": created_by(obj)}
         made = await reset(self._client, self._definitions, run, wanted, request_id=uid, **who)
         message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
+        if made.kept:
+            message += f" and keeps {made.kept} later results"
+        if made.left_out:
+            message += f"; {made.left_out} more are too large together, and their activities are done again"
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
         done = Answer(ok=True, message=message)
         await self._finish(obj, done, entry, {**result, "eventId": made.event_id})
+
+    async def _check_alone(self, entry: Entry, own: str) -> None:
+        """Make sure that no other run of the workflow id is open: a retry ends nobody else.
+
+        Raises:
+            RefusedError: one is.
+        """
+        await self._targets.look(entry.namespace, entry.workflow_id)
+        other = self._runs.directory.open_run(entry.namespace, entry.workflow_id)
+        if other is not None and other.name not in {entry.name, own}:
+            message = (
+                f"the run `{other.name}` of workflow id `{entry.workflow_id}` is open; wait for its end, or end it"
+            )
+            raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
 
     async def _ask_schedule(self, obj: kube.Object, spec: OperationSpec) -> None:
         """Ask a Schedule, and answer; it knows by the UID what it has heeded, so that asking again does no harm."""

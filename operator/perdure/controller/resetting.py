@@ -12,7 +12,7 @@ is one. From then on everything is that run's own affair; each step of its begin
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from perdure.engine.state import PendingChild, RunState
 from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.language.redoing import Redo, redo
 from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
@@ -48,19 +49,23 @@ class Made:
     run_id: str
     event_id: int
     """The last event that it has taken over."""
+    kept: int = 0
+    """How many later results it keeps."""
+    left_out: int = 0
+    """How many more it does not keep, because together they are too large; known only to who makes it."""
 
 
 async def reset(
     client: kube.Client,
     definitions: Definitions,
     run: kube.Object,
-    wanted: operation.Reset,
+    wanted: operation.Reset | operation.Retry,
     *,
     request_id: str,
     identity: str = "",
     principal: str = "",
 ) -> Made:
-    """Make the run that a reset asks for, or find it made. The run that is reset closes when the new one begins.
+    """Make the run that a reset or a retry asks for, or find it made. The run that is reset closes when the new one begins.
 
     Args:
         client: Of the API server.
@@ -80,12 +85,16 @@ async def reset(
     if "activity" in run["spec"]:
         message = "a standalone activity has no decisions to go back to; start the activity again"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
-    name = reset_name(meta["name"], request_id)
+    name = name_of(meta["name"], wanted, request_id)
     url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
     with suppress(kube.NotFoundError):
         return _made(await client.get(url), request_id)
     events = history.decode_events(await _whole(client, run))
-    point = await _point(definitions, run, events, wanted)
+    if isinstance(wanted, operation.Retry):
+        found = await _redo(definitions, run, events, wanted)
+    else:
+        found = Redo(point=await _point(definitions, run, events, wanted))
+    point = found.point
     before = reset_of(run)
     asked = ResetOrigin(
         request_id=request_id,
@@ -94,7 +103,8 @@ async def reset(
             Ancestor(name=meta["name"], run_id=meta["uid"], event_id=point),
         ),
         reapply_signals=wanted.reapply_signals,
-        reapply_updates=wanted.reapply_updates,
+        reapply_updates=isinstance(wanted, operation.Reset) and wanted.reapply_updates,
+        kept=found.kept,
         reason=wanted.reason,
         identity=identity,
         principal=principal,
@@ -106,7 +116,18 @@ async def reset(
         )
     except kube.AlreadyExistsError:
         made = await client.get(url)
-    return _made(made, request_id)
+    return replace(_made(made, request_id), left_out=found.left_out)
+
+
+def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str) -> str:
+    """Name the run that a reset or a retry makes.
+
+    Args:
+        run: Name of the run that is reset or retried.
+        wanted: Which of both.
+        request_id: UID of the Operation that asks for it.
+    """
+    return reset_name(run, request_id, "retry" if isinstance(wanted, operation.Retry) else "reset")
 
 
 def _made(found: kube.Object, request_id: str) -> Made:
@@ -114,7 +135,44 @@ def _made(found: kube.Object, request_id: str) -> Made:
     if asked is None or asked.request_id != request_id:
         message = f"there is a WorkflowRun `{meta['name']}` already, which was not made by this reset; delete it"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
-    return Made(meta["name"], meta["uid"], asked.base.event_id)
+    return Made(meta["name"], meta["uid"], asked.base.event_id, len(asked.kept))
+
+
+async def _redo(
+    definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], wanted: operation.Retry
+) -> Redo:
+    """What a retry does again.
+
+    Raises:
+        RefusedError: The run is open, or continued; workers decide it; or there is nothing to do again.
+    """
+    name, first, last = base["metadata"]["name"], events[0], events[-1]
+    reason = ConditionReason.RESET_POINT_NOT_FOUND
+    if not (base.get("status") or {}).get("completionTime"):
+        message = f"`{name}` is still open; wait until it has closed, cancel it, or reset it"
+        raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+    if _is_code(events):
+        raise RefusedError(reason, f"workers decide `{name}`, and know what to do again; reset it instead")
+    if following := getattr(last, "new_workflow_run", ""):
+        raise RefusedError(reason, f"`{name}` goes on as `{following}`; retry that run")
+    spec, difference = _spec_of(base), "its definition is gone"
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    async for definition in _definitions(definitions, base, spec):
+        try:
+            return await asyncio.to_thread(
+                redo,
+                events,
+                definition.program,
+                scope_of(base),
+                input=with_defaults(definition.program, spec.input),
+                start_time=first.event_time,
+                steps=wanted.from_,
+            )
+        except ValueError as error:
+            raise RefusedError(reason, str(error)) from error
+        except (NondeterminismError, UndecidableError) as error:
+            difference = str(error)
+    raise RefusedError(reason, f"the history of `{name}` is not what its definition decides: {difference}")
 
 
 async def _point(

@@ -28,7 +28,7 @@ from perdure.engine import inputs
 from perdure.engine.decider import Decider
 from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
-from perdure.engine.resetting import begin
+from perdure.engine.resetting import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
@@ -296,7 +296,8 @@ class Starter:
             await self._record.mark(*search_marks(spec.search_attributes))
         event = fork.event(self._run, reset, now)
         policies = self._tools.policies.of(self._run.namespace)
-        transition = begin(fork.state, event, told, decider or Idle(), fork.requests, policies=policies)
+        kept = kept_results(fork.state, fork.later, reset.kept)
+        transition = begin(fork.state, event, told, decider or Idle(), fork.requests, policies=policies, kept=kept)
         before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
         origin = Origin(before, fork.state)
         return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)

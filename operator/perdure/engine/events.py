@@ -447,6 +447,8 @@ class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
     identity: str = ""
     external: ExternalReference | None = None
     """The run that has asked for it; None where no run has."""
+    stop: bool = False
+    """Whether only `finally` is to run, and no other handler."""
 
 
 class WorkflowExecutionPaused(Event, frozen=True, kw_only=True):

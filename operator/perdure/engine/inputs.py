@@ -127,6 +127,8 @@ class CancelRequested:
     principal: str = ""
     external: ExternalReference | None = None
     """The run that asks; None where no run does."""
+    stop: bool = False
+    """Whether only `finally` is to run, and no other handler."""
 
 
 OPERATOR: Final = "perdure.dev/operator"

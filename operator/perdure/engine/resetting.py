@@ -4,9 +4,10 @@ Temporal's model (service/history/ndc/workflow_resetter.go): the events up to th
 tells of the reset, and what came after the point and was not the run's own doing is applied once more.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunState, apply
+from perdure.engine.state import PendingActivity, RunState, apply
 from perdure.engine.step import RunTransition, step
 
 _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
@@ -25,6 +26,36 @@ _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
     ev.ChildWorkflowExecutionTerminated: inp.ChildOutcome.TERMINATED,
     ev.ChildWorkflowExecutionTimedOut: inp.ChildOutcome.TIMED_OUT,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """What an activity returned that is not done again."""
+
+    key: tuple[str, str, bytes]
+    """Its id, its type, and its input, encoded."""
+    result: Any
+
+
+def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]) -> Iterator[KeptResult]:
+    """The results of activities that completed after the point.
+
+    Args:
+        forked: The state at the point.
+        later: The events after it.
+        kept: Ids of the ActivityTaskCompleted events that count.
+    """
+    wanted = set(kept)
+    scheduled = {each.scheduled_event_id: _key(each) for each in forked.activities.values()}
+    for event in later:
+        if isinstance(event, ev.ActivityTaskScheduled):
+            scheduled[event.event_id] = _key(event)
+        elif isinstance(event, ev.ActivityTaskCompleted) and event.event_id in wanted:
+            yield KeptResult(scheduled[event.scheduled_event_id], event.result)
+
+
+def _key(activity: PendingActivity | ev.ActivityTaskScheduled) -> tuple[str, str, bytes]:
+    return activity.activity_id, activity.activity_type, msgspec.json.encode(activity.input, order="deterministic")
 
 
 def reset_event(
@@ -81,6 +112,7 @@ def begin(
     requests: Sequence[str],
     *,
     policies: Mapping[str, RetryPolicy] | None = None,
+    kept: Iterable[KeptResult] = (),
 ) -> RunTransition:
     """The first pass of a run that was reset.
 
@@ -91,9 +123,28 @@ def begin(
         decider: Decides what follows.
         requests: Those that the other run has heeded: asked again, they change nothing.
         policies: The RetryPolicies that deciders may mean by name.
+        kept: Results of activities that are not done again, if they are asked for with the same input as before.
     """
     state = apply(forked, event)
     transition = step(state, inputs, event.event_time, decider, policies)
+    left = {each.key: each.result for each in kept}
+    while left:
+        found = [each for each in transition.state.activities.values() if _key(each) in left]
+        if not found and not transition.more:
+            break
+        done = [
+            inp.AttemptCompleted(
+                scheduled_event_id=each.scheduled_event_id, attempt=each.attempt, result=left.pop(_key(each))
+            )
+            for each in found
+        ]
+        following = step(transition.state, done, event.event_time, decider, policies)
+        transition = replace(
+            following,
+            events=(*transition.events, *following.events),
+            retired=(*transition.retired, *following.retired),
+            answers={**transition.answers, **following.answers},
+        )
     state = msgspec.structs.replace(transition.state, requests=tuple(requests))
     return replace(transition, state=state, events=(event, *transition.events), durable=True)
 

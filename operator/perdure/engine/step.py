@@ -294,7 +294,7 @@ class RunPass:
             answer = Answer(ok=wanted, reason=inp.CLOSED, message=message)
         self.answers[request.request_id] = answer
 
-    def _answer(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911 (one case for each request)
+    def _answer(self, request: inp.Request) -> Answer:  # noqa: C901, PLR0911, PLR0912 (one case for each request)
         if self.tasks is not None and isinstance(request, inp.SignalRequested) and self.tasks.refuses():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         match request:
@@ -319,6 +319,9 @@ class RunPass:
                     ),
                     decide=True,
                 )
+            case inp.CancelRequested() if request.stop and self.tasks is not None:
+                message = "workers decide the run, and it has no `finally`; cancel or terminate it"
+                return Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message)
             case inp.CancelRequested():
                 if not self.ledger.state.cancel_requested and not (self.tasks and self.tasks.cancel_is_buffered()):
                     event = ev.WorkflowExecutionCancelRequested
@@ -327,6 +330,7 @@ class RunPass:
                         identity=request.identity,
                         principal=request.principal,
                         external=request.external,
+                        stop=request.stop,
                         **self.ledger.here,
                     )
                     self.ledger.emit(asked, decide=True)

@@ -84,7 +84,7 @@ def take(walk: Walk, event: ev.AnyEvent) -> None:  # noqa: C901 (one case for ea
         case ev.WorkflowExecutionSignaled():
             _signaled(walk, event)
         case ev.WorkflowExecutionCancelRequested():
-            walk.cancel()
+            walk.cancel(stop=event.stop)
         case ev.TimerFired():
             walk.timer_fired(event.timer_id)
         case ev.ActivityTaskCompleted():

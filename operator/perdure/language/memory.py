@@ -172,6 +172,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     undo: tuple[Undo, ...] = ()
     """Compensations, the newest last."""
     closing: Closing | None = None
+    stopped: bool = False
+    """The run was asked to stop: of its handlers only `finally` runs."""
     suggested: bool = False
     """Continue-as-new is suggested."""
 

@@ -50,13 +50,13 @@ def last_task(
     if ending is None:
         return points[-1]
     if ending.status is Status.CANCELLED:
-        return _before(points, point)
+        return newest_before(points, point)
     failure = ending.failure
     if failure is None:  # what ran after the main steps may have failed
         failure = ev.failure_of(events[-1])
         point = points[-1] if failure is not None else point
     begun = _begun(events[:point], failure) if failure is not None else None
-    return point if begun is None else _before(points, begun)
+    return point if begun is None else newest_before(points, begun)
 
 
 class _Observer(Interpreter):
@@ -78,7 +78,8 @@ class _Observer(Interpreter):
         return decision
 
 
-def _before(points: Sequence[int], event_id: int) -> int:
+def newest_before(points: Sequence[int], event_id: int) -> int:
+    """The newest point before an event; the first one where none is."""
     return max((point for point in points if point < event_id), default=points[0])
 
 

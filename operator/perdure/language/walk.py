@@ -619,14 +619,16 @@ class Walk:
             undo = Undo(path=at.path, block=frame.block, depth=frame.depth, input=value, timeouts=limits)
             self.set(undo=(*self.memory.undo, undo))
 
-    def cancel(self) -> None:
-        """The run was asked to cancel itself."""
+    def cancel(self, *, stop: bool = False) -> None:
+        """The run was asked to cancel itself; `stop`: without compensations and `onCancel`."""
         if self.memory.closing is None:
+            if stop:
+                self.set(stopped=True)
             self.stop_frame("", CANCELLED)
 
     def main_ended(self, ending: Ending) -> None:
         """The main steps have ended: compensate, run the handlers, close."""
-        self.set(closing=Closing(ending=ending), agenda=())
+        self.set(closing=Closing(ending=ending, handled=self.memory.stopped), agenda=())
         self.agenda.clear()
         self.next_chapter()
 

@@ -89,6 +89,8 @@ class ResetOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Whose history it begins with, last; before it, whose history that one began with, and so on."""
     reapply_signals: bool = True
     reapply_updates: bool = True
+    kept: tuple[int, ...] = ()
+    """Of a retry: the later ActivityTaskCompleted events whose results are kept."""
     reason: str = ""
     identity: str = ""
     principal: str = ""

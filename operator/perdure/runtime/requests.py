@@ -75,6 +75,11 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
             return inputs.CancelRequested(
                 request_id=uid, reason=spec.cancel.reason, identity=identity, principal=principal
             )
+        case "stop":
+            assert spec.stop is not None
+            return inputs.CancelRequested(
+                request_id=uid, reason=spec.stop.reason, identity=identity, principal=principal, stop=True
+            )
         case "pause" | "unpause":
             pause = spec.pause or spec.unpause
             assert pause is not None

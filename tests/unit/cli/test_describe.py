@@ -91,7 +91,7 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
           the log of the last attempt of `charge`:
             kubectl -n shop logs order-42-5-1
           after you fix the cause: repeat what failed in a new run, which keeps what is done:
-            perdure reset -n shop order-42 --type LastWorkflowTask
+            perdure retry -n shop order-42
           every event with its attributes:
             perdure history -n shop order-42 --detailed
           remove it, to start one of that name anew (it is removed by itself in 59m52s):

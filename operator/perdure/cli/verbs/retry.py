@@ -1,121 +1,48 @@
-"""`retry`: what retry policies mean."""
+"""`retry`: do again what failed in a run."""
 
-import asyncio
-import json
-import sys
-from datetime import timedelta
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from perdure.cli.errors import CliError
-from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
+from perdure.cli.asking import Inquiry, ReasonOption, ask_to_start, asking
 
-HELP = """Show what retry policies mean.
+HELP = """Do again what failed in a closed run, and keep what succeeded.
 
-\b
-Examples:
-  {program} retry preview --file policy.yaml --count 10
-"""
+A new run begins with the history up to the first step that failed. Results
+of steps that succeeded are kept, also those that came later in other branches
+and items; handlers such as `finally` run again, and so do steps that were
+compensated. --from names steps that are done again too, with all that comes
+after them; with it, a run that completed can be retried.
 
-PREVIEW_HELP = """Show the waits between attempts that a RetryPolicy leads to.
-
-The policy is read from a file, or from the cluster by its name. As text, a
-last line says how often it is tried again at all; the waits beyond that are
-shown all the same. As JSON: the waits in seconds, as a list.
+Exit status: 0 it was done, 1 it was refused (the run is open, for instance),
+2 trouble, 124 there was no answer in time.
 
 \b
 Examples:
-  {program} retry preview --file policy.yaml --count 10
-  {program} retry preview standard --output json
+  {program} retry order-42 --reason "charge was mended"
+  {program} retry order-42 --from charge --from 'rooms[3]'
 """
 
 
-def preview(
+@asking
+def command(
     context: typer.Context,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name of a RetryPolicy", show_default=False)
-    ] = None,
+    asked: Inquiry,
     *,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input", show_default=False),
+    steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            help="Do this step again too, and what comes after it; may be given several times",
+            metavar="STEP",
+            show_default=False,
+        ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", help="How many waits", min=1, max=10_000)] = 8,
-    output: OutputOption = "text",
-    namespace: NamespaceOption = None,
-    cluster: ContextOption = None,
+    reapply: Annotated[
+        bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Give later signals to the new run")
+    ] = True,
+    reason: ReasonOption = "",
 ) -> None:
-    """Show the waits between attempts."""
-    if (name is None) == (file is None):
-        raise CliError("name a RetryPolicy, or give its manifest with --file")
-    source = file or f"RetryPolicy {name}"
-    spec = (
-        _of_file(file)
-        if file is not None
-        else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
-    )
-    from perdure.runtime.policies import limits, waits  # noqa: PLC0415 - slow to import, and not for `--help`
-
-    policy = _read(spec, source)
-    shown = waits(policy, count)
-    if output == "json":
-        typer.echo(json.dumps([_seconds(wait) for wait in shown]))
-        return
-    from perdure.api.durations import format_decimal_duration  # noqa: PLC0415 - as above
-
-    for wait in shown:
-        typer.echo(format_decimal_duration(wait))
-    typer.echo(f"# {limits(policy)}")
-
-
-COMMANDS = {"preview": (preview, PREVIEW_HELP)}
-
-
-def _seconds(wait: timedelta) -> int | float:
-    seconds = wait.total_seconds()
-    return int(seconds) if seconds.is_integer() else seconds
-
-
-def _of_file(file: str) -> Any:
-    """The spec of the first RetryPolicy of a file."""
-    import yaml  # noqa: PLC0415 - slow to import, and not for `--help`
-
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        documents = list(yaml.safe_load_all(text))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{file} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise CliError(f"{file} is no YAML: {error}") from error
-    for document in documents:
-        if isinstance(document, dict) and document.get("kind") == "RetryPolicy":
-            return document.get("spec")
-    raise CliError(f"{file} has no RetryPolicy; it must be a manifest with `kind: RetryPolicy`")
-
-
-async def _of_cluster(name: str, context: str | None, namespace: str | None, program: str) -> Any:
-    from perdure.cli.cluster import connect  # noqa: PLC0415 - slow to import, and not for `--help`
-
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return (await cluster.read("RetryPolicy", "retrypolicies", name)).get("spec")
-
-
-def _read(spec: Any, source: str) -> Any:
-    """The engine's form of a policy.
-
-    Raises:
-        CliError: it is no policy; with every mistake.
-    """
-    import pydantic  # noqa: PLC0415 - slow to import, and not for `--help`
-
-    from perdure.api.common import mistakes  # noqa: PLC0415 - as above
-    from perdure.api.retrypolicy import RetryPolicySpec  # noqa: PLC0415 - as above
-    from perdure.language.program import retry_rules  # noqa: PLC0415 - as above
-
-    try:
-        return retry_rules(RetryPolicySpec.parse(spec or {}))
-    except pydantic.ValidationError as error:
-        raise CliError(f"{source}: {'; '.join(mistakes(error))}") from error
+    """Do again what failed in a run."""
+    said = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
+    ask_to_start(context, "retry", said, asked)

@@ -10,7 +10,7 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
-from perdure.cli.asking import value
+from perdure.cli.asking import ParameterOption, value, with_parameters
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamedOutput, NamedOutputOption, NamespaceOption, seconds_of
@@ -33,6 +33,7 @@ in any other way), 2 trouble, 124 the operator did not answer in time, or with
 \b
 Examples:
   {program} start order-flow --input @order.json
+  {program} start order-flow -p id=A-1001 -p amount=349
   {program} start order-flow --name order-42 --wait --timeout 5m
   {program} start --type Order --task-queue orders -w A-1001
 """
@@ -62,6 +63,7 @@ def command(
     given: Annotated[
         str | None, typer.Option("--input", "-i", help="Input: JSON, or @FILE", show_default=False)
     ] = None,
+    parameters: ParameterOption = None,
     paused: Annotated[bool, typer.Option("--paused", help="Have it wait until it is unpaused")] = False,
     reuse: Annotated[
         WorkflowIdReusePolicy | None,
@@ -105,7 +107,7 @@ def command(
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
-        "input": value(given, "--input"),
+        "input": with_parameters(value(given, "--input"), parameters or ()),
         "startPaused": paused or None,
         "workflowIdReusePolicy": reuse,
         "workflowIdConflictPolicy": conflict,
@@ -116,7 +118,7 @@ def command(
         "metadata": {"name": name} if name is not None else {"generateName": f"{workflow or _readable(str(kind))}-"},
         "spec": {key: each for key, each in spec.items() if each is not None},
     }
-    made = asyncio.run(_start(context, body, namespace, cluster, output, verdict=wait is None))
+    made = asyncio.run(create(context, body, namespace, cluster, output, verdict=wait is None))
     called = made["metadata"]["name"]
     if wait:
         waiting.command(context, called, namespace=made["metadata"]["namespace"], timeout=timeout, cluster=cluster)
@@ -145,7 +147,7 @@ def _readable(kind: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
 
 
-async def _start(
+async def create(
     context: typer.Context,
     body: Object,
     namespace: str | None,
@@ -157,8 +159,9 @@ async def _start(
     """Make the run, print it, and wait for the `verdict` of the operator if that is wanted; the run as it was made."""
     spec = body["spec"]
     async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
-        if spec["workflow"].get("name") is not None:
-            await check_input(reached, spec["workflow"]["name"], spec.get("input"))
+        workflow = spec.get("workflow", {}).get("name")
+        if workflow is not None:
+            await check_input(reached, workflow, spec.get("input"))
         conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
         if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
             await check_workflow_id(reached, spec["workflowId"])

@@ -173,7 +173,11 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
     if not run.chain.goes_on_as and run.activity is None and (run.steps or run.code is not None):
         yield (
             "after you fix the cause: repeat what failed in a new run, which keeps what is done",
-            page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask"),
+            (
+                page.perdure(run.namespace, "retry", run.name)
+                if run.code is None
+                else page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask")
+            ),
         )
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)

@@ -1,4 +1,4 @@
-"""`perdure retry preview`: the waits of a policy, from its manifest."""
+"""`perdure retrypolicy preview`: the waits of a policy, from its manifest."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ spec: {cloudScheduler: {retryCount: 5, minBackoffDuration: 10s, maxBackoffDurati
 def preview(tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
     file = tmp_path / "policy.yaml"
     file.write_text(text)
-    done = CliRunner().invoke(build("perdure", ["retry"]), ["retry", "preview", "-f", str(file), *options])
+    done = CliRunner().invoke(build("perdure", ["retrypolicy"]), ["retrypolicy", "preview", "-f", str(file), *options])
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -1,0 +1,104 @@
+"""`rerun`: start a run like another one, from the beginning."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
+from perdure.cli.asking import ParameterOption, value, with_parameters
+from perdure.cli.cluster import Object, connect
+from perdure.cli.invocation import program_of
+from perdure.cli.options import (
+    ContextOption,
+    NamedOutputOption,
+    NamespaceOption,
+    RunName,
+    WorkflowIdOption,
+    check_named,
+    seconds_of,
+)
+from perdure.cli.verbs import wait as waiting
+from perdure.cli.verbs.start import create
+
+HELP = """Start a run like another one, from the beginning.
+
+The new run has the spec of the other one: its Workflow, as it is now, its
+input and its workflow id, if it was given one. --input replaces the input, -p
+changes fields of it. To keep what succeeded, see `retry`.
+
+Exit status: as of `start`.
+
+\b
+Examples:
+  {program} rerun order-42
+  {program} rerun order-42 -p amount=20 --wait
+  {program} rerun order-42 --input @order.json --name order-43
+"""
+
+_LONGEST_PREFIX = 180
+"""Characters that a name may have before what the API server adds to it."""
+
+
+def command(
+    context: typer.Context,
+    run: RunName = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the new run; made up by default", show_default=False)
+    ] = None,
+    given: Annotated[
+        str | None, typer.Option("--input", "-i", help="Another input: JSON, or @FILE", show_default=False)
+    ] = None,
+    parameters: ParameterOption = None,
+    namespace: NamespaceOption = None,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Follow it until it ends, or only create it; by default until it is accepted",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
+    ] = None,
+    output: NamedOutputOption = "text",
+    cluster: ContextOption = None,
+) -> None:
+    """Start a run like another one."""
+    check_named(run, workflow_id)
+    if timeout is not None:
+        seconds_of(timeout, "--timeout")
+        if not wait:
+            raise typer.BadParameter("takes --wait as well", param_hint="--timeout")
+    other = value(given, "--input")
+
+    async def read() -> Object:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
+            return await reached.chosen(run, workflow_id)
+
+    found = asyncio.run(read())
+    spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
+    if given is not None:
+        spec["input"] = other
+    spec["input"] = with_parameters(spec.get("input"), parameters or ())
+    body = _like(found, {key: each for key, each in spec.items() if each is not None}, name)
+    made = asyncio.run(create(context, body, namespace, cluster, output, verdict=wait is None))
+    if wait:
+        meta = made["metadata"]
+        waiting.command(context, meta["name"], namespace=meta["namespace"], timeout=timeout, cluster=cluster)
+
+
+def _like(run: Object, spec: dict[str, Any], name: str | None) -> Object:
+    """A run with a spec, and the user's own labels of another one."""
+    meta = run["metadata"]
+    own = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
+    called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_LONGEST_PREFIX]}-"}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {**called, **({"labels": own} if own else {})},
+        "spec": spec,
+    }

@@ -1,0 +1,121 @@
+"""`retrypolicy`: what retry policies mean."""
+
+import asyncio
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.errors import CliError
+from perdure.cli.invocation import program_of
+from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
+
+HELP = """Show what retry policies mean.
+
+\b
+Examples:
+  {program} retrypolicy preview --file policy.yaml --count 10
+"""
+
+PREVIEW_HELP = """Show the waits between attempts that a RetryPolicy leads to.
+
+The policy is read from a file, or from the cluster by its name. As text, a
+last line says how often it is tried again at all; the waits beyond that are
+shown all the same. As JSON: the waits in seconds, as a list.
+
+\b
+Examples:
+  {program} retrypolicy preview --file policy.yaml --count 10
+  {program} retrypolicy preview standard --output json
+"""
+
+
+def preview(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Name of a RetryPolicy", show_default=False)
+    ] = None,
+    *,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input", show_default=False),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", help="How many waits", min=1, max=10_000)] = 8,
+    output: OutputOption = "text",
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Show the waits between attempts."""
+    if (name is None) == (file is None):
+        raise CliError("name a RetryPolicy, or give its manifest with --file")
+    source = file or f"RetryPolicy {name}"
+    spec = (
+        _of_file(file)
+        if file is not None
+        else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
+    )
+    from perdure.runtime.policies import limits, waits  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    policy = _read(spec, source)
+    shown = waits(policy, count)
+    if output == "json":
+        typer.echo(json.dumps([_seconds(wait) for wait in shown]))
+        return
+    from perdure.api.durations import format_decimal_duration  # noqa: PLC0415 - as above
+
+    for wait in shown:
+        typer.echo(format_decimal_duration(wait))
+    typer.echo(f"# {limits(policy)}")
+
+
+COMMANDS = {"preview": (preview, PREVIEW_HELP)}
+
+
+def _seconds(wait: timedelta) -> int | float:
+    seconds = wait.total_seconds()
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def _of_file(file: str) -> Any:
+    """The spec of the first RetryPolicy of a file."""
+    import yaml  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        documents = list(yaml.safe_load_all(text))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{file} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise CliError(f"{file} is no YAML: {error}") from error
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "RetryPolicy":
+            return document.get("spec")
+    raise CliError(f"{file} has no RetryPolicy; it must be a manifest with `kind: RetryPolicy`")
+
+
+async def _of_cluster(name: str, context: str | None, namespace: str | None, program: str) -> Any:
+    from perdure.cli.cluster import connect  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        return (await cluster.read("RetryPolicy", "retrypolicies", name)).get("spec")
+
+
+def _read(spec: Any, source: str) -> Any:
+    """The engine's form of a policy.
+
+    Raises:
+        CliError: it is no policy; with every mistake.
+    """
+    import pydantic  # noqa: PLC0415 - slow to import, and not for `--help`
+
+    from perdure.api.common import mistakes  # noqa: PLC0415 - as above
+    from perdure.api.retrypolicy import RetryPolicySpec  # noqa: PLC0415 - as above
+    from perdure.language.program import retry_rules  # noqa: PLC0415 - as above
+
+    try:
+        return retry_rules(RetryPolicySpec.parse(spec or {}))
+    except pydantic.ValidationError as error:
+        raise CliError(f"{source}: {'; '.join(mistakes(error))}") from error

@@ -1,0 +1,196 @@
+"""What a retry of a run does again, and what it keeps. Pure.
+
+The new run begins with the history up to the first thing that is done again. Activities that completed later, in other branches
+and items, are not done again: what they returned is kept.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.language.interpreter import RunScope
+from perdure.language.memory import Status, Traced
+from perdure.language.program import Program
+from perdure.language.resuming import last_task, newest_before
+from perdure.language.tracing import Tracer
+
+MAX_KEPT: Final = 256 * 1024
+"""Bytes that the results kept from after the point may have, with their inputs: they are recorded with one commit."""
+_EVENTS: Final = 600
+"""Bytes that the events of an activity have beside its input and result."""
+_UNDO: Final = ":compensate"
+_NAME: Final = re.compile(r"[^\[.:]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redo:
+    """Where a retry begins, and what it keeps from after that."""
+
+    point: int
+    """The last event that is kept: one of `history.decision_points`."""
+    kept: tuple[int, ...] = ()
+    """Ids of later ActivityTaskCompleted events whose results are kept."""
+    left_out: int = 0
+    """How many more were not kept, because together they are too large."""
+
+
+def redo(
+    events: Sequence[ev.AnyEvent],
+    program: Program,
+    run: RunScope,
+    *,
+    input: Any,  # noqa: A002
+    start_time: datetime,
+    steps: Sequence[str] = (),
+) -> Redo:
+    """Find out what a retry of a closed run does again: what failed, what was compensated, and the steps that are named.
+
+    Args:
+        events: The whole history of the run.
+        program: Decides as the history says.
+        run: What expressions know as `run`.
+        input: Input of the run.
+        start_time: When it started.
+        steps: Paths of steps that are done again with all that comes after them.
+
+    Raises:
+        NondeterminismError, UndecidableError: The program decides differently.
+        ValueError: Nothing is to be done again, or a step has not begun; as a sentence.
+    """
+    seen = _Observer(program, run, input=input, start_time=start_time)
+    history.retrace(events, seen)
+    trace, begun = seen.trace, seen.begun
+    for step in steps:
+        if step not in begun:
+            known = ", ".join(f"`{path}`" for path in list(begun)[:10]) + (", …" if len(begun) > 10 else "")  # noqa: PLR2004
+            raise ValueError(f"`from`: step `{step}` has not begun in that run; choose one of {known or '(none has)'}")
+    completed = isinstance(events[-1], ev.WorkflowExecutionCompleted)
+    if completed and not steps:
+        raise ValueError("the run has completed: nothing failed; name steps in `from`, or start a new run")
+    again = {*steps, *(path.removesuffix(_UNDO) for path in trace if path.endswith(_UNDO))}
+    points = history.decision_points(events)
+    if not points:
+        raise ValueError("the run has not started: nothing was decided yet")
+    first = [newest_before(points, begun[path] + 1) for path in again if path in begun]
+    if not completed:
+        first.append(last_task(events, program, run, input=input, start_time=start_time))
+        first += _before_failures(events, points, seen)
+    point = min(first)
+    kept = list(_kept(events, point, again, _Order(program, trace)))
+    fitting, size = 0, 0
+    while fitting < len(kept) and size + kept[fitting][1] <= MAX_KEPT:
+        size += kept[fitting][1]
+        fitting += 1
+    return Redo(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
+
+
+class _Trace(dict[str, Traced]):
+    """How steps began and ended, and the event that was decided when each began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.point = 0
+        self.begun: dict[str, int] = {}
+
+    def __setitem__(self, path: str, traced: Traced) -> None:
+        self.begun.setdefault(path, self.point)
+        super().__setitem__(path, traced)
+
+
+class _Observer(Tracer):
+    def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
+        super().__init__(program, run, input=input, start_time=start_time)
+        self.trace: _Trace = _Trace()
+
+    @property
+    def begun(self) -> dict[str, int]:
+        return self.trace.begun
+
+    def decide(self, memory: Any, event: ev.AnyEvent | None, **options: Any) -> Any:
+        if event is not None:
+            self.trace.point = event.event_id
+        return super().decide(memory, event, **options)
+
+
+def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _Observer) -> Iterator[int]:
+    """The points before what failed and was not caught: an activity's failure, or the beginning of anything else."""
+    trace = seen.trace
+    failed = {path for path, each in trace.items() if each.status is Status.FAILED and not path.endswith(_UNDO)}
+    failed = {path for path in failed if all(_failed(trace, above) for above in _above(path))}
+    outer = {above for path in failed for above in _above(path)}
+    ends = {
+        event.activity_id: event.event_id
+        for event in events
+        if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled)
+    }
+    for path in failed - outer:
+        yield newest_before(points, ends.get(path, seen.begun[path] + 1))
+
+
+def _failed(trace: dict[str, Traced], path: str) -> bool:
+    return path not in trace or trace[path].status is Status.FAILED
+
+
+def _above(path: str) -> Iterator[str]:
+    """The paths of what a step is in: its loop, branch and block, and theirs."""
+    for end, character in enumerate(path):
+        if end and character in "/[.:":
+            yield path[:end]
+
+
+def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_Order") -> Iterator[tuple[int, int]]:
+    """The activities that completed after a point and are not done again: the event, and the bytes that it takes."""
+    inputs = {event.event_id: event.input for event in events if isinstance(event, ev.ActivityTaskScheduled)}
+    for event in events[point:]:
+        if not isinstance(event, ev.ActivityTaskCompleted) or ":" in event.activity_id:
+            continue
+        if any(order.concerns(event.activity_id, path) for path in again):
+            continue
+        size = len(msgspec.json.encode([inputs.get(event.scheduled_event_id), event.result]))
+        yield event.event_id, size + _EVENTS
+
+
+class _Order:
+    """Which steps come after which."""
+
+    def __init__(self, program: Program, trace: dict[str, Traced]) -> None:
+        self._program = program
+        self._trace = trace
+
+    def concerns(self, path: str, again: str) -> bool:
+        """Whether a step is part of one that is done again, or comes after it."""
+        mine, other = path.split("/"), again.split("/")
+        for i, (here, there) in enumerate(zip(mine, other, strict=False)):
+            if here == there:
+                continue
+            name, before = _name(here), _name(there)
+            if name == before:
+                return i == len(other) - 1 and here.startswith((f"{there}[", f"{there}."))  # an item or branch of it
+            return self._needs("/".join(mine[:i]), name, before)
+        return len(mine) >= len(other)
+
+    def _needs(self, frame: str, name: str, before: str) -> bool:
+        """Whether a step of a frame needs another one, at once or by way of others."""
+        block = self._trace[frame].block if frame in self._trace else ""
+        flow = self._program.flows.get(block)
+        todo, known = [name], set[str]()
+        while flow is not None and todo:
+            step = flow.by_name.get(todo.pop())
+            for need in step.needs if step else ():
+                if need == before:
+                    return True
+                if need not in known:
+                    known.add(need)
+                    todo.append(need)
+        return False
+
+
+def _name(segment: str) -> str:
+    found = _NAME.match(segment)
+    return found[0] if found else segment

@@ -1,0 +1,143 @@
+"""A retry: what failed is done again, what succeeded is kept, also in other branches and items."""
+
+from typing import Any
+
+import pytest
+
+from engine.script import T0, Drive, seconds
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine import inputs as inp
+from perdure.engine.resetting import begin, kept_results, reset_event, since
+from perdure.engine.state import RunStatus
+from perdure.language.redoing import MAX_KEPT, Redo, redo
+from unit.language.test_resuming import SCOPE, Run, do
+
+
+def plan(run: Run, *steps: str) -> Redo:
+    return redo(run.drive.history, run.program, SCOPE, input=None, start_time=T0, steps=steps)
+
+
+def retried(run: Run, *steps: str) -> Run:
+    """The run that does it again, a minute later."""
+    found, past = plan(run, *steps), run.drive.history
+    state = history.fork(past, found.point, run.decider)
+    first: Any = past[0]
+    now = T0 + seconds(run.clock + 60)
+    told = reset_event(first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next")
+    later = past[found.point :]
+    new = Run.__new__(Run)
+    new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
+    new.drive = Drive(run.decider, now=now, history=list(past[: found.point]))
+    again = list(since(state, later, "r", signals=True))
+    new.drive.take(begin(state, told, again, run.decider, (), kept=kept_results(state, later, found.kept)))
+    return new
+
+
+UNDO = ", compensate: {activity: {name: work}}"
+ALONE = ", needs: []"
+
+
+def test_only_the_step_that_failed_is_done_again_and_finally_after_it() -> None:
+    run = Run(f"[{do('a')}, {do('b')}, {do('c')}]").done("a").failed("b").done(":finally/note")
+    again = retried(run)
+    assert again.open() == ["b"]
+    assert again.done("b", "c", ":finally/note").status is RunStatus.COMPLETED
+    again.drive.check_replay()
+
+
+def test_a_step_that_is_named_is_done_again_with_what_comes_after_it() -> None:
+    run = Run(f"[{do('a')}, {do('b')}, {do('c')}]").done("a", "b", "c", ":finally/note")
+    assert run.status is RunStatus.COMPLETED
+    again = retried(run, "b")
+    assert again.open() == ["b"]
+    assert again.done("b").open() == ["c"]
+    assert again.done("c", ":finally/note").status is RunStatus.COMPLETED
+
+
+def test_what_does_not_come_after_the_named_step_is_kept() -> None:
+    """`y` needs `x`, and both came after `b` began; neither needs `b`."""
+    steps = f"[{do('b')}, {do('x', ALONE)}, {do('y', ', needs: [x]')}, {do('z', ', needs: [b, y]')}]"
+    run = Run(steps).done("b", "x", "y", "z", ":finally/note")
+    again = retried(run, "b")
+    assert again.open() == ["b"]
+    assert len(plan(run, "b").kept) == 2
+    again.drive.check_replay()
+    assert again.done("b").open() == ["z"]
+
+
+def test_other_items_of_a_loop_are_kept_and_one_item_is_done_again() -> None:
+    loop = "{name: all, forEach: {items: [1, 2, 3]}, call: {block: pair}}"
+    pair = {"name": "pair", "steps": [{"name": n, "activity": {"name": "work"}} for n in ("p", "q")]}
+    run = Run(f"[{loop}]", blocks=[pair, {"name": "tidy", "steps": [{"name": "note", "activity": {"name": "work"}}]}])
+    run.done(*(f"all[{i}]/{name}" for i in range(3) for name in ("p", "q")), ":finally/note")
+    again = retried(run, "all[1]")
+    assert again.open() == ["all[1]/p"]
+    assert again.done("all[1]/p").open() == ["all[1]/q"]
+    assert again.done("all[1]/q", ":finally/note").status is RunStatus.COMPLETED
+    again.drive.check_replay()
+    assert retried(run, "all").open() == ["all[0]/p", "all[1]/p", "all[2]/p"]
+
+
+def test_a_step_that_was_compensated_is_done_again_and_what_follows_it_too() -> None:
+    run = Run(f"[{do('a', UNDO)}, {do('b')}, {do('c')}]").done("a", "b").failed("c")
+    run.done("a:compensate", ":finally/note")
+    again = retried(run)
+    assert again.open() == ["a"]
+    assert again.done("a").open() == ["b"]
+
+
+def test_a_result_is_kept_only_for_the_same_input() -> None:
+    """The new run has the result of `x` from a history in which `x` was asked for something else."""
+    run = Run(f"[{do('b')}, {do('x', ALONE)}]").done("b", "x", ":finally/note")
+    found, past = plan(run, "b"), run.drive.history
+    changed = Run(f"[{do('b')}, {{name: x, needs: [], activity: {{name: work, input: 7}}}}]")
+    state = history.fork(changed.drive.history, 1, changed.decider)
+    first: Any = past[0]
+    told = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
+    kept = list(kept_results(state, past[1:], found.kept))
+    assert len(kept) == 1
+    transition = begin(state, told, [], changed.decider, (), kept=kept)
+    assert {each.activity_id for each in transition.state.activities.values()} == {"b", "x"}
+
+
+def test_results_that_are_too_large_together_are_done_again_and_counted() -> None:
+    steps = [do("b"), *(do(f"x{i}", ALONE) for i in range(4))]
+    run = Run(f"[{', '.join(steps)}]").done("b")
+    for i in range(4):
+        run.at(inp.AttemptCompleted(**run.key(f"x{i}"), result="r" * (MAX_KEPT // 3)))
+    run.done(":finally/note")
+    found = plan(run, "b")
+    assert (len(found.kept), found.left_out) == (2, 2)
+    assert retried(run, "b").open() == ["b", "x2", "x3"]
+
+
+def test_a_run_that_was_cancelled_goes_on_where_it_was() -> None:
+    run = Run(f"[{do('a')}, {do('b')}]").done("a")
+    run.at(inp.CancelRequested(request_id="c"))
+    run.done(":finally/note")
+    assert run.status is RunStatus.CANCELLED
+    assert retried(run).open() == ["b"]
+
+
+def test_what_cannot_be_retried_is_told() -> None:
+    run = Run(f"[{do('a')}]").done("a", ":finally/note")
+    with pytest.raises(ValueError, match="nothing failed; name steps in `from`"):
+        plan(run)
+    with pytest.raises(ValueError, match="step `x` has not begun in that run; choose one of `a`"):
+        plan(run, "x")
+
+
+# Stopping
+
+
+def test_a_run_that_is_stopped_runs_only_finally() -> None:
+    run = Run(f"[{do('a', UNDO)}, {do('b')}]", onCancel={"block": "tidy"}).done("a")
+    run.at(inp.CancelRequested(request_id="s", stop=True, reason="enough"))
+    assert run.open() == [":finally/note"]
+    assert run.done(":finally/note").status is RunStatus.CANCELLED
+    asked = next(e for e in run.drive.history if isinstance(e, ev.WorkflowExecutionCancelRequested))
+    assert (asked.stop, asked.cause) == (True, "enough")
+    run.drive.check_replay()
+    cancelled = Run(f"[{do('a', UNDO)}, {do('b')}]", onCancel={"block": "tidy"}).done("a")
+    assert cancelled.at(inp.CancelRequested(request_id="c")).open() == ["a:compensate"]

@@ -14,7 +14,7 @@ import pytest
 from simulated.scenarios import SCENARIOS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 5)
+SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 3)
 """Of each scenario, with one operator and with two."""
 FIRST = int(os.environ.get("PERDURE_SIMULATION_FIRST_SEED") or 0)
 

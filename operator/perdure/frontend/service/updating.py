@@ -37,6 +37,8 @@ from perdure.frontend.service.making import StartedRun
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 
+_TRIES = 10
+"""Runs that an update-with-start tries before it is refused because each has closed before it took the update."""
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
 _ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
 _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
@@ -206,14 +208,7 @@ class Updating:
             check_update(update)
         except RpcError as error:
             raise several(1, [None, error]) from error
-        try:
-            begun, updated = await self._start_and_update(start, update, call)
-        except _MissedError:
-            start.request_id = uuid.uuid4().hex  # another run than the one that may have been started, and has closed
-            try:
-                begun, updated = await self._start_and_update(start, update, call)
-            except _MissedError as error:
-                raise several(1, [None, aborted(str(error))]) from error
+        begun, updated = await self._start_until_updated(start, update, call)
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
             StartWorkflowExecutionResponse(
@@ -222,6 +217,25 @@ class Updating:
         )
         response.responses.add().update_workflow.CopyFrom(updated)
         return response
+
+    async def _start_until_updated(
+        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
+        """Start or find the workflow and update it; again with the next run if that one closes first.
+
+        Raises:
+            RpcError: It cannot be started or updated; or `_TRIES` runs have closed in between.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._start_and_update(start, update, call)
+            except _MissedError as error:
+                if not left:
+                    raise several(1, [None, aborted(str(error))]) from error
+                start.request_id = (
+                    uuid.uuid4().hex
+                )  # another run than the one that may have been started, and has closed
+        raise AssertionError  # the last try returns or raises
 
     async def _start_and_update(
         self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext

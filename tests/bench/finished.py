@@ -1,7 +1,7 @@
 """Fill a namespace with finished runs, written straight to the API server: ``python tests/bench/finished.py 10000 --bytes 0``.
 
 Each is a copy of a recorded run that has just ended, so an operator keeps it for as long as its `ttlSecondsAfterFinished` says.
-What an operator then takes in memory, and how long it takes to start, is in docs/operating.md.
+What an operator then takes in memory, and how long it takes to start, is in docs/sizing.md.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What schedules cost: the search for rare times; and, on a cluster, many that fire, and many that are due in the same second.
 
 Figures are printed, and nothing is decided by them. PERDURE_SCHEDULES sets how many there are, PERDURE_SECONDS for how long they
-fire (10,000 and 300 are the sizes that docs/operating.md speaks of).
+fire (10,000 and 300 are the sizes that docs/sizing.md speaks of).
 """
 
 import asyncio

@@ -11,8 +11,8 @@ from .test_chart import named
 
 def told() -> dict[str, set[str]]:
     """Resource and verbs, by the table."""
-    text = (REPOSITORY / "docs" / "operating.md").read_text(encoding="utf-8")
-    section = text.split("## What the operator may do\n")[1].split("\n## ")[0].split("### ")[0]
+    text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
+    section = text.split("## Permissions of the operator\n")[1].split("\n## ")[0].split("### ")[0]
     found: dict[str, set[str]] = {}
     for names, verbs in re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE):
         resources = [name for name in re.findall(r"`([^`]+)`", names) if name != "perdure-activity"]

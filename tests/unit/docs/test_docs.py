@@ -14,7 +14,7 @@ from perdure.api.workflowrun import WorkflowRun
 from perdure.language.compiler import compile_program
 from perdure.observe import metrics
 
-OPERATING = REPOSITORY / "docs" / "operating.md"
+DOCS = REPOSITORY / "docs"
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
@@ -27,10 +27,11 @@ def check(manifest: Json, *, runs: bool = True) -> None:
         compile_program(found.spec.inline)
 
 
-def section(title: str) -> str:
-    """The part of operating.md below a heading, up to the next one."""
-    match = re.search(rf"^#+ {title}\n(.*?)(?=^#|\Z)", OPERATING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert match, f"operating.md has no section {title}"
+def section(page: str, title: str) -> str:
+    """The part of a page below a heading, up to the next one."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    match = re.search(rf"^#+ {title}\n(.*?)(?=^#|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert match, f"{page} has no section {title}"
     return match[1]
 
 
@@ -71,12 +72,12 @@ def test_the_index_names_every_page() -> None:
 def test_every_metric_is_in_the_table_of_metrics_and_no_other() -> None:
     exposed = {f"{m.name}_total" if m.type == "counter" else m.name for m in metrics.REGISTRY.collect()}
     exposed = {name for name in exposed if not name.startswith("process_")}
-    assert first_column(section("Metrics")) == exposed
+    assert first_column(section("monitoring.md", "Metrics")) == exposed
 
 
 def test_the_table_of_values_names_values_that_exist() -> None:
     values = yaml.safe_load((REPOSITORY / "charts" / "perdure" / "values.yaml").read_text(encoding="utf-8"))
-    named = first_column(section("Installing"))
+    named = first_column(section("installing.md", "Values"))
     assert named
     for path in named:
         found = values

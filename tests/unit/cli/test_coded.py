@@ -261,7 +261,7 @@ def test_a_task_that_fails_says_why_and_that_the_code_is_to_be_mended() -> None:
     """) in shown(run)
     assert golden("""
         What next
-          the workflow task fails: mend the code, deploy the worker of `orders`, and it goes on; what the worker has said:
+          the workflow task fails: fix the code and deploy the worker of `orders`; the run then continues. Details:
             perdure history -n shop k9 --detailed
     """) in shown(run)
     run.decide(timer("1", 60), seconds=30)

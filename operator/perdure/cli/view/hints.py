@@ -113,7 +113,7 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
 def _of_task(task: ShownTask, queue: str, run: ShownRun, page: Page) -> Iterator[Hint]:
     if task.failed or task.attempt > 1:
         yield (
-            f"the workflow task fails: mend the code, deploy the worker of `{queue}`, and it goes on; what the worker has said",
+            f"the workflow task fails: fix the code and deploy the worker of `{queue}`; the run then continues. Details",
             page.perdure(run.namespace, "history", run.name, "--detailed"),
         )
     elif task.started is None:

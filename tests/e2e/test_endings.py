@@ -26,7 +26,7 @@ def report() -> Iterator[None]:
     file = os.environ.get("PERDURE_ENDINGS")
     if file:
         rows = [f"| {what} | {outcome} | {message} |" for what, outcome, message in SEEN]
-        table = ["| what was done | what was told | the message |", "| --- | --- | --- |", *rows]
+        table = ["| cause | type of the failure | message |", "| --- | --- | --- |", *rows]
         Path(file).write_text("\n".join(table) + "\n", encoding="utf-8")
 
 

@@ -99,7 +99,7 @@ def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, lo
     if log is None:
         return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
     with log.open("wb") as output:
-        command = ["nice", "-n5", *command]
+        command = ["nice", "-n2", *command]
         return subprocess.run(
             command, env=environment, cwd=REPOSITORY, stdout=output, stderr=output, check=False
         ).returncode

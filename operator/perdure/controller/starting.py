@@ -143,7 +143,7 @@ class Starter:
 
         Raises:
             NotReadyError: it cannot begin yet, and was not asked to end.
-            NotYetError: its definition is being compiled, and it was not asked to end.
+            NotYetError: its definition is being compiled, and it was not asked to terminate.
             ConflictError: somebody has written to it.
         """
         draft = _Draft(self._run.name)
@@ -152,8 +152,13 @@ class Starter:
             if self._context.reset is not None:
                 return await self._begin_from(self._context.reset, draft.spec, now)
             await self._find_out(draft, now)
-        except (NotReadyError, NotYetError):
+        except NotReadyError:
             if not self._inbox.has(*ENDS):
+                raise
+            draft.decider = Idle()
+        except NotYetError:
+            # A cancellation waits for the definition: whether handlers run must not depend on how long compiling takes.
+            if not self._inbox.has(inputs.TerminateRequested):
                 raise
             draft.decider = Idle()
         except InvalidWorkflowError as error:

@@ -63,7 +63,7 @@ class ChildOutcomes:
         self._news |= {entry.uid for entry in self._context.children()}
 
     async def gather(self, state: RunState) -> list[inputs.RunInput]:
-        """What has become of children and requests; gathered again until it is `committed`."""
+        """What has become of children and requests, as much as one pass takes; gathered again until it is `committed`."""
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._news):
             entry = self._context.peers.directory.get(uid)
@@ -76,7 +76,7 @@ class ChildOutcomes:
             self._pending.add(await self._lost(state))
             self._pending.add(await self._lost_unstarted(state))
         self._gone = False
-        return self._pending.all()
+        return self._pending.first()
 
     def committed(self, count: int) -> None:
         """Remove the first `count` of what was gathered: it is committed."""

@@ -273,8 +273,8 @@ class Run:
         self._decide_again = False
         self._answer(asked, transition)
         after = transition.state.code
-        resumes = deciding and not (after is not None and after.deciding) and not self._outcomes.settled
-        return transition.state, transition.more or resumes or self._inbox.one_by_one
+        takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
+        return transition.state, transition.more or takes_more or self._inbox.one_by_one
 
     async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
         """What this process has seen itself: pods, and that it is to be decided again."""

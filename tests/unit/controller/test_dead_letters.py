@@ -154,7 +154,7 @@ async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> 
             nothing, pending = cast("Any", None), PendingInputs(lambda: None)
             effects = Effects(client, ref, None, nothing, nothing, pending, lambda: None, nothing)
             await effects.apply(state, {**run, "status": status}, coded.now)
-            assert pending.all() == [EffectDone(effect=WriteDeadLetter(9))]
+            assert pending.first() == [EffectDone(effect=WriteDeadLetter(9))]
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()
     assert name.startswith("deadletters/order-9-")

@@ -75,7 +75,7 @@ async def test_an_abandoned_child_that_a_quota_refuses_is_started_after_its_pare
     state, now, number = closed_before_its_child_started()
     async with applying(quota, refused) as (effects, pending):
         await effects.apply(state, RUN, now)
-        assert pending.all() == [], "the child is neither started nor forgotten"
+        assert pending.first() == [], "the child is neither started nor forgotten"
         assert "exceeded quota" in effects.refused(state)
         assert len(refused) == 1
         assert not effects.are_due(state, now), "it waits, and nothing spins"
@@ -89,7 +89,7 @@ async def test_an_abandoned_child_that_a_quota_refuses_is_started_after_its_pare
         assert effects.are_due(state, later)
         await effects.apply(state, RUN, later)
         assert quota.created == [f"order-{number}"]
-        assert pending.all() == [EffectDone(effect=CloseChild(number))]
+        assert pending.first() == [EffectDone(effect=CloseChild(number))]
         assert effects.has_applied(StartChild(number))
         assert not effects.refused(state)
         assert not effects.are_due(state, later)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from perdure.engine.inputs import RunInput
 
+MAX_AT_ONCE = 250
+"""Inputs for one pass. Their events are stored in the run's status by one write, which has to stay below its limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
@@ -32,9 +35,9 @@ class PendingInputs:
         """Add inputs for the current pass."""
         self._pending += map(_Pending, items)
 
-    def all(self) -> list[RunInput]:
-        """Every pending input, in order."""
-        return [pending.input for pending in self._pending]
+    def first(self) -> list[RunInput]:
+        """The inputs for the next pass, in order: at most `MAX_AT_ONCE`."""
+        return [pending.input for pending in self._pending[:MAX_AT_ONCE]]
 
     def committed(self, count: int) -> None:
         """Remove the first `count` inputs: they are committed."""

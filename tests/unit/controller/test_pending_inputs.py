@@ -1,0 +1,21 @@
+"""How many of its pending inputs a run takes in one pass."""
+
+from perdure.controller.effects.pending_inputs import MAX_AT_ONCE, PendingInputs
+from perdure.engine.inputs import DecideAgain, RunInput
+
+
+def test_a_pass_takes_a_bounded_number_and_the_next_ones_the_rest() -> None:
+    woken = list[None]()
+    pending = PendingInputs(lambda: woken.append(None))
+    given: list[RunInput] = [DecideAgain() for _ in range(2 * MAX_AT_ONCE + 7)]
+    pending.add(given)
+    taken = list[RunInput]()
+    sizes = list[int]()
+    while pending:
+        part = pending.first()
+        sizes.append(len(part))
+        taken += part
+        pending.committed(len(part))
+    assert sizes == [MAX_AT_ONCE, MAX_AT_ONCE, 7]
+    assert taken == given
+    assert woken == []

@@ -22,7 +22,7 @@ from perdure.controller.served import ServedNamespaces
 from perdure.controller.status import Status, encoded
 from perdure.engine.opaque import referred_to
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_look
+from perdure.kube.clock import now, until_next_poll
 from perdure.kube.patch import Operation
 from perdure.observe import metrics
 from perdure.runtime import blobs
@@ -173,7 +173,7 @@ class Blobs:
                 with suppress(kube.ApiError, *kube.TRANSIENT):
                     await self._remove_unclaimed(namespace, seen, found)
             seen = found
-            await until_next_look(_LOOK_SECONDS)
+            await until_next_poll(_LOOK_SECONDS)
 
     async def _remove_unclaimed(
         self, namespace: str | None, seen: Mapping[Saved, datetime], found: dict[Saved, datetime]

@@ -13,7 +13,7 @@ import structlog
 from perdure.api import labels
 from perdure.controller.served import ServedNamespaces
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_look
+from perdure.kube.clock import now, until_next_poll
 
 LOOK_SECONDS: Final = 30.0
 """Seconds between two looks; a pod may stay so much longer."""
@@ -38,7 +38,7 @@ async def delete_for_ever(client: kube.Client, served: ServedNamespaces) -> None
                 await delete_expired(client, namespace, now())
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 log.warning("Could not delete kept pods, trying again", namespace=namespace, error=repr(error))
-        await until_next_look(LOOK_SECONDS)
+        await until_next_poll(LOOK_SECONDS)
 
 
 async def delete_expired(client: kube.Client, namespace: str | None, time: datetime, *, most: int = MAX_KEPT) -> int:

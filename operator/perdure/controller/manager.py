@@ -41,7 +41,7 @@ from perdure.controller.sweep import Sweep
 from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_look
+from perdure.kube.clock import now, until_next_poll
 from perdure.runtime.retention import Limits
 
 SWEEP_SECONDS: Final = 60.0
@@ -211,7 +211,7 @@ class Manager:
     async def _sweep_for_ever(self) -> None:
         ahead = _ahead()
         while True:
-            await until_next_look(SWEEP_SECONDS)
+            await until_next_poll(SWEEP_SECONDS)
             ahead, before = _ahead(), ahead
             if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
                 self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))

@@ -43,7 +43,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflowruns import WorkflowRuns
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_look
+from perdure.kube.clock import now, until_next_poll
 from perdure.observe import metrics
 from perdure.runtime.chains import created_by
 from perdure.runtime.requests import arrival, request_of, too_much
@@ -438,7 +438,7 @@ class Operations:
     async def _sweep_for_ever(self) -> None:
         """A watch may miss something, and a connection can hang: look at what waits once in a while."""
         while True:
-            await until_next_look(SWEEP_SECONDS)
+            await until_next_poll(SWEEP_SECONDS)
             try:
                 await self.sweep()
             except (kube.ApiError, *kube.TRANSIENT) as error:

@@ -10,9 +10,9 @@ def _wall_clock() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the exception that makes the rule possible
 
 
-looks: ContextVar[bool] = ContextVar("looks", default=True)
-"""Whether the world has to be looked at once in a while: because watches miss something, and clocks jump. In a simulation where
-neither happens, years pass without anything to do."""
+polling: ContextVar[bool] = ContextVar("polling", default=True)
+"""Whether the operator reads things periodically, in case a watch has missed something or a clock has jumped. A simulation in
+which neither can happen turns it off, so that idle years cost nothing."""
 source: ContextVar[Callable[[], datetime]] = ContextVar("clock", default=_wall_clock)
 """Reads the clock of the current context, and of every task that it starts. A simulation sets its own."""
 
@@ -22,9 +22,9 @@ def now() -> datetime:
     return source.get()()
 
 
-async def until_next_look(seconds: float) -> None:
-    """Wait between two looks at what nobody has told of."""
-    if looks.get():
+async def until_next_poll(seconds: float) -> None:
+    """Wait before the next periodic read; without `polling`, for ever."""
+    if polling.get():
         await asyncio.sleep(seconds)
     else:
         await asyncio.get_running_loop().create_future()

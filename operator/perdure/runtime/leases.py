@@ -67,7 +67,7 @@ def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
 class Pulse:
     """What is known of an attempt's heartbeats, by the operator's clock alone.
 
-    Nodes' clocks are off, and a pod may write any time: the text of `renewTime` is compared, never believed. One that has
+    Nodes' clocks are off, and a pod may write any time: the text of `renewTime` is compared, never trusted. One that has
     changed between two readings means a heartbeat, which counts from the reading that first showed it; one that has not
     changed means that there was none since. Readings are a sixth of the timeout and half a second apart, so that silence ends
     an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest, while the API
@@ -80,16 +80,17 @@ class Pulse:
     """When the API server had answered the reading that first showed it."""
     looked: datetime
     """When the API server was asked for the last reading."""
-    believed: bool = False
-    """Whether `renewTime` is believed. It may lie ahead then: in a simulation a Lease says at once until when it is renewed."""
+    exact: bool = False
+    """Whether `renewTime` is exact, as in a simulation with a single clock. It may be in the future there: a Lease then shows
+    at once until when it is renewed, and is not polled in between."""
 
     @classmethod
-    def begin(cls, now: datetime, *, believed: bool = False) -> "Pulse":
+    def begin(cls, now: datetime, *, exact: bool = False) -> "Pulse":
         """The attempt is seen to run, by this process: it has from now on until its first heartbeat is due.
 
         So it is after a restart too. What was known before is forgotten, and the first reading shows a heartbeat or none.
         """
-        return cls(renewed=None, since=now, looked=now, believed=believed)
+        return cls(renewed=None, since=now, looked=now, exact=exact)
 
     def read(self, attempt: Attempt, lease: KubeObject | None, asked: datetime, answered: datetime) -> "Pulse":
         """Take in what the attempt's Lease says; None, or the Lease of another attempt, says nothing.
@@ -102,12 +103,12 @@ class Pulse:
         """
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
-        shown = (read_time(text) or answered) if self.believed else answered
+        shown = (read_time(text) or answered) if self.exact else answered
         return replace(self, renewed=text, since=self.since if text == self.renewed else shown, looked=asked)
 
     def look_at(self, timeout: timedelta) -> datetime:
         """When the Lease is to be read next."""
-        if self.believed:
+        if self.exact:
             return max(self.since + timeout, self.looked)
         return min(self.looked + timeout / 6 + _LATENCY, max(self.since + timeout, self.looked))
 

@@ -124,7 +124,7 @@ class Play:
                 raise error  # what goes on after the run has closed, such as an abandoned child, goes on as long as it may
 
     def _play(self) -> None:
-        clock.looks.set(False)
+        clock.polling.set(False)
         loop = self._loop
         self._set_up()
         session = Session(self._server, "operator")

@@ -9,8 +9,8 @@ from perdure.controller.pods import PodKey
 from perdure.engine.inputs import HeartbeatRead
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
-from perdure.kube.clock import looks
 from perdure.kube.clock import now as wall_clock
+from perdure.kube.clock import polling
 from perdure.runtime.leases import Pulse, heartbeat
 
 
@@ -72,4 +72,4 @@ class Heartbeats:
                 yield activity, self._pulse(activity, now).look_at(activity.heartbeat_timeout)
 
     def _pulse(self, activity: PendingActivity, now: datetime) -> Pulse:
-        return self._pulses.setdefault(PodKey.of(activity), Pulse.begin(now, believed=not looks.get()))
+        return self._pulses.setdefault(PodKey.of(activity), Pulse.begin(now, exact=not polling.get()))

@@ -14,7 +14,7 @@ import structlog
 
 from perdure.controller.errors import NotYetError
 from perdure.controller.fairness import FairQueue
-from perdure.kube.clock import looks
+from perdure.kube.clock import polling
 from perdure.observe import metrics
 
 Key = TypeVar("Key")
@@ -153,7 +153,7 @@ class KeyedQueue(Generic[Key]):
         return taken
 
     def _call_worker(self) -> None:
-        """Have an idle worker look for a key. A worker that has done with one looks by itself."""
+        """Have an idle worker look for a key. A worker that has finished one looks for the next by itself."""
         while self._idle:
             called = self._idle.popleft()
             if not called.done():
@@ -197,7 +197,7 @@ class KeyedQueue(Generic[Key]):
                     del self._armed[key]
                     self.wake(key)
             pause = self._heap[0][0] - now if self._heap else None
-            if looks.get():
+            if polling.get():
                 pause = min(pause, _LONGEST_SLEEP) if pause is not None else _LONGEST_SLEEP
             try:
                 async with asyncio.timeout(pause.total_seconds() if pause is not None else None):

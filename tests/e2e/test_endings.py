@@ -88,7 +88,7 @@ ENDINGS = {
         {**shell(""), "container": {"image": IMAGE, "command": ["/no/such/command"]}}, "StartError", ["`command`"]
     ),
     "a bad image name": Ending(
-        {**shell(""), "container": {"image": "No Image: At all"}}, "InvalidImageName", ["mend the name"]
+        {**shell(""), "container": {"image": "No Image: At all"}}, "InvalidImageName", ["fix the image name"]
     ),
     "an image that is not there": Ending(
         template(
@@ -98,7 +98,7 @@ ENDINGS = {
             }
         ),
         "ImagePullBackOff",
-        ["localhost/none:1", "whether the image exists"],
+        ["localhost/none:1", "check that the image exists"],
     ),
     "a ConfigMap that is not there": Ending(
         template(

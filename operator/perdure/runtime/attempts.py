@@ -1,4 +1,4 @@
-"""What the builders and readers are told about an attempt, and what they tell about a refusal."""
+"""An attempt as the builders and readers of pods see it, and the errors for attempts that can have no pod."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from perdure.engine.failures import Failure, FailureKind
 
 KubeObject: TypeAlias = dict[str, Any]
-"""A Kubernetes object as its JSON has it."""
+"""A Kubernetes object, decoded from JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class RunRef:
     namespace: str
     name: str
     uid: str
-    """`metadata.uid`, which is also the run id."""
+    """`metadata.uid`, which is also the run ID."""
     workflow_id: str
 
 
@@ -34,30 +34,30 @@ class Attempt:
     input: Any = None
     """Any JSON value."""
     last_heartbeat_details: Any = None
-    """What an earlier attempt left; None where there is nothing."""
+    """Details from an earlier attempt; None if there are none."""
     start_to_close: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     schedule_to_start: timedelta | None = None
     large_result: bool = False
-    """Whether the result may exceed what a termination message holds."""
+    """Whether the result may be larger than a termination message."""
     sidecar: bool = False
-    """Whether our sidecar stands beside the activity's container."""
+    """Whether the pod has our sidecar."""
     started: bool = False
     """Whether it is known to have started."""
     waiting_reason: str | None = None
-    """What it was last seen to wait for before it started."""
+    """What it last waited for before it started."""
 
     @property
     def needs_lease(self) -> bool:
-        """Whether a Lease goes with the pod: for heartbeats, for a large result, or for the sidecar, which does both."""
+        """Whether the pod needs a Lease: for heartbeats, for a large result, or for the sidecar, which uses it for both."""
         return self.heartbeat_timeout is not None or self.large_result or self.sidecar
 
 
 class AttemptRefusedError(Exception):
-    """No pod can be made for the attempt, now or later: the activity fails with `failure`.
+    """No pod can ever be created for the attempt; the activity fails with `failure`.
 
     * `PayloadTooLargeError`: its payloads do not fit;
-    * `InvalidDefinitionError`: its definition describes no pod.
+    * `InvalidDefinitionError`: its definition does not describe a valid pod.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -66,14 +66,14 @@ class AttemptRefusedError(Exception):
 
 
 class PayloadTooLargeError(AttemptRefusedError):
-    """A payload does not fit where it has to go. It is never cut."""
+    """A payload is too large for its destination. Payloads are never truncated."""
 
     def __init__(self, message: str) -> None:
         super().__init__(payload_too_large(message))
 
 
 class InvalidDefinitionError(AttemptRefusedError):
-    """`container` or `podTemplate` is not shaped like a container or a pod."""
+    """`container` or `podTemplate` is not a valid container or pod."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -82,13 +82,13 @@ class InvalidDefinitionError(AttemptRefusedError):
 
 
 def payload_too_large(message: str) -> Failure:
-    """Make the failure of a payload that does not fit.
+    """Build the failure of a payload that is too large.
 
-    It is final: the same input would be refused again, and work done once should not be done again for a result that
-    cannot be kept.
+    It is not retried: the same input would be rejected again, and finished work should not be repeated for a result that
+    cannot be stored.
 
     Args:
-        message: What did not fit where, with both sizes.
+        message: Which payload is too large for what, with both sizes.
 
     Returns:
         The failure, of type `PayloadTooLarge`.
@@ -98,29 +98,29 @@ def payload_too_large(message: str) -> Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """An object of the name that an attempt needs exists, and it is not this attempt's."""
+    """An object with the name that an attempt needs exists, but does not belong to this attempt."""
 
     kind: str
     namespace: str
     name: str
     message: str
-    """A sentence for people: whose object it is."""
+    """A sentence for users that says whose object it is."""
     passing: bool
-    """Whether the object is being deleted already, so that waiting helps. Otherwise somebody has to act."""
+    """Whether the object is already being deleted, so the attempt only has to wait. Otherwise, a user must act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What the operator, not the user of a Workflow, decides about activity pods."""
+    """Settings of activity pods that the operator decides, not the user of a Workflow."""
 
     run_as_user: int | None = 65532
-    """The user id for pods that say nothing about their user; None leaves it to the image."""
+    """The user ID for pods that do not set one; None leaves it to the image."""
     service_account: str = "perdure-activity"
-    """The service account of attempts that have a Lease and name no account of their own."""
+    """The ServiceAccount of attempts that have a Lease and name no account."""
     sidecar_image: str = "localhost/perdure:0.1.0"
-    """The image of sidecars where the user names none."""
+    """The image of sidecars if the user names none."""
     pod_ttl: timedelta = timedelta(minutes=5)
-    """How long the pods of attempts that succeeded stay where `podRetention` says Expire; zero: they do not."""
+    """How long pods of successful attempts are kept with `podRetention` Expire; zero deletes them immediately."""
     deadline_margin: timedelta = timedelta(minutes=5)
-    """How far beyond start-to-close a node stops the pod on its own. The node's clock starts before images are pulled and
-    init containers run, the timeout's when the activity starts: the margin is for those."""
+    """How long after start-to-close a node stops the pod by itself. The node's deadline starts before images are pulled and
+    init containers run, the timeout when the activity starts; the margin covers the difference."""

@@ -82,7 +82,7 @@ def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circu
             )
         case CircuitState.HALF_OPEN if circuit.trial not in {None, who}:
             reason = (
-                f"the circuit breaker of RetryPolicy `{policy}` lets one attempt at a time through, now {circuit.trial}"
+                f"the circuit breaker of RetryPolicy `{policy}` admits one attempt at a time, currently {circuit.trial}"
             )
             return circuit, Held(reason, until=None)
         case _:

@@ -172,9 +172,9 @@ class Witness:
             return f"The status was recorded for another object, with UID {uid}, as after a restore from a backup"
         if commit is None:
             lost = _next_event(status) < self._events
-            return f"An older status was put back: it lacks event {self._events - 1}" if lost else ""
+            return f"An older status was written back: it lacks event {self._events - 1}" if lost else ""
         if known is not None and (commit.number < known.number or _differs(commit, known)):
-            return f"An older status was put back: commit {commit.number}, after commit {known.number}"
+            return f"An older status was written back: commit {commit.number}, after commit {known.number}"
         return ""
 
     def _wrong_from_scratch(self, meta: Mapping[str, Any]) -> str:

@@ -195,7 +195,7 @@ def _without_its_run(letter: KubeObject, now: datetime) -> dict[str, Any]:
     before: dict[str, Any] = letter.get("status") or {}
     if not runs_again(letter):
         return before  # it was told before how that has ended
-    message = "the WorkflowRun that re-drove it was deleted before it had ended"
+    message = "the WorkflowRun that re-drove it was deleted before it closed"
     return before | _condition(letter, now, done=False, reason=ConditionReason.REDRIVE_DELETED, message=message)
 
 
@@ -231,15 +231,15 @@ def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
     if not letter["spec"].get("definition"):
         return (
             ConditionReason.NOT_SUPPORTED,
-            "the DeadLetter does not say what the activity was; it cannot be done again",
+            "the DeadLetter does not contain the definition of the activity, so it cannot be re-driven",
         )
     for condition in (letter.get("status") or {}).get("conditions") or ():
         if condition.get("type") != ConditionType.REDRIVEN:
             continue
         if condition.get("status") == "Unknown":
-            return ConditionReason.REDRIVE_RUNNING, f"it is re-driven already, {condition.get('message', '')}"
+            return ConditionReason.REDRIVE_RUNNING, f"it is already being re-driven, {condition.get('message', '')}"
         if condition.get("status") == "True":
-            return ConditionReason.REDRIVE_SUCCEEDED, "it was re-driven already, and has succeeded; delete it"
+            return ConditionReason.REDRIVE_SUCCEEDED, "it was already re-driven successfully; delete it"
     return None
 
 

@@ -1,4 +1,4 @@
-"""From an attempt to its Lease, and from a Lease to what the attempt last said."""
+"""The Lease of an attempt, and the heartbeats read from it."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,22 +15,22 @@ from perdure.runtime.pods import LONGEST_DEADLINE, attempt_annotations, attempt_
 from perdure.runtime.times import read_time
 
 TOO_LARGE_KEY = "perdure.dev/details-too-large"
-"""The one key of what stands in for heartbeat details that exceed the limit; its value is their size in bytes."""
+"""The only key of the object that replaces heartbeat details above the limit; its value is their size in bytes."""
 
 _LATENCY = timedelta(seconds=0.5)
-"""Added to the sixth of a timeout between two readings: of short timeouts a sixth would be very often."""
+"""Added to a sixth of the timeout between two reads, because a sixth of a short timeout would be very often."""
 
 
 def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
-    """Make the Lease through which an attempt's pod heartbeats and hands over a large result.
+    """Build the Lease through which an attempt's pod sends heartbeats and a large result.
 
-    It belongs to the pod: the garbage collector removes it with the pod, and an admission policy lets only the token
-    bound to that pod write to it. `renewTime` is absent until the first heartbeat.
+    The pod owns it: the garbage collector removes it with the pod, and an admission policy admits writes only with the
+    token bound to that pod. `renewTime` is absent until the first heartbeat.
 
     Args:
-        run: The run the attempt belongs to.
+        run: The run that the attempt belongs to.
         attempt: The attempt.
-        pod_uid: UID of the attempt's pod, which exists already.
+        pod_uid: UID of the attempt's existing pod.
 
     Returns:
         A coordination.k8s.io/v1 Lease to create.
@@ -118,15 +118,15 @@ class Pulse:
 
 
 def heartbeat(attempt: Attempt, lease: KubeObject | None, pulse: Pulse) -> HeartbeatRead:
-    """Tell the engine of the last heartbeat.
+    """Return the engine's input for the last heartbeat.
 
     Args:
         attempt: The attempt.
-        lease: Its Lease as it was read just now, or None where it is gone.
-        pulse: What is known of its heartbeats, that reading included.
+        lease: Its Lease, read just now; None if it does not exist.
+        pulse: The heartbeats observed so far, including this read.
 
     Returns:
-        The input for the engine; without a time where there was no heartbeat.
+        The input; without a time if there was no heartbeat.
     """
     own = lease is not None and is_attempt(lease, attempt)
     return HeartbeatRead(
@@ -144,8 +144,8 @@ def heartbeat_details(lease: KubeObject) -> Any:
         lease: The attempt's own Lease.
 
     Returns:
-        The JSON value; the text itself where it is no JSON; an object with the key `TOO_LARGE_KEY` where it exceeds the
-        limit, so that it is neither cut nor kept (the helper refuses such details before they are sent).
+        The JSON value; the text itself if it is not JSON; an object with the key `TOO_LARGE_KEY` if it exceeds the limit,
+        so details are neither truncated nor stored (the activity helper rejects them before they are sent).
     """
     text = annotation(lease, labels.HEARTBEAT_DETAILS_ANNOTATION)
     if text is None:
@@ -163,7 +163,7 @@ def annotation(obj: KubeObject, name: str) -> str | None:
         name: Name of the annotation.
 
     Returns:
-        Its value, or None where it is absent.
+        Its value; None if it is absent.
     """
     value = ((obj.get("metadata") or {}).get("annotations") or {}).get(name)
     return None if value is None else str(value)

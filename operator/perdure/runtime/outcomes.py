@@ -1,12 +1,12 @@
-"""From a Pod (and its Lease) to what became of the attempt: one table, read from the top, the first row that applies.
+"""The outcome of an attempt, from its Pod and its Lease: one table, of which the first matching row applies.
 
-Three kinds of ending, told apart because they are retried differently:
+There are three kinds of outcome, because they are retried differently:
 
-* completed, only with positive proof: the activity's own container ended with exit code 0;
-* failed: the activity, or its definition, did it; counts against the retry policy;
-* lost: the infrastructure did it; tried again for free.
+* completed, only with proof: the activity's own container ended with exit code 0;
+* failed: caused by the activity or its definition; counts as an attempt of the retry policy;
+* lost: caused by the infrastructure; retried without counting as an attempt.
 
-Pods that the operator deletes itself (an attempt that timed out, a run that closed) are not asked about.
+Pods that the operator deletes itself (an attempt that timed out, a run that closed) are not evaluated.
 """
 
 from collections.abc import Callable
@@ -31,22 +31,22 @@ from perdure.runtime.times import read_time
 from perdure.runtime.waiting import remedy, waiting_reason, waiting_word, waits_in_vain
 
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
-"""What the engine is told; None: nothing yet."""
+"""The input for the engine; None if there is none yet."""
 
 NODE_SILENCE: Final = timedelta(seconds=30)
-"""How long after a deleted pod's grace period its node may take to say how the containers ended."""
+"""How long a node may take, after the grace period of a deleted pod, to report how its containers ended."""
 
 MESSAGE_LIMIT: Final = 2048
-"""Characters of a failure's message. It rides in the run's status while the activity is open."""
+"""Maximum characters of a failure's message. It is stored in the run's status while the activity is open."""
 
 LOG_LIMIT: Final = 4096
-"""Bytes of the end of a failed container's log that are kept with the failure."""
+"""Maximum bytes of the end of a failed container's log that are stored with the failure."""
 
 _TAIL_LIMIT: Final = 1500
 _TYPE_LIMIT: Final = 256
 
 _DISRUPTED: Final = frozenset({"Preempting", "NodeLost", "Terminated", "Shutdown", "NodeShutdown"})
-"""Reasons of a whole pod's failure that say that its node or the scheduler stopped it; newer kubelets also set the condition
+"""Reasons of a failed pod that mean that its node or the scheduler stopped it; newer kubelets also set the condition
 `DisruptionTarget`."""
 
 _OWN_REFUSALS: Final = frozenset(
@@ -59,13 +59,13 @@ _OWN_REFUSALS: Final = frozenset(
         "SysctlForbidden",
     }
 )
-"""Reasons for which a node refuses a pod because of what its definition asks for. Any other refusal (`OutOfcpu`,
-`NodeAffinity`, `UnexpectedAdmissionError`, …) is about the node: the scheduler's picture of it was old."""
+"""Reasons for which a node rejects a pod because of its definition. Any other rejection (`OutOfcpu`, `NodeAffinity`,
+`UnexpectedAdmissionError`, …) concerns the node: the scheduler's view of it was stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """Everything observed, by the questions that the table asks."""
+    """Everything that was observed, with a predicate for each row of the table."""
 
     attempt: Attempt
     definition: Activity
@@ -75,11 +75,11 @@ class _Facts:
     now: datetime
     main: EndedContainer | None
     sidecar: EndedContainer | None
-    """Our sidecar, where there is one."""
+    """Our sidecar, if the pod has one."""
     failed: EndedContainer | None
     """The container whose failure counts: the activity's own, or an init container that kept it from starting."""
     disrupted_since: datetime | None
-    """When the condition `DisruptionTarget` was set; None where it is not, or says no time."""
+    """When the condition `DisruptionTarget` was set; None if it is not set or has no time."""
 
     def gone(self) -> bool:
         return self.pod is None
@@ -87,8 +87,8 @@ class _Facts:
     def of_another_attempt(self) -> bool:
         return self.pod is not None and not is_attempt(self.pod, self.attempt)
 
-    def about_to_hand_over(self) -> bool:
-        """The activity's container has ended, and our sidecar has yet to say what it has left in files."""
+    def awaiting_sidecar(self) -> bool:
+        """Whether the activity's container has ended, but our sidecar has not delivered the result yet."""
         over = self.status.phase in {"Succeeded", "Failed", "Unknown"} or self.node_silent()
         return self.attempt.sidecar and self.main is not None and self.sidecar is None and not over
 
@@ -103,18 +103,18 @@ class _Facts:
         by_mark = marked is not None and marked.get("status") == "True" and not self.failed_before(self.disrupted_since)
         return self.stopped() and (by_mark or self.status.reason in _DISRUPTED)
 
-    def over_own_limits(self) -> bool:
+    def exceeded_own_limits(self) -> bool:
         return self.status.reason == "Evicted" and self.stopped()
 
     def never_started_in_time(self) -> bool:
-        """The node's deadline struck before anything ran; of its containers the kubelet then knows nothing."""
+        """Whether the pod's deadline passed before a container ran; the kubelet then reports no container statuses."""
         struck = self.status.reason == "DeadlineExceeded" and self.status.phase == "Failed"
         return struck and not self.attempt.started and not self.status.anything_ran()
 
-    def waits_in_vain(self) -> bool:
+    def can_never_start(self) -> bool:
         return self.status.phase == "Pending" and waits_in_vain(self.pod or {}) is not None
 
-    def past_deadline(self) -> bool:
+    def exceeded_deadline(self) -> bool:
         struck = self.status.reason == "DeadlineExceeded" and self.stopped() and self.status.anything_ran()
         return struck and not self.failed_before(self.status.active_deadline)
 
@@ -125,7 +125,7 @@ class _Facts:
     def failed_itself(self) -> bool:
         return self.failed is not None
 
-    def refused_for_its_definition(self) -> bool:
+    def rejected_for_its_definition(self) -> bool:
         return self.status.phase == "Failed" and self.status.reason in _OWN_REFUSALS
 
     def failed_without_container(self) -> bool:
@@ -137,7 +137,7 @@ class _Facts:
     def unknown(self) -> bool:
         return self.status.phase == "Unknown"
 
-    def deleted_before_a_node_had_it(self) -> bool:
+    def deleted_before_scheduled(self) -> bool:
         return self.status.delete_deadline is not None and self.status.node is None
 
     def node_silent(self) -> bool:
@@ -148,14 +148,14 @@ class _Facts:
         return self.status.running_since(main_container_name(self.definition)) is not None
 
     def stopped(self) -> bool:
-        """Whether nothing more will come from the activity's container."""
+        """Whether the activity's container has stopped for good."""
         return self.failed is not None or self.status.phase == "Failed"
 
     def failed_before(self, time: datetime | None) -> bool:
-        """Whether the container had failed by itself when the disruption came.
+        """Whether the container failed by itself before the disruption.
 
-        Kubernetes' times are whole seconds: within the same second it counts as disrupted, which costs a retry but fails
-        nothing wrongly.
+        Kubernetes' times are whole seconds. Within the same second, the attempt counts as disrupted: that costs a retry,
+        but fails no attempt wrongly.
         """
         finished = self.failed.finished if self.failed is not None else None
         return finished is not None and time is not None and finished < time
@@ -164,17 +164,17 @@ class _Facts:
 def outcome(
     attempt: Attempt, definition: Activity, pod: KubeObject | None, lease: KubeObject | None = None, *, now: datetime
 ) -> Outcome:
-    """Tell what became of an attempt.
+    """Determine the outcome of an attempt.
 
     Args:
         attempt: The attempt.
-        definition: The activity's definition, the one that the pod was made from.
-        pod: Its Pod as the API server has it; None where it is known to be gone (not: where a cache has not seen it yet).
-        lease: Its Lease, where it has one. For the end of an activity with a large result it has to be read just now.
-        now: The time; decides only how long a silent node is waited for.
+        definition: The activity's definition that the pod was created from.
+        pod: Its Pod as the API server returned it; None only if it is known not to exist (a stale cache is not enough).
+        lease: Its Lease, if it has one. At the end of an activity with a large result, it must have been read just now.
+        now: The current time; it only decides how long to wait for a node that does not report.
 
     Returns:
-        The input for the engine, the same for the same arguments; None where there is nothing to tell yet.
+        The input for the engine, always the same for the same arguments; None if there is no outcome yet.
     """
     status = PodStatus.of(pod or {})
     main = status.ended(main_container_name(definition))
@@ -195,14 +195,14 @@ def outcome(
 
 
 def failed_container(definition: Activity, pod: KubeObject) -> str | None:
-    """Name the container whose log says why an attempt failed.
+    """Return the name of the container whose log explains why an attempt failed.
 
     Args:
         definition: The activity's definition.
         pod: Its Pod.
 
     Returns:
-        The activity's own, or the init container that kept it from starting; None where none has run and failed.
+        The activity's own container, or the init container that failed before it; None if none has run and failed.
     """
     status = PodStatus.of(pod)
     main = status.ended(main_container_name(definition))
@@ -211,7 +211,7 @@ def failed_container(definition: Activity, pod: KubeObject) -> str | None:
 
 
 def tail(text: str) -> str:
-    """The end of a log, in whole lines where that leaves any: at most `LOG_LIMIT` bytes."""
+    """Return the end of a log, at most `LOG_LIMIT` bytes, in whole lines if there are any."""
     raw = text.rstrip().encode()
     if len(raw) <= LOG_LIMIT:
         return raw.decode()
@@ -221,13 +221,13 @@ def tail(text: str) -> str:
 
 
 def look_again_at(pod: KubeObject) -> datetime | None:
-    """Tell when a pod's outcome has to be asked for again although nothing was heard of it.
+    """Return when to determine the outcome of a pod again, even without a watch event.
 
     Args:
-        pod: A Pod as the API server has it.
+        pod: A Pod as the API server returned it.
 
     Returns:
-        For a pod that is being deleted, the time at which its node's silence is taken as its loss; None for others.
+        For a terminating pod, the time at which it counts as lost because its node has not reported; otherwise None.
     """
     deadline = PodStatus.of(pod).delete_deadline
     return None if deadline is None else deadline + NODE_SILENCE
@@ -246,7 +246,7 @@ def _started(facts: _Facts) -> Outcome:
 
 
 def _completed(facts: _Facts) -> Outcome:
-    """Success is proven; what is left is the result, which is taken whole or not at all."""
+    """Success is proven; read the result, completely or not at all."""
     assert facts.main is not None, "the row asked"
     message, sidecar = facts.main.message, facts.sidecar
     if sidecar is not None and sidecar.exit_code != 0:
@@ -291,8 +291,8 @@ def _own_failure(facts: _Facts) -> Outcome:
 
 def _pod_failure(facts: _Facts) -> Outcome:
     status = facts.status
-    remedies = {"Evicted": "let it write less, or raise `resources.limits.ephemeral-storage`"}
-    remedy_ = remedies.get(status.reason, "let the activity's pod ask for what its nodes allow")
+    remedies = {"Evicted": "make it write less, or raise `resources.limits.ephemeral-storage`"}
+    remedy_ = remedies.get(status.reason, "change the activity's pod to request only what its nodes allow")
     message = _shortened(f"pod {status.name} failed: {status.reason}: {status.message.rstrip('.')}; {remedy_}")
     return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=status.reason, message=message))
 
@@ -301,13 +301,13 @@ def _not_started(facts: _Facts) -> Outcome:
     reason, status = facts.attempt.waiting_reason, facts.status
     word = waiting_word(reason)
     text = (
-        f"pod {status.name} had not started when its time on node {status.node} was over: "
-        f"{reason or status.message or 'its node does not say why'}; {remedy(word)}"
+        f"pod {status.name} did not start on node {status.node} before its deadline: "
+        f"{reason or status.message or 'its node does not report why'}; {remedy(word)}"
     )
     return _failed(facts, Failure(kind=FailureKind.APPLICATION, type=word or "NotStarted", message=_shortened(text)))
 
 
-def _in_vain(facts: _Facts) -> Outcome:
+def _cannot_start(facts: _Facts) -> Outcome:
     word = waits_in_vain(facts.pod or {})
     text = f"pod {facts.status.name} cannot start: {waiting_reason(facts.pod or {}, facts.definition)}; {remedy(word)}"
     return _failed(
@@ -327,7 +327,7 @@ def _timed_out(facts: _Facts) -> Outcome:
 
 
 def _lost(reason: str, sentence: str) -> Callable[[_Facts], Outcome]:
-    """Make the teller of a loss: `{pod}`, `{node}`, `{reason}` and `{message}` of the sentence are the pod's."""
+    """Build the function that reports a loss; the sentence can use `{pod}`, `{node}`, `{reason}`, and `{message}`."""
 
     def tell(facts: _Facts) -> Outcome:
         status = facts.status
@@ -351,38 +351,38 @@ def _lost(reason: str, sentence: str) -> Callable[[_Facts], Outcome]:
 
 
 _TABLE: Final[tuple[tuple[Callable[[_Facts], bool], Callable[[_Facts], Outcome]], ...]] = (
-    # Our finalizer keeps a pod until its outcome is recorded, so someone took it away by force, or etcd was restored.
-    (_Facts.gone, _lost("PodGone", "pod {pod} is gone, and nothing proves that it succeeded")),
+    # Our finalizer keeps a pod until its outcome is recorded, so someone removed it by force, or etcd was restored.
+    (_Facts.gone, _lost("PodGone", "pod {pod} no longer exists, and nothing proves that it succeeded")),
     # Evidence of another attempt proves nothing about this one.
     (_Facts.of_another_attempt, _nothing),
-    # Kubernetes stops it now; the last heartbeat and the result come with its end.
-    (_Facts.about_to_hand_over, _nothing),
-    # The one proof of success. Whatever happened to the pod besides (deletion, eviction, a failed sidecar), the work is
-    # done and must not be done again.
+    # Kubernetes is stopping the sidecar; it delivers the last heartbeat and the result when it ends.
+    (_Facts.awaiting_sidecar, _nothing),
+    # The only proof of success. Whatever else happened to the pod (deletion, eviction, a failed sidecar), the work is
+    # done and must not be repeated.
     (_Facts.succeeded, _completed),
-    # It never started, for want of an image, a volume, a configuration, until its node gave up. Mostly it would be so again, so
-    # it has to count.
+    # It never started, because an image, a volume, or a configuration was missing, until its node gave up. A retry would
+    # usually end the same way, so it counts as an attempt.
     (_Facts.never_started_in_time, _not_started),
-    # The kubelet or containerd lost track of the container over a restart and made its exit code up.
+    # The kubelet or containerd lost track of the container during a restart and invented its exit code.
     (
         _Facts.end_unknown,
         _lost("ContainerStatusUnknown", "node {node} does not know how the container of pod {pod} ended"),
     ),
-    # Eviction through the API, preemption, taints, a drained, dying or vanished node: not the activity's doing. What the
-    # container said when it was told to stop (exit code 143, "cancelled") is the echo of that.
+    # Eviction through the API, preemption, taints, a drained, failing, or vanished node: not caused by the activity. How the
+    # container reacted to being stopped (exit code 143, "cancelled") is only a consequence.
     (_Facts.disrupted, _lost("", "pod {pod} was disrupted on node {node}: {reason}: {message}")),
-    # Without that condition a kubelet evicts only a pod that exceeds its own storage limits: that would happen again.
-    (_Facts.over_own_limits, _pod_failure),
-    # The backstop: the node stopped the attempt beyond start-to-close, because nobody else could.
-    (_Facts.past_deadline, _timed_out),
-    # Deleted by someone (we do not ask about pods that we delete), and then it stopped. A container that had failed
-    # before the deletion was asked for is judged by its own failure, further down.
-    (_Facts.deleted, _lost("PodDeleted", "pod {pod} was deleted by someone before it had succeeded")),
+    # Without that condition, a kubelet evicts only a pod that exceeds its own storage limits, which would happen again.
+    (_Facts.exceeded_own_limits, _pod_failure),
+    # The backstop: the node stopped the attempt after start-to-close, because no operator did.
+    (_Facts.exceeded_deadline, _timed_out),
+    # Deleted by someone else (pods that the operator deletes are not evaluated), and then it stopped. A container that failed
+    # before the deletion was requested is handled below, by its own failure.
+    (_Facts.deleted, _lost("PodDeleted", "pod {pod} was deleted by someone else before it succeeded")),
     # The activity's container failed, or an init container before it.
     (_Facts.failed_itself, _own_failure),
-    # The node refused what the definition asks for; another try would mostly be refused too, so it has to count.
-    (_Facts.refused_for_its_definition, _pod_failure),
-    # No container failed and the pod did: the node refused it (OutOfcpu, NodeAffinity, …) or it was collected as an orphan.
+    # The node rejected the definition; a retry would usually be rejected too, so it counts as an attempt.
+    (_Facts.rejected_for_its_definition, _pod_failure),
+    # The pod failed, but no container did: the node rejected it (OutOfcpu, NodeAffinity, …), or it was deleted as an orphan.
     (_Facts.failed_without_container, _lost("", "pod {pod} failed without running: {reason}: {message}")),
     # The phase alone says nothing about the activity's own container.
     (
@@ -390,16 +390,16 @@ _TABLE: Final[tuple[tuple[Callable[[_Facts], bool], Callable[[_Facts], Outcome]]
         _lost("NoProof", "pod {pod} ended, and nothing proves that the activity succeeded"),
     ),
     # The node stopped answering; newer clusters delete the pod instead.
-    (_Facts.unknown, _lost("NodeLost", "node {node} does not say how pod {pod} is")),
+    (_Facts.unknown, _lost("NodeLost", "node {node} does not report the state of pod {pod}")),
     # No kubelet will ever report on it; only our finalizer still holds it.
-    (_Facts.deleted_before_a_node_had_it, _lost("PodDeleted", "pod {pod} was deleted before it had a node")),
-    # Deleted, grace period over, and no word: the node is dead or cut off. Start-to-close may be hours away.
-    (_Facts.node_silent, _lost("NodeLost", "pod {pod} was deleted, and node {node} does not say how it ended")),
-    # It will never start: its definition is wrong, and pinned.
-    (_Facts.waits_in_vain, _in_vain),
-    # Running, also while it is being deleted: it can still succeed.
+    (_Facts.deleted_before_scheduled, _lost("PodDeleted", "pod {pod} was deleted before it had a node")),
+    # Deleted, the grace period is over, and the node has not reported: it is down or cut off. Start-to-close may be hours away.
+    (_Facts.node_silent, _lost("NodeLost", "pod {pod} was deleted, and node {node} did not report how it ended")),
+    # It can never start: its definition is invalid and pinned.
+    (_Facts.can_never_start, _cannot_start),
+    # Running, perhaps terminating: it can still succeed.
     (_Facts.running, _started),
-    # Anything else waits: for a node, an image, a volume, an init container. `waiting_reason` tells people for what.
+    # Everything else waits for a node, an image, a volume, or an init container. `waiting_reason` says for what.
 )
 
 
@@ -428,10 +428,10 @@ def _failed(facts: _Facts, failure: Failure) -> AttemptFailed:
 
 
 def container_failure(ended: EndedContainer, definition: Activity) -> Failure:
-    """Tell why an activity's own container failed: by what it wrote, else by its exit code.
+    """Return why an activity's own container failed: what it wrote, or otherwise its exit code.
 
     Args:
-        ended: How it ended, with another exit code than 0.
+        ended: How it ended, with a nonzero exit code.
         definition: The activity's definition.
 
     Returns:
@@ -443,8 +443,8 @@ def container_failure(ended: EndedContainer, definition: Activity) -> Failure:
 def _error_document(ended: EndedContainer, definition: Activity) -> Failure | None:
     """The failure that the container itself described, if its termination message is such a document.
 
-    `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}`, of which one
-    of the first two, or `cancelled`, has to be there.
+    `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}`; at least
+    `type`, `message`, or `cancelled` is required.
     """
     document, is_json = payloads.decode(ended.message)
     error = document.get("error") if is_json and isinstance(document, dict) else None
@@ -476,20 +476,20 @@ def _error_document(ended: EndedContainer, definition: Activity) -> Failure | No
 
 
 def _retry_delay(given: Any) -> tuple[timedelta | None, str]:
-    """The delay, or a remark about one that cannot be read: a mistake in it must not hide the failure it came with."""
+    """Return the delay, or a remark about an invalid one: a mistake in it must not hide the failure itself."""
     if given is None:
         return None, ""
     try:
         return parse_decimal_duration(given if isinstance(given, str) else ""), ""
     except ValueError:
-        return None, f" (nextRetryDelay {str(given)[:40]!r} is no duration and was left out)"
+        return None, f" (nextRetryDelay {str(given)[:40]!r} is not a valid duration and was ignored)"
 
 
 def _exit_failure(ended: EndedContainer, definition: Activity) -> Failure:
-    """The failure that an exit code stands for.
+    """Return the failure for an exit code.
 
-    Its type is the one that `failureTypes` gives the code; else `OOMKilled`; else a word of Kubernetes' own other than
-    `Error` (`StartError`: the command is not there); else the signal (`SIGSEGV`); else `ExitCode<n>`.
+    Its type is the first of: the type that `failureTypes` assigns to the code; `OOMKilled`; Kubernetes' reason unless it
+    is `Error` (`StartError`: the command does not exist); the signal (`SIGSEGV`); `ExitCode<n>`.
     """
     rule = next((rule for rule in definition.failure_types if ended.exit_code in rule.exit_codes), None)
     word = ended.reason if ended.reason not in {"", "Error", "Completed"} else None
@@ -504,7 +504,7 @@ def _exit_failure(ended: EndedContainer, definition: Activity) -> Failure:
 
 
 def _init_failure(ended: EndedContainer) -> Failure:
-    """`failureTypes` are about the activity's own container, so they do not name this one."""
+    """Return the failure of an init container; `failureTypes` apply only to the activity's own container."""
     return Failure(
         kind=FailureKind.APPLICATION,
         type="InitContainerFailed",
@@ -514,11 +514,11 @@ def _init_failure(ended: EndedContainer) -> Failure:
 
 
 def _sidecar_failure(ended: EndedContainer) -> Failure:
-    """The work is done, but nobody knows with which result."""
+    """Return the failure for work that is done, but whose result is unknown."""
     return Failure(
         kind=FailureKind.APPLICATION,
         type="ResultMissing",
-        message=_shortened("the activity succeeded, but its result was not handed over: " + _how_it_ended(ended)),
+        message=_shortened("the activity succeeded, but its result was not delivered: " + _how_it_ended(ended)),
         details=_exit_details(ended),
     )
 
@@ -538,7 +538,7 @@ def _how_it_ended(ended: EndedContainer) -> str:
         case "OOMKilled":
             sentence = (
                 f"container {ended.name} was killed because it used too much memory (OOMKilled, {code}); "
-                "raise its `resources.limits.memory`, or let it use less"
+                "raise its `resources.limits.memory`, or make it use less"
             )
         case "" | "Error" | "Completed" if ended.signal is not None:
             sentence = f"container {ended.name} was killed by {ended.signal} ({code})"
@@ -546,8 +546,8 @@ def _how_it_ended(ended: EndedContainer) -> str:
             sentence = f"container {ended.name} failed ({code})"
         case "StartError" | "ContainerCannotRun":
             sentence = (
-                f"container {ended.name} could not be started ({ended.reason}, {code}); see whether the image has its "
-                "`command`"
+                f"container {ended.name} could not be started ({ended.reason}, {code}); check that the image contains "
+                "its `command`"
             )
         case _:
             sentence = f"container {ended.name} failed ({ended.reason}, {code})"

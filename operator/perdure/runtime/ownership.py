@@ -1,14 +1,14 @@
-"""Whose object is it? Asked when a create is answered with AlreadyExists.
+"""Who owns an existing object, which decides what to do when the API server answers AlreadyExists.
 
-Names are locks: the same attempt always asks for the same name. So after a crash between create and commit the object that
-is found is our own, and is adopted. Anything else under that name is a conflict, which is told and never touched:
+Names are locks: the same attempt always uses the same name. After a crash between create and commit, the existing object is
+therefore our own and is adopted. Any other object with that name is a conflict, which is reported and never modified:
 
-    A1  created, crashed, created again          owner and attempt match          adopt
-    A2  run deleted and made anew, same name     owner is the old run, deleting   wait, then create
-    A3  somebody else's pod of that name         no owner or label of ours        somebody has to act
+    A1  created, crashed, created again          owner and attempt match             adopt
+    A2  run deleted and re-created, same name    owner is the old run, terminating   wait, then create
+    A3  another client's pod with that name      no owner or label of ours           a user must act
 
-Owner references and annotations can be written by whoever may create pods. The label with the run's id cannot: an admission
-policy of the chart (templates/podfence.yaml) keeps it for the operator. So what carries it is ours, and nothing else is.
+Everyone who can create pods can write owner references and annotations, but not the label with the run's ID: an admission policy
+of the chart (templates/podfence.yaml) reserves it for the operator. So exactly the objects with this label are ours.
 """
 
 from typing import Any
@@ -18,55 +18,55 @@ from perdure.runtime.attempts import Attempt, Conflict, KubeObject, RunRef
 
 
 def owns(obj: KubeObject, run: RunRef, attempt: Attempt) -> bool:
-    """Tell whether a Pod belongs to this run and is exactly this attempt.
+    """Return whether a Pod belongs to exactly this attempt of this run.
 
     Args:
-        obj: A Pod as the API server has it.
+        obj: A Pod as the API server returned it.
         run: The run.
         attempt: The attempt.
 
     Returns:
-        True if it can be adopted, and its outcome believed.
+        True if it can be adopted and its outcome trusted.
     """
     return made_for(obj, run) and is_attempt(obj, attempt)
 
 
 def made_for(obj: KubeObject, run: RunRef) -> bool:
-    """Tell whether the operator has made a Pod for some attempt of this run.
+    """Return whether the operator created a Pod for any attempt of this run.
 
     Args:
-        obj: A Pod as the API server has it.
+        obj: A Pod as the API server returned it.
         run: The run.
 
     Returns:
-        True if it belongs to the run, and has the label that only the operator can give.
+        True if it belongs to the run and has the label that only the operator can set.
     """
     return _owned_by(obj, run.uid) and _run_id(obj) == run.uid
 
 
 def owns_lease(lease: KubeObject, attempt: Attempt, pod_uid: str) -> bool:
-    """Tell whether a Lease belongs to the pod of exactly this attempt.
+    """Return whether a Lease belongs to the pod of exactly this attempt.
 
     Args:
-        lease: A Lease as the API server has it.
+        lease: A Lease as the API server returned it.
         attempt: The attempt.
         pod_uid: UID of the attempt's pod.
 
     Returns:
-        True if it can be adopted, and what stands on it believed.
+        True if it can be adopted and its contents trusted.
     """
     return _owned_by(lease, pod_uid) and is_attempt(lease, attempt)
 
 
 def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
-    """Tell whether an object of ours is this attempt's.
+    """Return whether one of our objects belongs to this attempt.
 
     Args:
         obj: A Pod or a Lease.
         attempt: The attempt.
 
     Returns:
-        True if the operator has made it, and event and attempt number are the same.
+        True if the operator created it, and event and attempt number match.
     """
     annotations = _metadata(obj).get("annotations") or {}
     return (
@@ -77,29 +77,29 @@ def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
 
 
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:
-    """Judge the Pod that stands where this attempt's should be created.
+    """Check an existing Pod with the name of this attempt's pod.
 
     Args:
-        existing: The Pod that has the name.
+        existing: The existing Pod.
         run: The run.
         attempt: The attempt.
 
     Returns:
-        None if it is the attempt's own, to be adopted; otherwise what is in the way.
+        None if it belongs to the attempt and can be adopted; otherwise the conflict.
     """
     return None if owns(existing, run, attempt) else _conflict(existing, "Pod", f"WorkflowRun {run.name}")
 
 
 def lease_conflict(existing: KubeObject, attempt: Attempt, pod_uid: str) -> Conflict | None:
-    """Judge the Lease that stands where this attempt's should be created.
+    """Check an existing Lease with the name of this attempt's Lease.
 
     Args:
-        existing: The Lease that has the name.
+        existing: The existing Lease.
         attempt: The attempt.
         pod_uid: UID of the attempt's pod.
 
     Returns:
-        None if it is the attempt's own, to be adopted; otherwise what is in the way.
+        None if it belongs to the attempt and can be adopted; otherwise the conflict.
     """
     return None if owns_lease(existing, attempt, pod_uid) else _conflict(existing, "Lease", "the attempt's pod")
 

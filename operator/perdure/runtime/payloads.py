@@ -1,4 +1,4 @@
-"""Payloads: JSON texts that cross the border between the operator and pods, and how much of them fits where."""
+"""Payloads: JSON texts that the operator and pods exchange, and their maximum sizes."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -8,27 +8,27 @@ import orjson
 from perdure.api.depth import nests_deeper
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024
-"""Bytes that all annotations of one object may hold, keys included: the API server's own limit."""
+"""Maximum bytes of all annotations of an object, keys included: the API server's limit."""
 
 ENVIRONMENT_LIMIT: Final = 32 * 1024
-"""Bytes up to which a payload is also given as an environment variable; Linux refuses to start a process whose single
-variable exceeds 128 KiB, and images have environments of their own."""
+"""Maximum bytes of a payload that is also passed as an environment variable. Linux does not start a process with a variable of
+more than 128 KiB, and images have environments of their own."""
 
 TERMINATION_MESSAGE_LIMIT: Final = 4096
-"""Bytes of a termination message that the kubelet reads, from the end of the file."""
+"""Bytes that the kubelet reads from the end of a termination message."""
 
 POD_TERMINATION_MESSAGES_LIMIT: Final = 12 * 1024
-"""Bytes of all termination messages of one pod; each container gets its even share."""
+"""Maximum bytes of all termination messages of a pod; each container gets an equal share."""
 
 LARGE_RESULT_LIMIT: Final = 252 * 1024
-"""Bytes of a result on a Lease: its annotations but for 4 KiB, which hold the names and the cancel request."""
+"""Maximum bytes of a result on a Lease: its annotations minus 4 KiB for the names and the cancel request."""
 
 HEARTBEAT_DETAILS_LIMIT: Final = 16 * 1024
-"""Bytes of heartbeat details. They ride in the run's status while the activity is open, and in the next pod."""
+"""Maximum bytes of heartbeat details, which the run's status contains while the activity is open, and the next pod."""
 
 
 def encode(value: Any) -> str:
-    """Write a payload as compact JSON.
+    """Encode a payload as compact JSON.
 
     Args:
         value: Any JSON value.
@@ -40,7 +40,7 @@ def encode(value: Any) -> str:
 
 
 def size(text: str) -> int:
-    """Give the bytes that a text takes.
+    """Return the size of a text in bytes.
 
     Args:
         text: Any text.
@@ -52,11 +52,11 @@ def size(text: str) -> int:
 
 
 def decode(text: str) -> tuple[Any, bool]:
-    """Read what a pod wrote: JSON where it is JSON, else the text itself.
+    """Decode what a pod wrote: its value if it is JSON, otherwise the text itself.
 
-    What comes back can always be written again, also inside of a status. JSON that could not be (it nests deeper than
-    `MAX_DEPTH`) counts as text, so that nothing a pod writes can stop the operator. Integers beyond 64 bits become
-    floating point numbers, as the API server would make them.
+    The result can always be encoded again, also as part of a status. JSON that nests deeper than `MAX_DEPTH` counts as
+    text, so nothing that a pod writes can stop the operator. Integers of more than 64 bits become floating-point numbers,
+    as in the API server.
 
     Args:
         text: The pod's text; empty or blank means null.
@@ -74,12 +74,12 @@ def decode(text: str) -> tuple[Any, bool]:
 
 
 def termination_message_limit(containers: int) -> int:
-    """Give the bytes that one container's termination message may hold.
+    """Return the maximum bytes of one container's termination message.
 
     Args:
         containers: How many containers the pod has, init and ephemeral ones included.
 
     Returns:
-        At most 4,096; less where the pod has more than three containers.
+        At most 4,096; less if the pod has more than three containers.
     """
     return min(TERMINATION_MESSAGE_LIMIT, POD_TERMINATION_MESSAGES_LIMIT // max(containers, 1))

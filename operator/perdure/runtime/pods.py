@@ -1,4 +1,4 @@
-"""From an attempt to its Pod: what the user's container or template says, completed by what an activity needs."""
+"""The Pod of an attempt: the user's container or template, completed with what an activity needs."""
 
 import math
 from datetime import timedelta
@@ -24,16 +24,16 @@ INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
 """The activity's input, JSON."""
 
 LAST_HEARTBEAT_DETAILS_FILE: Final = f"{MOUNT_PATH}/last-heartbeat-details.json"
-"""The heartbeat details that an earlier attempt left, JSON; there is no such file where there are none."""
+"""The heartbeat details of an earlier attempt, JSON; the file does not exist if there are none."""
 
 DEFAULT_CONTAINER: Final = "activity"
-"""Name of the container where the user gave none."""
+"""Name of the container if the user gives none."""
 
 DEFAULT_TERMINATION_LOG: Final = "/dev/termination-log"
-"""Where Kubernetes expects a container's last words."""
+"""Where Kubernetes reads a container's termination message."""
 
 LONGEST_DEADLINE: Final = 2**31 - 1
-"""Seconds; the API server takes no more for `activeDeadlineSeconds` and `leaseDurationSeconds`."""
+"""Seconds; the maximum of `activeDeadlineSeconds` and `leaseDurationSeconds`."""
 
 _NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -43,9 +43,9 @@ DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 
 
 def main_container_name(definition: Activity) -> str:
-    """Name the container that is the activity.
+    """Return the name of the container that is the activity.
 
-    Readers look it up by this name, not by its place: webhooks that inject sidecars may put theirs first.
+    Readers find it by this name, not by its position, because webhooks may inject sidecars before it.
 
     Args:
         definition: The activity's definition.
@@ -57,29 +57,29 @@ def main_container_name(definition: Activity) -> str:
 
 
 def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: PodSettings) -> KubeObject:
-    """Make the Pod of one attempt. The same arguments always give the same Pod.
+    """Build the Pod of one attempt. The same arguments always give the same Pod.
 
-    What the user set stays, with these exceptions, without which an attempt would not be one: the pod never restarts, it
-    carries our names, labels, annotations, owner and finalizer, and the `PERDURE_` variables listed here are ours.
+    It keeps what the user set, except for what makes it an attempt: the pod never restarts, it has our name, labels,
+    annotations, owner, and finalizer, and the `PERDURE_` variables listed here are ours.
 
     Args:
-        run: The run the attempt belongs to.
+        run: The run that the attempt belongs to.
         attempt: The attempt.
-        definition: The activity's definition; not changed.
-        settings: What the operator decides.
+        definition: The activity's definition; not modified.
+        settings: The operator's settings.
 
     Returns:
         A v1 Pod to create.
 
     Raises:
-        PayloadTooLargeError: Input and heartbeat details do not fit into the pod's annotations.
-        InvalidDefinitionError: The definition is not shaped like a pod.
+        PayloadTooLargeError: Input and heartbeat details are too large for the pod's annotations.
+        InvalidDefinitionError: The definition is not a valid pod.
     """
     spec = _pod_spec(definition)
     containers = _containers(spec)
     main = containers[0]
     main["name"] = main.get("name") or DEFAULT_CONTAINER
-    # One attempt is one start of the main container: what restarts it in place would make two of them look like one.
+    # One attempt is one start of the main container; a restart in place would make two attempts look like one.
     spec["restartPolicy"] = "Never"
     main.pop("restartPolicy", None)
     main.pop("restartPolicyRules", None)
@@ -95,10 +95,10 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         give_files(spec, main, init_containers[-1], ours, definition.sidecar)
         ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
     own_names = {variable["name"] for variable in ours}
-    # Ours first: Kubernetes lets a variable refer to those before it, so that users can write $(PERDURE_RUN) in theirs.
+    # Ours first: a variable can refer to earlier ones, so users can write $(PERDURE_RUN) in theirs.
     main["env"] = ours + [variable for variable in _sequence(main, "env") if variable.get("name") not in own_names]
     for container in (*containers, *init_containers):
-        # The last lines of its log say why a container failed that wrote no message.
+        # If a container fails without a message, the end of its log explains why.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _restrict(spec, [*containers, *init_containers], settings)
     _give_identity(spec, attempt, settings)
@@ -109,10 +109,10 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
 
 
 def retention_of(pod: KubeObject, *, succeeded: bool) -> Retention:
-    """Tell what becomes of a pod whose attempt has ended, as its activity's `podRetention` says.
+    """Return what happens to a pod after its attempt has ended, according to the activity's `podRetention`.
 
     Args:
-        pod: The Pod; it carries what was asked for where that is not the default.
+        pod: The Pod; an annotation contains the retention unless it is the default.
         succeeded: Whether the attempt succeeded.
     """
     notes = pod["metadata"].get("annotations") or {}
@@ -126,20 +126,20 @@ def _retention(given: PodRetention) -> str:
 
 
 def build_trial(namespace: str, definition: Activity, settings: PodSettings) -> KubeObject:
-    """Make a Pod like those of an activity's attempts, to ask the API server whether it would take them.
+    """Build a Pod like those of an activity's attempts, to check with a dry run whether the API server accepts them.
 
-    It is not one of a run, and has not the identity of activities that heartbeat: that is made with the first of them.
+    It belongs to no run and does not have the identity of activities with heartbeats, which is created with the first one.
 
     Args:
-        namespace: Where the activity is to run.
-        definition: The activity's definition; not changed.
-        settings: What the operator decides.
+        namespace: The namespace in which the activity will run.
+        definition: The activity's definition; not modified.
+        settings: The operator's settings.
 
     Returns:
         A v1 Pod.
 
     Raises:
-        InvalidDefinitionError: The definition is not shaped like a pod.
+        InvalidDefinitionError: The definition is not a valid pod.
     """
     name = f"trial-{label_value(definition.name)[:40]}".rstrip("-.")
     run = RunRef(namespace=namespace, name=name, uid=_NO_RUN, workflow_id=name)
@@ -155,7 +155,7 @@ def build_trial(namespace: str, definition: Activity, settings: PodSettings) -> 
 
 
 def attempt_labels(run: RunRef, attempt: Attempt) -> dict[str, str]:
-    """Give the labels of an attempt's Pod and Lease.
+    """Return the labels of an attempt's Pod and Lease.
 
     Args:
         run: The run.
@@ -172,7 +172,7 @@ def attempt_labels(run: RunRef, attempt: Attempt) -> dict[str, str]:
 
 
 def attempt_annotations(run: RunRef, attempt: Attempt) -> dict[str, str]:
-    """Give the annotations that say which attempt a Pod or Lease belongs to.
+    """Return the annotations that identify the attempt of a Pod or Lease.
 
     Args:
         run: The run.
@@ -189,7 +189,7 @@ def attempt_annotations(run: RunRef, attempt: Attempt) -> dict[str, str]:
 
 
 def _payload_texts(attempt: Attempt) -> dict[str, str]:
-    """The payloads that go to the pod, by the annotation that carries them."""
+    """Return the payloads for the pod, by the annotation that contains them."""
     texts = {labels.INPUT_ANNOTATION: payloads.encode(attempt.input)}
     if attempt.last_heartbeat_details is not None:
         texts[labels.LAST_HEARTBEAT_DETAILS_ANNOTATION] = payloads.encode(attempt.last_heartbeat_details)
@@ -235,7 +235,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
 
 
 def _theirs(given: dict[str, str]) -> dict[str, str]:
-    """Labels or annotations without those under our prefix: also one that we do not set now would be believed later."""
+    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
     return {name: value for name, value in given.items() if not name.startswith(_OURS)}
 
 
@@ -262,7 +262,7 @@ def _environment(
     run: RunRef, attempt: Attempt, main: KubeObject, texts: dict[str, str], containers: int
 ) -> list[KubeObject]:
     lease = pod_name(run.name, attempt.scheduled_event_id, attempt.attempt) if attempt.needs_lease else None
-    # One byte below the kubelet's limit: a message of exactly the limit may have been cut, and readers treat it so.
+    # One byte below the kubelet's limit: readers consider a message of exactly the limit truncated.
     small = payloads.termination_message_limit(containers) - 1
     plain = {
         "PERDURE_RUN": run.name,
@@ -287,7 +287,7 @@ def _environment(
     variables: list[KubeObject] = [
         {"name": name, "value": _literal(value)} for name, value in plain.items() if value is not None
     ]
-    # By reference to the annotation, not as a value: Kubernetes would expand a $(NAME) inside a value.
+    # A reference to the annotation, not a value: Kubernetes would expand $(NAME) in a value.
     references = {
         "PERDURE_INPUT": labels.INPUT_ANNOTATION,
         "PERDURE_LAST_HEARTBEAT_DETAILS": labels.LAST_HEARTBEAT_DETAILS_ANNOTATION,
@@ -305,7 +305,7 @@ def _annotation_path(name: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A value that Kubernetes hands over as it is: a doubled dollar sign is a dollar sign."""
+    """Escape a value so that Kubernetes does not expand it: `$$` is a dollar sign."""
     return text.replace("$", "$$")
 
 
@@ -316,7 +316,7 @@ def _seconds(duration: timedelta | None) -> str | None:
 
 
 def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSettings) -> None:
-    """Fill what the user left open with what Pod Security's `restricted` level asks for."""
+    """Set what the user left open to what Pod Security's `restricted` level requires."""
     pod_context = _mapping(spec, "securityContext")
     spec["securityContext"] = pod_context
     pod_says_who = pod_context.keys() & {"runAsUser", "runAsNonRoot"}
@@ -325,7 +325,7 @@ def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSetti
     if non_root_is_ours:
         pod_context["runAsNonRoot"] = True
     if not linux:
-        return  # the rest means nothing there, and the API server refuses it
+        return  # the rest does not apply to Windows, and the API server rejects it
     pod_context.setdefault("seccompProfile", {"type": "RuntimeDefault"})
     for container in containers:
         context = _mapping(container, "securityContext")
@@ -335,13 +335,13 @@ def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSetti
         if context.get("runAsUser") == 0 and non_root_is_ours:
             context.setdefault(
                 "runAsNonRoot", False
-            )  # root was asked for here; our default for the pod would forbid it
+            )  # the user asked for root here; our default for the pod would forbid it
         _restrict_rights(context)
 
 
 def _restrict_rights(context: KubeObject) -> None:
     if context.get("privileged") is True:
-        return  # the API server refuses a privileged container that may not escalate
+        return  # the API server rejects a privileged container that must not escalate
     capabilities = _mapping(context, "capabilities")
     context["capabilities"] = capabilities
     capabilities.setdefault("drop", ["ALL"])
@@ -350,9 +350,9 @@ def _restrict_rights(context: KubeObject) -> None:
 
 
 def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) -> None:
-    """A token only where there is something to do with it: patching the attempt's own Lease.
+    """Mount a token only if it is needed to patch the attempt's own Lease.
 
-    A user who names an account wants its rights, so its token is left to Kubernetes' own default.
+    A user who names a ServiceAccount wants its permissions, so its token is left to Kubernetes' default.
     """
     if spec.get("serviceAccountName") or spec.get("serviceAccount"):
         return
@@ -363,17 +363,17 @@ def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) ->
 
 
 def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:
-    """When the node stops the pod by itself, for the case that nobody can tell it to."""
+    """Return the seconds after which the node stops the pod by itself, in case no operator can."""
     if attempt.start_to_close is None:
         return None
-    # The node's clock starts before the activity's: what schedule-to-start allows must not be taken from start-to-close.
+    # The node's deadline starts before the activity: time allowed by schedule-to-start must not reduce start-to-close.
     waiting = max(settings.deadline_margin, attempt.schedule_to_start or timedelta(0))
     seconds = math.ceil((attempt.start_to_close + waiting).total_seconds())
     return max(seconds, 1) if seconds <= LONGEST_DEADLINE else None
 
 
 def _pod_spec(definition: Activity) -> KubeObject:
-    """The pod spec that the definition describes, made anew: it may be changed."""
+    """Return a copy of the pod spec in the definition, which may be modified."""
     if definition.pod_template is not None:
         return definition.pod_template.spec.dump()
     if definition.container is not None:

@@ -1,4 +1,4 @@
-"""What the status of a RetryPolicy says: its first waits, whether it can be used, its circuit breaker."""
+"""The status of a RetryPolicy: its first backoff intervals, whether it is valid, and its circuit breaker."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ PREVIEWED: Final = 8
 """How many waits `status.preview` shows."""
 
 SHOWN: Final = 5
-"""How many waits `status.waits` shows; more are a `…`."""
+"""How many waits `status.waits` shows; further ones are shown as `…`."""
 
 _CIRCUIT: Final = {
     CircuitState.CLOSED: (True, ConditionReason.CIRCUIT_CLOSED),
@@ -24,12 +24,12 @@ _CIRCUIT: Final = {
 
 
 def waits(policy: RetryPolicy, count: int = PREVIEWED) -> list[timedelta]:
-    """The first waits between attempts, whether or not the limits of the policy allow as many."""
+    """Return the first waits between attempts, even if the limits of the policy allow fewer."""
     return [policy.interval(attempt) for attempt in range(1, count + 1)]
 
 
 def waits_in_short(policy: RetryPolicy) -> str:
-    """The waits between the attempts that there can be, where each fails at once: `1s 2s 4s 8s 16s …`."""
+    """Return the waits between all possible attempts if each fails immediately: `1s 2s 4s 8s 16s …`."""
     shown: list[str] = []
     waited = timedelta(0)
     for attempt in range(1, SHOWN + 2):
@@ -42,7 +42,7 @@ def waits_in_short(policy: RetryPolicy) -> str:
 
 
 def limits(policy: RetryPolicy) -> str:
-    """How often it is tried again, as a sentence without a full stop."""
+    """Return how often a failure is retried, as a sentence without a full stop."""
     google = policy.cloud_scheduler
     if google is None:
         retries = policy.maximum_attempts - 1
@@ -76,11 +76,11 @@ def policy_status(
 
     Args:
         before: The status so far.
-        policy: What it says; None where it cannot be used.
-        circuit: State of its circuit breaker, where it has one.
+        policy: Its policy; None if it is invalid.
+        circuit: The state of its circuit breaker, if it has one.
         generation: Its `metadata.generation`.
-        mistakes: What is wrong with it, where it cannot be used.
-        now: The time, for conditions that change.
+        mistakes: The errors of an invalid policy.
+        now: The current time, for conditions that change.
     """
     conditions = read_conditions(before)
 
@@ -115,6 +115,6 @@ def _circuit_message(circuit: Circuit) -> str:
             until = "" if circuit.open_until is None else circuit.open_until.strftime(" until %Y-%m-%dT%H:%M:%SZ")
             return f"{circuit.consecutive_failures} attempts failed in a row; no attempt is started{until}"
         case CircuitState.HALF_OPEN:
-            return "one attempt at a time is let through, to see whether it succeeds"
+            return "one attempt at a time is admitted as a trial"
         case _:
             return ""

@@ -1,4 +1,4 @@
-"""For people: what a pod that has not started its activity is waiting for."""
+"""What a pod that has not started its activity waits for, as shown to users."""
 
 import re
 from typing import Any, Final
@@ -10,21 +10,21 @@ from perdure.runtime.statuses import PodStatus
 
 _LIMIT: Final = 512
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""What the kubelet says while all goes well."""
+"""Reasons of the kubelet during a normal start."""
 _NO_NODE_YET: Final = "waiting for a node"
 _INIT: Final = "init container "
 
 
 def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
-    """Tell what a pod waits for, as shown beside a pending activity.
+    """Return what a pod waits for, as shown with a pending activity.
 
     Args:
-        pod: A Pod as the API server has it.
+        pod: A Pod as the API server returned it.
         definition: The activity's definition.
 
     Returns:
-        For instance `container activity: ImagePullBackOff: Back-off pulling image "x"`; None where the activity's container
-        has started, or the pod has ended.
+        For example `container activity: ImagePullBackOff: Back-off pulling image "x"`; None if the activity's container
+        has started or the pod has ended.
     """
     status = PodStatus.of(pod)
     main = main_container_name(definition)
@@ -45,34 +45,34 @@ def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
 
 
 def hinders(reason: str) -> bool:
-    """Tell whether what a pod waits for is in its way, rather than its way of starting.
+    """Return whether a problem keeps the pod from starting, rather than a normal phase of its start.
 
     Args:
-        reason: What `waiting_reason` says.
+        reason: The result of `waiting_reason`.
 
     Returns:
-        True for instance for an image that cannot be pulled, or where no node has room.
+        True, for example, if an image cannot be pulled or no node has room.
     """
     return reason not in {*_ORDINARY, _NO_NODE_YET} and not reason.startswith(_INIT)
 
 
 IMAGE_PULL_FAILED: Final = "ImagePullBackOff"
-"""The type of failures for want of an image; the kubelet has other words for single tries."""
+"""The type of failures caused by a missing image; the kubelet uses other reasons for single attempts."""
 _IMAGE_WORDS: Final = frozenset(
     {"ErrImagePull", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
 )
 _NEVER: Final = frozenset({"InvalidImageName"})
-"""What waiting does not help against: the pod would have to be another one."""
+"""Reasons that never resolve: only a different pod would start."""
 
 
 def waits_in_vain(pod: KubeObject) -> str | None:
-    """Tell whether a pod waits for what will never be.
+    """Return the reason for which a pod can never start.
 
     Args:
-        pod: A Pod as the API server has it.
+        pod: A Pod as the API server returned it.
 
     Returns:
-        Kubernetes' word for it, `InvalidImageName`; None where waiting may help.
+        Kubernetes' reason, `InvalidImageName`; None if the pod may still start.
     """
     status = PodStatus.of(pod)
     words = (
@@ -83,7 +83,7 @@ def waits_in_vain(pod: KubeObject) -> str | None:
 
 
 def waiting_word(reason: str | None) -> str | None:
-    """Kubernetes' word in what `waiting_reason` has told: `ImagePullBackOff`, `CreateContainerConfigError`; None: none."""
+    """Return Kubernetes' reason in a result of `waiting_reason`, such as `ImagePullBackOff`; None if it has none."""
     match = re.match(r"container \S+: ([A-Za-z]+)", reason or "")
     if match is None:
         return None
@@ -91,16 +91,16 @@ def waiting_word(reason: str | None) -> str | None:
 
 
 def remedy(word: str | None) -> str:
-    """What to do about a pod that does not start for that reason."""
+    """Return what to do about a pod that does not start for this reason."""
     match word:
         case "InvalidImageName":
-            return "mend the name of the image"
+            return "fix the image name"
         case "ImagePullBackOff":
-            return "see whether the image exists, and whether its registry lets the node have it (`imagePullSecrets`)"
+            return "check that the image exists and that the node can pull it (`imagePullSecrets`)"
         case "CreateContainerConfigError":
-            return "see whether the ConfigMaps, Secrets and users that the container names exist"
+            return "check that the ConfigMaps, Secrets, and users that the container names exist"
         case _:
-            return "`kubectl describe pod` tells more"
+            return "`kubectl describe pod` shows more"
 
 
 def _sentence(beginning: str, source: dict[str, Any]) -> str:

@@ -96,7 +96,7 @@ def test_a_commit_that_was_forged_halfway_is_found(*, known: bool) -> None:
 
 
 def test_an_older_status_is_found_by_one_that_has_seen_a_newer() -> None:
-    assert "An older status was put back: commit 2, after commit 5" in witness(at(2), at(5)).damage(run(at(2)))
+    assert "An older status was written back: commit 2, after commit 5" in witness(at(2), at(5)).damage(run(at(2)))
     # The same number, and another content: somebody has computed a digest.
     assert "commit 5, after commit 5" in witness(at(5)).damage(run(at(5, output="forged")))
 

@@ -22,7 +22,7 @@ BEFORE, SAME, AFTER = "2026-01-31T12:00:59Z", "2026-01-31T12:01:00Z", "2026-01-3
 
 TOO_MUCH_MEMORY = (
     "container activity was killed because it used too much memory (OOMKilled, exit code 137); raise its "
-    "`resources.limits.memory`, or let it use less"
+    "`resources.limits.memory`, or make it use less"
 )
 
 
@@ -243,7 +243,7 @@ def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
         pytest.param(
             {"exit_code": 128, "reason": "StartError", "message": 'exec: "chrage": executable file not found'},
             "StartError",
-            "container activity could not be started (StartError, exit code 128); see whether the image has its `command`:\n"
+            "container activity could not be started (StartError, exit code 128); check that the image contains its `command`:\n"
             'exec: "chrage": executable file not found',
             id="a command that is not there",
         ),
@@ -330,12 +330,12 @@ def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
         ),
         pytest.param(
             document(type="A", message="m", nextRetryDelay="soon"),
-            {"type": "A", "message": "m (nextRetryDelay 'soon' is no duration and was left out)"},
+            {"type": "A", "message": "m (nextRetryDelay 'soon' is not a valid duration and was ignored)"},
             id="a delay that is none does not hide the failure",
         ),
         pytest.param(
             document(type="A", message="m", nextRetryDelay=[1]),
-            {"type": "A", "message": "m (nextRetryDelay '[1]' is no duration and was left out)"},
+            {"type": "A", "message": "m (nextRetryDelay '[1]' is not a valid duration and was ignored)"},
             id="nor does one that is no text",
         ),
         pytest.param(
@@ -419,7 +419,7 @@ def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
     failure = failure_of(tell(make, pod))
     assert failure.type == "Evicted"
     assert failure.message == (
-        f"pod order-42-5-2 failed: Evicted: {text.rstrip('.')}; let it write less, or raise `resources.limits.ephemeral-storage`"
+        f"pod order-42-5-2 failed: Evicted: {text.rstrip('.')}; make it write less, or raise `resources.limits.ephemeral-storage`"
     )
 
 
@@ -460,7 +460,7 @@ NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt"
 @pytest.mark.parametrize(
     ("reason", "want", "told"),
     [
-        ("container activity: ImagePullBackOff: not found", "ImagePullBackOff", "whether the image exists"),
+        ("container activity: ImagePullBackOff: not found", "ImagePullBackOff", "check that the image exists"),
         ("container activity: ErrImagePull: not found", "ImagePullBackOff", "imagePullSecrets"),
         ("container activity: CreateContainerConfigError: no Secret", "CreateContainerConfigError", "Secrets"),
         ("ContainerCreating", "NotStarted", "describe pod"),
@@ -490,7 +490,7 @@ def test_an_image_name_that_is_none_ends_the_attempt_for_good(make: Any) -> None
     failure = failure_of(tell(make, pod))
     assert failure.type == "InvalidImageName"
     assert failure.non_retryable
-    assert 'couldn\'t parse "a b"; mend the name' in failure.message
+    assert 'couldn\'t parse "a b"; fix the image name' in failure.message
 
 
 @pytest.mark.parametrize(

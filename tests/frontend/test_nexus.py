@@ -36,7 +36,7 @@ from temporalio.api.workflow.v1 import OnConflictOptions
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse, PollWorkflowTaskQueueResponse
 
 from frontend.served import QUEUE, Served, complete_workflow, names, served
-from perdure.controller.runconditions import lacks_worker
+from perdure.controller.runs.run_conditions import lacks_worker
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.nexus import CALLERS_HEADER

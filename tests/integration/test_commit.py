@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube import Cluster
-from perdure.controller.commit import Record
+from perdure.controller.reconcile.record import Record
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, ConflictError, path
 from perdure.runtime.commits import OF_RUNS, committed, edited

@@ -7,15 +7,15 @@ import pytest
 
 from kube import Cluster, python
 from perdure.api.workflow import WorkflowSpec
-from perdure.controller.attempts.attempts import Attempts
-from perdure.controller.blobs import Blobs
-from perdure.controller.commit import Record
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definition, Definitions
-from perdure.controller.identity import ActivityIdentity
-from perdure.controller.pods import Pods
-from perdure.controller.policies import Policies
+from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.reconcile.record import Record
+from perdure.controller.retry_policies import Policies
+from perdure.controller.runs.attempts.run_attempts import Attempts
 from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.effects import StartAttempt
 from perdure.engine.inputs import AttemptLost
 from perdure.engine.state import PendingActivity, RunState

@@ -10,9 +10,9 @@ from kube import Cluster, Json, check_history, python
 from perdure.api.names import reset_name
 from perdure.api.operation import Reset, ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.controller.definitions import Definitions
 from perdure.controller.errors import NotYetError, RefusedError
-from perdure.controller.resetting import Made, reset
+from perdure.controller.runs.resets import Made, reset
+from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.kube.access import find_access

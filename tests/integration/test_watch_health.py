@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from kube import Cluster, Json, run_manifest
-from perdure.controller.blobs import Blobs
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definitions
-from perdure.controller.identity import ActivityIdentity
+from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.manager import Manager
-from perdure.controller.pods import Pods
-from perdure.controller.policies import Policies
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.retry_policies import Policies
 from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder

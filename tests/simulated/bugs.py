@@ -35,7 +35,7 @@ BUGS = (
         commit="3803700",
         changes=(
             Change(
-                file="controller/attempts/applying.py",
+                file="controller/runs/attempts/attempt_effects.py",
                 good="            await self._record.confirm(afresh=True)\n",
                 bad="            pass\n",
             ),
@@ -49,7 +49,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/child_outcomes.py",
+                file="controller/runs/child_outcomes.py",
                 good="            self._context.peers.noted(obj)\n",
                 bad="            pass\n",
             ),
@@ -63,12 +63,12 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/effects/children.py",
+                file="controller/runs/effects/children.py",
                 good="    if any(entry.successor for entry in runs):\n        return False\n",
                 bad="",
             ),
             Change(
-                file="controller/effects/children.py",
+                file="controller/runs/effects/children.py",
                 good="        if answer.reason == inputs.CLOSED:",
                 bad="        if False:",
             ),
@@ -87,19 +87,19 @@ BUGS = (
                 bad="",
             ),
             Change(
-                file="controller/run.py",
+                file="controller/runs/run.py",
                 good="        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told\n"
                 '            self._log.exception("A commit cannot be reported by Events")\n',
                 bad="        finally:\n            pass\n",
             ),
             Change(
-                file="controller/run.py",
+                file="controller/runs/run.py",
                 good="                self._state = None"
                 "  # it is recorded already: deciding by what was before would record it twice\n",
                 bad="",
             ),
             Change(
-                file="controller/run.py",
+                file="controller/runs/run.py",
                 good="                self._state = None"
                 "  # what is only kept in memory may be the reason: go on from what is recorded\n",
                 bad="                pass\n",
@@ -113,7 +113,7 @@ BUGS = (
         commit="3803700",
         changes=(
             Change(
-                file="controller/commit.py",
+                file="controller/reconcile/record.py",
                 good='        operations = [self._unchanged]\n        if "status"',
                 bad='        operations = []\n        if "status"',
             ),
@@ -127,7 +127,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/scheduledruns.py",
+                file="controller/schedules/scheduled_runs.py",
                 good="            chains = await self._listed_chains()\n",
                 bad="            pass\n",
             ),
@@ -141,7 +141,7 @@ BUGS = (
         commit="3977cfb",
         changes=(
             Change(
-                file="controller/runpods.py",
+                file="controller/informers/run_pods.py",
                 good="            self._orphans[key] = obj\n            self._queue.wake(key)\n",
                 bad="            pass\n",
             ),
@@ -154,7 +154,7 @@ BUGS = (
         commit="3923056",
         changes=(
             Change(
-                file="controller/retention.py",
+                file="controller/retention/namespace_retention.py",
                 good='        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])\n',
                 bad="        return True\n",
             ),
@@ -167,7 +167,7 @@ BUGS = (
         commit="3803700",
         changes=(
             Change(
-                file="controller/attempts/reading.py",
+                file="controller/runs/attempts/pod_inputs.py",
                 good="        pod = await self._context.api.read_pod(self._context.run, key)\n",
                 bad="        pod = self._held.pods.get(key)\n",
             ),

@@ -11,12 +11,12 @@ import pytest
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
-from perdure.controller.commit import Record
-from perdure.controller.end_recorded import EndRecorded
 from perdure.controller.expiry import remove_expired
-from perdure.controller.index import Index
-from perdure.controller.kept import delete_expired
-from perdure.controller.retention import NamespaceRetention
+from perdure.controller.informers.index import Index
+from perdure.controller.pods.expired_pods import delete_expired
+from perdure.controller.reconcile.record import Record
+from perdure.controller.retention.end_recorded import EndRecorded
+from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Core
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.call import CallContext

@@ -1,4 +1,6 @@
-"""The loops between watching and writing: one inbox and one pass at a time per run, one heap of timers, recovery, effects.
+"""The imperative shell: watch events wake objects, each object is reconciled by one task at a time.
 
-This room has no decisions of its own: what happens is decided by `engine` and `language`; what a pod looks like by `runtime`.
+    watch events ─▶ informers ─▶ queue of typed keys ─▶ reconcile ─▶ a run, a Schedule, an Operation, …
+
+This room has no decisions of its own: `engine`, `language` and `schedule` decide what happens; `runtime` builds pods.
 """

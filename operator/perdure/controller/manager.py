@@ -11,15 +11,20 @@ from typing import Final, assert_never
 
 import structlog
 
-from perdure.controller import kept
-from perdure.controller.blobs import Blobs
-from perdure.controller.definitions import Definitions
 from perdure.controller.directory import Directory
 from perdure.controller.expiry import Expiries
-from perdure.controller.fairness import share
-from perdure.controller.finished import FinishedRuns
-from perdure.controller.index import Index
-from perdure.controller.keys import (
+from perdure.controller.informers.first_lists import FirstLists
+from perdure.controller.informers.index import Index
+from perdure.controller.informers.resync import Sweep
+from perdure.controller.informers.run_pods import RunPods
+from perdure.controller.informers.schedules import Schedules
+from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.pods import expired_pods as kept
+from perdure.controller.queue.fairness import share
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import (
     ExpiryKey,
     Key,
     LetterKey,
@@ -30,16 +35,11 @@ from perdure.controller.keys import (
     ScheduleKey,
     WorkflowKey,
 )
-from perdure.controller.learning import FirstLists
-from perdure.controller.queue import KeyedQueue
-from perdure.controller.readiness import Readiness
-from perdure.controller.retention import NamespaceRetention
-from perdure.controller.runpods import RunPods
-from perdure.controller.schedules import Schedules
-from perdure.controller.served import ServedNamespaces
-from perdure.controller.sweep import Sweep
+from perdure.controller.retention.finished_runs import FinishedRuns
+from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.controller.tools import Tools
-from perdure.controller.workflowruns import WorkflowRuns
+from perdure.controller.workflows.definitions import Definitions
+from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 from perdure.runtime.retention import Limits

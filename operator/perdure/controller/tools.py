@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from perdure.controller.blobs import Blobs
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definitions
-from perdure.controller.pods import Pods
-from perdure.controller.policies import Policies
+from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.retry_policies import Policies
 from perdure.controller.workers import NoWorkers, Workers
+from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 

@@ -12,8 +12,8 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Outcome
 
-from perdure.controller.blobs import LostBlobError
 from perdure.controller.directory import Entry
+from perdure.controller.payloads.payload_store import LostBlobError
 from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine import inputs

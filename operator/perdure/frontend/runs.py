@@ -10,12 +10,13 @@ from typing import TypeVar
 from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.blobs import Saved
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
-from perdure.controller.run import Run
-from perdure.controller.segments import past_of
-from perdure.controller.status import DamagedStateError, encoded, message_of, stored_state
+from perdure.controller.payloads.payload_store import Saved
+from perdure.controller.reconcile.record import encoded
+from perdure.controller.runs.history_segments import past_of
+from perdure.controller.runs.run import Run
+from perdure.controller.runs.run_status import DamagedStateError, message_of, stored_state
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.inputs import Answer

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure import __version__
 from perdure.controller.manager import Manager
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.core import Settings
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -7,7 +7,7 @@ from typing import Protocol
 from perdure.api.common import GROUP, VERSION
 from perdure.api.labels import RUN_ID_LABEL
 from perdure.controller.manager import Manager
-from perdure.controller.operations import Operations
+from perdure.controller.operations.operations import Operations
 from perdure.kube.client import Object
 
 

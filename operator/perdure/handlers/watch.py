@@ -5,7 +5,7 @@ from typing import Any
 import kopf
 
 from perdure.controller.manager import Manager
-from perdure.controller.operations import Operations
+from perdure.controller.operations.operations import Operations
 from perdure.handlers.routes import Route, routes
 
 _DELETED = "DELETED"

@@ -5,7 +5,7 @@ from typing import Any
 from engine.coded import Coded
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.page import Page
-from perdure.controller import status as run_status
+from perdure.controller.runs import run_status
 from unit.cli.flow import UID
 
 

@@ -13,7 +13,7 @@ from perdure.cli.tracing import trace
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.openings import Seen
 from perdure.cli.view.page import Page
-from perdure.controller import status as run_status
+from perdure.controller.runs import run_status
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import (
@@ -68,7 +68,7 @@ class Flow:
     name: str = "order-42"
     timeout: timedelta | None = None
     now: datetime = T0
-    status: run_status.Status = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.program = compile_program(WorkflowSpec.parse(yaml.safe_load(self.definition)))

@@ -8,7 +8,7 @@ from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.page import Page
 from perdure.cli.view.runs import table as listed
-from perdure.controller import status as run_status
+from perdure.controller.runs import run_status
 from perdure.engine import inputs as inp
 from unit.cli.flow import UID, plain
 

@@ -1,6 +1,6 @@
 """The cache of large payloads."""
 
-from perdure.controller.blobs import Cache
+from perdure.controller.payloads.payload_store import Cache
 
 
 def test_the_cache_keeps_what_was_used_last() -> None:

@@ -9,11 +9,11 @@ from aiohttp.test_utils import RawTestServer
 
 from engine.coded import Coded
 from engine.script import application, seconds
-from perdure.controller.child_outcomes import ChildOutcomes
 from perdure.controller.directory import Directory
-from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending_inputs import PendingInputs
-from perdure.controller.status import RunFacts, compose
+from perdure.controller.runs.child_outcomes import ChildOutcomes
+from perdure.controller.runs.effects.pending_inputs import PendingInputs
+from perdure.controller.runs.effects.run_effects import Effects
+from perdure.controller.runs.run_status import RunFacts, compose
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import RetryState

@@ -15,17 +15,17 @@ from perdure.api.fields import format_time
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION, DEAD_LETTER_ANNOTATION, DEAD_LETTER_LABEL
 from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
-from perdure.controller.blobs import Blobs
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.definitions import Definitions
+from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.errors import RefusedError
-from perdure.controller.identity import ActivityIdentity
 from perdure.controller.manager import Manager
-from perdure.controller.pods import Pods
-from perdure.controller.policies import Policies
-from perdure.controller.resetting import reset
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.retry_policies import Policies
+from perdure.controller.runs.resets import reset
 from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now

@@ -13,10 +13,10 @@ import histories
 from engine.coded import Coded, activity
 from perdure.api.deadletter import DeadLetter
 from perdure.api.reasons import ConditionReason
-from perdure.controller.deadletters import DeadLetters
-from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending_inputs import PendingInputs
+from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.errors import RefusedError
+from perdure.controller.runs.effects.pending_inputs import PendingInputs
+from perdure.controller.runs.effects.run_effects import Effects
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.effects import WriteDeadLetter

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.controller import definitions
-from perdure.controller.definitions import Definitions
 from perdure.controller.errors import NotYetError
+from perdure.controller.workflows import definitions
+from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.language.program import InvalidWorkflowError, Program

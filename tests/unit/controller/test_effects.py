@@ -11,8 +11,8 @@ from aiohttp import web
 
 from engine.coded import Coded
 from perdure.controller.directory import Directory
-from perdure.controller.effects.applying import Effects
-from perdure.controller.effects.pending_inputs import PendingInputs
+from perdure.controller.runs.effects.pending_inputs import PendingInputs
+from perdure.controller.runs.effects.run_effects import Effects
 from perdure.engine import commands as cmd
 from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from perdure.controller.definitions import Definitions
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
+from perdure.controller.workflows.definitions import Definitions
 from perdure.language.program import InvalidWorkflowError, Program
 
 NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}

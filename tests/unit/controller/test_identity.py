@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import orjson
 from aiohttp import web
 
-from perdure.controller.identity import ActivityIdentity
+from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 

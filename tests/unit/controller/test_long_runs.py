@@ -1,14 +1,14 @@
 """The status of a long run: whatever it has done, only what is open takes room. The engine and the sealing are the real ones."""
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from engine.script import T0
 from perdure.api.workflow import WorkflowSpec
-from perdure.controller.status import RunFacts, Status, compose, stored_state, without_sealed
+from perdure.controller.runs.run_status import RunFacts, compose, stored_state, without_sealed
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.inputs import AttemptCompleted
@@ -18,6 +18,9 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
+
+if TYPE_CHECKING:
+    from perdure.controller.reconcile.record import Status
 
 ITEMS = 10_000
 LIMIT = 256 * 1024

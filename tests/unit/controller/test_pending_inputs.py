@@ -1,6 +1,6 @@
 """How many of its pending inputs a run takes in one pass."""
 
-from perdure.controller.effects.pending_inputs import MAX_AT_ONCE, PendingInputs
+from perdure.controller.runs.effects.pending_inputs import MAX_AT_ONCE, PendingInputs
 from perdure.engine.inputs import DecideAgain, RunInput
 
 

@@ -11,9 +11,15 @@ import pytest
 from aiohttp import web
 
 from perdure.api.workflow import Activity, Retention
-from perdure.controller.identity import ActivityIdentity
-from perdure.controller.kept import delete_expired
-from perdure.controller.pods import AttemptBlockedError, AttemptImpossibleError, Pods, has_ended, has_succeeded
+from perdure.controller.pods.attempt_pods import (
+    AttemptBlockedError,
+    AttemptImpossibleError,
+    Pods,
+    has_ended,
+    has_succeeded,
+)
+from perdure.controller.pods.expired_pods import delete_expired
+from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from perdure.controller.policies import Policies
+from perdure.controller.retry_policies import Policies
 from perdure.engine.state import CircuitReport, CircuitResult
 from perdure.kube.access import Access
 from perdure.kube.client import Client

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from engine.script import T0, seconds
 from perdure.controller.errors import NotYetError
-from perdure.controller.queue import KeyedQueue
+from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.observe.metrics import REGISTRY
 
 HOUR = 3600.0

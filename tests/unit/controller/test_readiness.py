@@ -10,12 +10,12 @@ from aiohttp import web
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow import Activity
-from perdure.controller.definitions import Definitions
 from perdure.controller.errors import NotYetError
-from perdure.controller.identity import ActivityIdentity
-from perdure.controller.pods import Pods
-from perdure.controller.policies import Policies
-from perdure.controller.readiness import Readiness, named_policies, status, verdict
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.retry_policies import Policies
+from perdure.controller.workflows.definitions import Definitions
+from perdure.controller.workflows.readiness import Readiness, named_policies, status, verdict
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder

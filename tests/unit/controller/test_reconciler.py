@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from perdure.controller.commit import Record
-from perdure.controller.reconciler import Reconciler
+from perdure.controller.reconcile.reconciler import Reconciler
+from perdure.controller.reconcile.record import Record
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from perdure.api.fields import format_time
 from perdure.api.labels import PARENT_ANNOTATION
-from perdure.controller.index import Index
-from perdure.controller.retention import NamespaceRetention
+from perdure.controller.informers.index import Index
+from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now

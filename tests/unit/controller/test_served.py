@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import trustme
 from cryptography import x509
 
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.certificates import bundle, renewed
 from perdure.frontend.core import Settings
 from perdure.frontend.server import Frontend, serve

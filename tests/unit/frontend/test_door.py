@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import guard as of_guard
 from perdure.frontend.admission import Places
 from perdure.frontend.connections import Connections, Peer, peer_of

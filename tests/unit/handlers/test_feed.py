@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from perdure.controller.served import ServedNamespaces
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.handlers.feed import Feed
 from perdure.kube.access import Access
 from perdure.kube.client import Client, Object

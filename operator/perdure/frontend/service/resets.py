@@ -8,7 +8,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, Res
 
 from perdure.api.operation import Reset
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
-from perdure.controller.resetting import reset
+from perdure.controller.runs.resets import reset
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.given import MAX_EVENT

@@ -1,0 +1,1 @@
+"""What the operator knows of the cluster: informers take watch events and lists, update the index, and enqueue keys."""

@@ -1,0 +1,70 @@
+"""The first lists: every run, RetryPolicy and Schedule is known before anything is decided about one of them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from perdure.controller.informers.isolation import take_in
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.kube import client as kube
+
+_ASK_AGAIN_SECONDS: Final = 1.0
+
+
+class FirstLists:
+    """Lists each kind once, page by page; watches continue where the lists end."""
+
+    def __init__(
+        self, client: kube.Client, served: ServedNamespaces, takers: Mapping[str, Callable[[kube.Object], None]]
+    ) -> None:
+        """Nothing is listed yet.
+
+        Args:
+            client: Lists.
+            served: Where.
+            takers: By plural, in this order, who takes the objects of a kind.
+        """
+        self._client = client
+        self._served = served
+        self._takers = takers
+        self._learned = asyncio.Event()
+        self._versions: dict[tuple[str, str | None], str] = {}
+        """By kind and namespace, the version of the list."""
+        self._log = structlog.get_logger("perdure.learning")
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that there was at the beginning is known."""
+        return self._learned.is_set()
+
+    async def wait(self) -> None:
+        """Wait until everything that there was at the beginning is known."""
+        await self._learned.wait()
+
+    async def version(self, plural: str, namespace: str | None) -> str:
+        """The version of the list of a kind, once; afterwards, and for other kinds, empty: a watch lists it itself."""
+        if plural in self._takers:
+            await self.wait()
+        return self._versions.pop((plural, namespace), "")
+
+    async def read(self) -> None:
+        """List everything. Trouble with the API server is retried."""
+        while not self.complete:
+            try:
+                await self._read()
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                self._log.warning("Could not list the runs, trying again", error=repr(error))
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            else:
+                self._learned.set()
+
+    async def _read(self) -> None:
+        for namespace in self._served:
+            for plural, take in self._takers.items():
+                async for page in self._client.pages(kube.path(kube.PERDURE, namespace, plural)):
+                    self._versions[plural, namespace] = page.version
+                    for _, obj in self._client.objects(page):
+                        take_in(obj, take)
+                    await asyncio.sleep(0)

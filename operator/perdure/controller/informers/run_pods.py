@@ -1,0 +1,98 @@
+"""The pods of runs: what is seen of one goes to its run; where that is not worked on, the pod is released."""
+
+from perdure.api import labels
+from perdure.controller.informers.index import Index
+from perdure.controller.informers.workflowruns import WorkflowRuns, is_finished
+from perdure.controller.pods import attempt_pods as pods
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, OrphanKey, RunKey
+from perdure.controller.tools import Tools
+from perdure.kube import client as kube
+from perdure.kube.decoding import Stored
+from perdure.runtime.commits import OF_RUNS, edited
+
+
+class RunPods:
+    """Every pod that belongs, or says that it belongs, to a run."""
+
+    def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns) -> None:
+        """Begin to look after pods.
+
+        Args:
+            tools: Reads runs, and releases pods.
+            index: What is known.
+            queue: Calls `release`.
+            runs: The runs that are worked on.
+        """
+        self._tools = tools
+        self._index = index
+        self._queue = queue
+        self._runs = runs
+        self._orphans: dict[OrphanKey, kube.Object] = {}
+
+    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """A pod of some run was seen, changed or deleted."""
+        self._index.see(obj, deleted=deleted)
+        meta = obj["metadata"]
+        run = self._runs.get((meta.get("labels") or {}).get(labels.RUN_ID_LABEL, ""))
+        if run is not None:
+            run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
+            self._queue.wake(RunKey(run.ref.namespace, run.ref.uid))
+        elif not deleted and pods.held(obj):
+            key = OrphanKey(meta["namespace"], meta["name"], meta["uid"])
+            self._orphans[key] = obj
+            self._queue.wake(key)
+
+    def is_orphan(self, pod: Stored) -> bool:
+        """Whether a pod is held for a run that is not worked on: a run that does not exist, or has closed, releases none."""
+        return labels.FINALIZER in pod.finalizers and self._runs.get(pod.labels.get(labels.RUN_ID_LABEL, "")) is None
+
+    async def release(self, key: OrphanKey) -> None:
+        """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        pod = self._orphans.pop(key, None)
+        if pod is None:
+            return
+        try:
+            await self._release(pod)
+        except BaseException:
+            self._orphans.setdefault(key, pod)  # unless it was seen again meanwhile
+            raise
+
+    async def _release(self, pod: kube.Object) -> None:
+        owner = _owning_run(pod)
+        if owner is None:  # orphaned on purpose, or a stranger's: only our finalizer is ours to take away
+            await self._tools.pods.drop_finalizer(pod)
+            return
+        name, uid = owner
+        if self._runs.get(uid) is not None:
+            self.take(pod)
+            return
+        run = await self._read(pod["metadata"]["namespace"], name, uid)
+        if run is not None and edited(run.get("status") or {}, OF_RUNS):
+            self._runs.suspect(run)
+            self.take(pod)
+        elif run is not None and not is_finished(run):
+            self._runs.take(run)
+            self.take(pod)
+        else:
+            await self._tools.pods.release_by_name(pod, keep=run is not None)
+
+    async def _read(self, namespace: str, name: str, uid: str) -> kube.Object | None:
+        try:
+            run = await self._tools.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+        except (kube.NotFoundError, ValueError):
+            return None
+        return run if run["metadata"]["uid"] == uid else None
+
+
+def _owning_run(pod: kube.Object) -> tuple[str, str] | None:
+    """Name and uid of the WorkflowRun that a pod belongs to; None for one that only wears our labels."""
+    uid = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL)
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner["kind"] == "WorkflowRun" and owner["uid"] == uid:
+            return owner["name"], owner["uid"]
+    return None

@@ -1,0 +1,150 @@
+"""The Schedules that this process works on."""
+
+import asyncio
+from functools import partial
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.informers.index import Index
+from perdure.controller.payloads.inlining import output_of
+from perdure.controller.peers import Peers
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, ScheduleKey
+from perdure.controller.schedules.reconciled_schedule import ReconciledSchedule
+from perdure.controller.tools import Tools
+from perdure.engine.inputs import Answer
+from perdure.kube import client as kube
+from perdure.observe import metrics
+from perdure.schedule.inputs import Request
+
+
+class Schedules:
+    """Every Schedule that there is."""
+
+    def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], peers: Peers) -> None:
+        """Begin to work on Schedules.
+
+        Args:
+            tools: What they work with.
+            index: What is known; Schedules are added to it here.
+            queue: Calls `advance`.
+            peers: The runs.
+        """
+        self._tools = tools
+        self._index = index
+        self._queue = queue
+        self._peers = peers
+
+    # Observing
+
+    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """A Schedule was seen, changed or deleted."""
+        key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
+        self._index.see(obj, deleted=deleted)
+        schedule = self._index.schedules.get(key.uid)
+        if deleted or obj["metadata"].get("deletionTimestamp"):
+            if schedule is not None:
+                self.lost(schedule)
+            return
+        if schedule is None:
+            self._index.schedules[key.uid] = ReconciledSchedule(
+                self._tools.client,
+                self._tools.recorder,
+                self._peers,
+                self._tools.policies,
+                obj,
+                definitions=self._tools.definitions,
+                output_of=partial(output_of, blobs=self._tools.blobs, workers=self._tools.workers),
+            )
+        elif not schedule.observe(obj):
+            return
+        self._queue.wake(key)
+
+    def lost(self, schedule: ReconciledSchedule) -> None:
+        """A Schedule was deleted."""
+        schedule.observe_gone()
+        self._wake(schedule)
+
+    def observe_workflow(self, namespace: str, name: str) -> None:
+        """A Workflow was created, changed or deleted: Schedules report what is wrong with it."""
+        for schedule in self._index.schedules.values():
+            if schedule.namespace == namespace and schedule.observe_workflow(name):
+                self._wake(schedule)
+
+    def observe_policies(self, namespace: str) -> None:
+        """A RetryPolicy of a namespace is another now."""
+        for schedule in self._index.schedules.values():
+            if schedule.namespace == namespace and schedule.waits_for_policy:
+                self._wake(schedule)
+
+    def observe_clock(self) -> None:
+        """The wall clock was set: what is due may be something else."""
+        for schedule in self._index.schedules.values():
+            self._wake(schedule)
+
+    def _wake(self, schedule: ReconciledSchedule) -> None:
+        self._queue.wake(ScheduleKey(schedule.namespace, schedule.uid))
+
+    # Asking
+
+    async def ask(self, namespace: str, name: str, request: Request) -> Answer:
+        """Give a Schedule a request; its answer, once that is recorded.
+
+        A request is dealt with once, by its id: whoever does not know the answer any more may ask again.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be looked for.
+        """
+        schedule = await self.find(namespace, name)
+        if schedule is None:
+            message = f"there is no Schedule `{name}` in namespace `{namespace}`"
+            return Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        schedule.ask(request, lambda given: None if answer.done() else answer.set_result(given))
+        self._wake(schedule)
+        return await answer
+
+    def withdraw(self, namespace: str, name: str, request_id: str) -> None:
+        """Take a request to a Schedule back; what is recorded stays done."""
+        for schedule in self._named(namespace, name):
+            schedule.withdraw(request_id)
+
+    async def find(self, namespace: str, name: str) -> ReconciledSchedule | None:
+        """A Schedule by its name, also one that no watch has shown yet.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        if (known := self._known(namespace, name)) is not None:
+            return known
+        try:
+            self.take(await self._tools.client.get(kube.path(kube.PERDURE, namespace, "schedules", name)))
+        except kube.NotFoundError:
+            return None
+        return self._known(namespace, name)
+
+    def _known(self, namespace: str, name: str) -> ReconciledSchedule | None:
+        return next((each for each in self._named(namespace, name) if not each.gone), None)
+
+    def _named(self, namespace: str, name: str) -> list[ReconciledSchedule]:
+        """The Schedules of a name that are known: the one that there is, and those before it that are being forgotten."""
+        return [each for each in self._index.schedules.values() if (each.namespace, each.name) == (namespace, name)]
+
+    # Work
+
+    async def advance(self, key: ScheduleKey) -> None:
+        """Take a Schedule further; it is forgotten when it was deleted.
+
+        Raises:
+            NotYetError: the definition in its template is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        schedule = self._index.schedules.get(key.uid)
+        if schedule is None:
+            return
+        wake = await schedule.advance()
+        if schedule.gone:
+            self._index.schedules.pop(key.uid, None)
+            self._queue.forget(key)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.SCHEDULES_KNOWN.set(len(self._index.schedules))

@@ -1,0 +1,325 @@
+"""The WorkflowRuns that this process works on: what is seen of them goes in here, and wakes those whom it concerns.
+
+They are each other's `Peers`. One that has closed and has nothing left to do is only in the directory.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.expiry import Expiries, expiry, has_chores
+from perdure.controller.informers.index import Index
+from perdure.controller.informers.isolation import take_in
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, ScheduleKey
+from perdure.controller.runs.run import Run
+from perdure.controller.tools import Tools
+from perdure.engine import inputs
+from perdure.engine.inputs import Answer
+from perdure.engine.starts import ParentClosePolicy
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.observe import metrics
+from perdure.runtime.chains import is_open
+from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.deadletters import letter_of
+
+_ASK_AGAIN_SECONDS = 1.0
+_DEFAULT_TTL = 86_400
+"""Seconds; the API server fills it in, so only an object from before that knows it not."""
+
+
+class WorkflowRuns:
+    """Every run that something is left to do for."""
+
+    def __init__(
+        self, tools: Tools, index: Index, queue: KeyedQueue[Key], expiries: Expiries, changed: Callable[[str], None]
+    ) -> None:
+        """Begin to work on runs.
+
+        Args:
+            tools: What every run works with.
+            index: What is known; runs are added to it here.
+            queue: Calls `advance`.
+            expiries: When finished runs are to be removed.
+            changed: Called with a namespace when anything is learned of its runs.
+        """
+        self._tools = tools
+        self._index = index
+        self._queue = queue
+        self._expiries = expiries
+        self._changed = changed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._suspects: set[str] = set()
+        """UIDs of closed runs whose status was edited."""
+        self._log = structlog.get_logger("perdure.runs")
+
+    @property
+    def directory(self) -> Directory:
+        """All runs that there are."""
+        return self._index.directory
+
+    def get(self, uid: str) -> Run | None:
+        """The run, if this process works on it."""
+        return self._index.runs.get(uid)
+
+    def all(self) -> list[Run]:
+        """The runs that this process works on."""
+        return list(self._index.runs.values())
+
+    # Observing
+
+    def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """A run was seen, changed or deleted."""
+        uid, namespace = obj["metadata"]["uid"], obj["metadata"]["namespace"]
+        self._index.see(obj, deleted=deleted)
+        run = self.get(uid)
+        over = _expiry(obj)
+        before = self.directory.get(uid)
+        self._enter(obj, deleted=deleted)
+        if deleted or obj["metadata"].get("deletionTimestamp"):
+            self._queue.forget(ExpiryKey.of(obj))
+            if run is not None:
+                run.observe_gone()
+                self._queue.wake(RunKey(namespace, uid))
+            return
+        if over is not None:
+            self.remove_at(uid, over)
+        if run is None:
+            if self.directory.is_newer(obj):
+                return  # the watch lags behind what was written here: the run has closed since, and is done
+            if over is not None and not has_chores(obj):
+                self._index.leave_to_directory(uid)
+                if before is not None and _was_edited(before, obj):
+                    self.suspect(obj)
+                return  # closed: nothing is left to do but to let go of pods, which tell of themselves
+            self._add(obj)
+        elif run.observe(obj):
+            self._queue.wake(RunKey(namespace, uid))
+
+    def take_finished(self, obj: kube.Object) -> bool:
+        """Take a run that a list shows, if it is finished and nothing is left to do for it; whether it was taken."""
+        if self.get(obj["metadata"]["uid"]) is not None or _expiry(obj) is None or has_chores(obj):
+            return False
+        take_in(obj, self.take)
+        return True
+
+    def made(self, obj: kube.Object) -> None:
+        """A run was made by this process: it is worked on before a watch tells of it."""
+        if self.get(obj["metadata"]["uid"]) is None:
+            self.take(obj)
+
+    def noted(self, obj: kube.Object) -> None:
+        """A run was written, and is now like this."""
+        self._enter(obj, deleted=False)
+
+    def lost(self, entry: Entry) -> None:
+        """A run is gone, and no watch has told."""
+        run = self.get(entry.uid)
+        if run is not None:
+            run.observe_gone()
+            self._queue.wake(RunKey(entry.namespace, entry.uid))
+        else:
+            meta = {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
+            self.take({"metadata": meta, "spec": {}}, deleted=True)
+
+    def observe_workflow(self, namespace: str, name: str) -> None:
+        """A Workflow was created, changed or deleted: runs wait for it."""
+        for run in self._index.runs.values():
+            if run.ref.namespace == namespace and run.waits_for_workflow == name:
+                self._queue.wake(RunKey(namespace, run.ref.uid))
+
+    def observe_policies(self, namespace: str) -> None:
+        """A RetryPolicy of a namespace is another now, or its circuit lets more through."""
+        for run in self._index.runs.values():
+            if run.ref.namespace == namespace and run.observe_policies():
+                self._queue.wake(RunKey(namespace, run.ref.uid))
+
+    def suspect(self, obj: kube.Object) -> None:
+        """The status of a closed run was edited: have it reported; what waits for its result learns when it is restored."""
+        uid = obj["metadata"]["uid"]
+        self._suspects.add(uid)
+        if self.get(uid) is None:
+            self._add(obj)
+
+    def over(self, run: kube.Object) -> datetime | None:
+        """When the time of a run is over; None for one whose status was edited, its times perhaps: it is reported and stays."""
+        if edited(run.get("status") or {}, OF_RUNS):
+            self.suspect(run)
+            return None
+        over = _expiry(run)
+        return max(over, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if over and has_chores(run) else over
+
+    def remove_at(self, uid: str, over: datetime) -> None:
+        """Have a closed run removed when its time is over. Only those that are due soon have a timer."""
+        entry = self.directory.get(uid)
+        if entry is not None and not self._expiries.add(uid, over, now()):
+            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid), over)
+
+    def _add(self, obj: kube.Object) -> Run:
+        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
+        run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
+        self._queue.wake(key)
+        return run
+
+    def _enter(self, obj: kube.Object, *, deleted: bool) -> None:
+        """Note which run that is, and wake those whom it concerns: its parent, and who waits for its workflow id."""
+        self._tools.workers.seen(obj, deleted=deleted)
+        if deleted:
+            before, after = self.directory.drop(obj["metadata"]["uid"]), None
+        else:
+            before, after = self.directory.put(obj)
+        namespace = obj["metadata"]["namespace"]
+        self._changed(namespace)
+        letter = letter_of(obj)
+        if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
+            self._queue.wake(LetterKey(namespace, letter))
+        known = before or after
+        if known is None or (
+            before and after and (before.standing, before.successor) == (after.standing, after.successor)
+        ):
+            return
+        self._wake_those_who_wait(known)
+        for other in self.directory.sharing(known):
+            if other.standing is Standing.WAITING:
+                self._queue.wake(RunKey(other.namespace, other.uid))
+        if deleted:
+            self._orphan_children(known)
+
+    def _wake_those_who_wait(self, run: Entry) -> None:
+        """Wake the Schedule and the parent of a run: it has started, closed or gone."""
+        if run.schedule_uid in self._index.schedules:
+            self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid))
+        parent = self.get(run.parent_uid)
+        if parent is not None:
+            parent.observe_child(run.uid)
+            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid))
+
+    def _orphan_children(self, parent: Entry) -> None:
+        """The object of a run is gone: the garbage collector removes its children but for those that are to close in order."""
+        for child in self.directory.children_of(parent.namespace, parent.uid):
+            if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
+                reason = f"its parent `{parent.name}` was deleted"
+                self.ask(
+                    child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
+                )
+
+    # Asking
+
+    def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Give a run a request; `then` is called with its answer, once that is recorded."""
+        task = asyncio.get_running_loop().create_task(self._ask(entry, request, then))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        try:
+            await self.hand(entry, request, then)
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            self.ask(entry, request, then)
+
+    async def hand(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Give a run a request, as `ask`, and return when it has it: what is handed one after the other stays in order.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be given.
+        """
+        run = await self.find(entry)
+        if run is None:
+            message = f"WorkflowRun `{entry.name}` was deleted"
+            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
+            return
+        run.ask(request, then)
+        self._queue.wake(RunKey(entry.namespace, entry.uid))
+
+    async def find(self, entry: Entry) -> Run | None:
+        """The run in this process; None if it was deleted.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        return self.get(entry.uid) or await self._fetch(entry)
+
+    async def _fetch(self, entry: Entry) -> Run | None:
+        """A run that this process has not worked on: it has closed, or no watch has shown it yet."""
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+        try:
+            obj = await self._tools.client.get(url)
+        except kube.NotFoundError:
+            return None
+        if obj["metadata"]["uid"] != entry.uid:
+            return None
+        run = self.get(entry.uid)
+        if run is None:
+            self._enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
+            run = self._add(obj)
+        return run
+
+    def withdraw(self, run_id: str, request_id: str) -> None:
+        """Take a request back; what the run has recorded stays done."""
+        run = self.get(run_id)
+        if run is not None:
+            run.withdraw(request_id)
+
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Tell a run that its answer to a request was recorded by whoever asked."""
+        run = self.get(entry.uid)
+        if run is not None:
+            run.forget(request_id)
+
+    # Work
+
+    async def advance(self, key: RunKey) -> None:
+        """Take a run further; it is forgotten when nothing is left to do for it.
+
+        Raises:
+            NotYetError: its definition is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        run = self.get(key.uid)
+        if run is None:
+            return
+        with metrics.PASSES.time():
+            wake = await run.advance()
+        if run.done:
+            self._index.runs.pop(key.uid, None)
+            self._queue.forget(key)
+            self._cleared(run)
+        else:
+            self._queue.wake_at(key, wake)
+        metrics.TIMERS.set(self._queue.armed)
+        metrics.RUNS_KNOWN.set(len(self._index.runs))
+
+    def _cleared(self, run: Run) -> None:
+        """A run is as it was recorded: what waits for its result looks again."""
+        uid = run.ref.uid
+        entry = self.directory.get(uid)
+        if uid not in self._suspects or entry is None:
+            return
+        self._suspects.discard(uid)
+        letter = letter_of(run.object)
+        if letter is not None:
+            self._queue.wake(LetterKey(run.ref.namespace, letter))
+        self._wake_those_who_wait(entry)
+
+
+def is_finished(run: kube.Object) -> bool:
+    """Whether a run has closed, as its status says."""
+    return _expiry(run) is not None
+
+
+def _was_edited(before: Entry, run: kube.Object) -> bool:
+    """Whether someone has edited the status of a run that was known as closed. Looked at only if the run was written since."""
+    written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
+    return written and bool(edited(run.get("status") or {}, OF_RUNS))
+
+
+def _expiry(run: kube.Object) -> datetime | None:
+    """When the time to live of a run ends; None while it is open."""
+    return None if is_open(run.get("status") or {}) else expiry(run, _DEFAULT_TTL)

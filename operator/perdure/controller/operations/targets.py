@@ -1,0 +1,124 @@
+"""Which run an Operation asks: found by its name or its workflow id, or started for it."""
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, entry_of
+from perdure.controller.errors import RefusedError
+from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.engine import inputs
+from perdure.kube import client as kube
+from perdure.runtime.requests import run_to_start, start_signal_of
+
+_CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
+_NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
+
+
+class HoldError(Exception):
+    """An Operation has to wait, and what was made after it for the same target too."""
+
+    def __init__(self, *, until_answered: bool) -> None:
+        """`until_answered`: what is before it has to be answered first; otherwise it is tried again in a moment."""
+        super().__init__()
+        self.until_answered = until_answered
+
+
+class Targets:
+    """Finds the runs that Operations ask."""
+
+    def __init__(self, client: kube.Client, runs: WorkflowRuns) -> None:
+        self._client = client
+        self._runs = runs
+
+    async def find(self, obj: kube.Object, request: inputs.Request | None, *, again: bool) -> Entry:
+        """The run that an Operation asks.
+
+        Raises:
+            RefusedError: there is none.
+            HoldError: there will be one.
+        """
+        namespace, target, status = obj["metadata"]["namespace"], obj["spec"]["target"], obj.get("status") or {}
+        if status.get("runId") and not again:
+            entry = await self._named(namespace, status["workflowRun"])
+            if entry is None or entry.uid != status["runId"]:
+                raise RefusedError(_NOT_FOUND, f"WorkflowRun `{status['workflowRun']}` was deleted before it answered")
+            return entry
+        if "name" in target:
+            entry = await self._named(namespace, target["name"])
+            if entry is None:
+                raise RefusedError(_NOT_FOUND, f"there is no WorkflowRun `{target['name']}` in namespace `{namespace}`")
+            return entry
+        return await self._of_workflow(obj, target["workflowId"], request, again=again)
+
+    async def _of_workflow(
+        self, obj: kube.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
+    ) -> Entry:
+        """The open run of a workflow id; else the newest that has closed, which answers for itself."""
+        namespace, directory = obj["metadata"]["namespace"], self._runs.directory
+        if directory.open_run(namespace, workflow_id) is None:
+            await self.look(namespace, workflow_id)
+        entry = directory.open_run(namespace, workflow_id)
+        if entry is not None:
+            return entry
+        known = directory.runs_of(namespace, workflow_id)
+        if any(each.successor for each in known):
+            raise HoldError(until_answered=False)  # the next run of the chain is about to be made
+        if isinstance(request, inputs.SignalRequested) and "signalWithStart" in obj["spec"]:
+            return await self._start(obj, request, again=again)
+        newest = max(known, key=lambda each: (each.closed, each.uid), default=None)
+        if newest is None:
+            message = f"there is no run of workflow id `{workflow_id}` in namespace `{namespace}`"
+            raise RefusedError(_NOT_FOUND, message)
+        return newest
+
+    async def _start(self, obj: kube.Object, signal: inputs.SignalRequested, *, again: bool) -> Entry:
+        """Make the run that a `signalWithStart` starts, or find it made."""
+        namespace, body = obj["metadata"]["namespace"], run_to_start(obj, signal)
+        name = body["metadata"]["name"]
+        try:
+            made = await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+        except kube.AlreadyExistsError:
+            made = None
+        except (kube.InvalidError, kube.TooLargeError) as error:
+            raise RefusedError(ConditionReason.INVALID_SPEC, f"the run cannot be started: {error.message}") from error
+        if made is not None:
+            self._runs.take(made)
+            return entry_of(made)
+        try:
+            made = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+        except kube.NotFoundError:
+            raise HoldError(until_answered=False) from None
+        signal_of = start_signal_of(made)
+        if signal_of is None or signal_of.request_id != signal.request_id:
+            raise RefusedError(
+                ConditionReason.WORKFLOW_ID_IN_USE,
+                f"there is a WorkflowRun `{name}` already, which was not made for this",
+            )
+        if again:
+            failure = (made.get("status") or {}).get("failure") or {}
+            raise RefusedError(_CLOSED, f"`{name}`, which was started for it, has closed: {failure.get('message', '')}")
+        return entry_of(made)
+
+    async def _named(self, namespace: str, name: str) -> Entry | None:
+        try:
+            return entry_of(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name)))
+        except (kube.NotFoundError, ValueError):
+            return None
+
+    async def look(self, namespace: str, workflow_id: str) -> None:
+        """Read the runs of a workflow id: watches may lag. The id of a run that gives none is its name."""
+        url = kube.path(kube.PERDURE, namespace, "workflowruns")
+        async for found in self._client.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
+            self._runs.take(found)
+        try:
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", workflow_id))
+        except (kube.NotFoundError, ValueError):
+            return
+        self._runs.take(found)
+
+    def goes_on(self, obj: kube.Object, entry: Entry) -> bool:
+        """Whether there is, or will be, another run of the workflow id."""
+        return "signalWithStart" in obj["spec"] or self._runs.directory.goes_on(entry)
+
+
+def escaped(value: str) -> str:
+    """A value within a field selector (k8s.io/apimachinery/pkg/fields: EscapeValue)."""
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")

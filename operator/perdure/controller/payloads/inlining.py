@@ -1,0 +1,95 @@
+"""Large payloads for those who cannot follow a reference to them: a YAML workflow, and a run of another namespace.
+
+Both get the value itself, as long as that fits into the status of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perdure.controller.payloads.payload_store import Blobs, LostBlobError
+from perdure.controller.workers import Workers
+from perdure.engine import inputs
+from perdure.engine.opaque import plain
+from perdure.kube import client as kube
+from perdure.runtime.attempts import payload_too_large
+from perdure.runtime.blobs import reference_in
+
+_FIELDS: Mapping[type[Any], tuple[str, ...]] = {
+    inputs.SignalRequested: ("input",),
+    inputs.ActivityReported: ("result", "heartbeat_details"),
+    inputs.ActivityBeat: ("details",),
+    inputs.ChildClosed: ("result",),
+    inputs.OperationEnded: ("result",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """What a run is told."""
+
+    told: list[inputs.RunInput]
+    refused: inputs.RunInput | None = None
+    """A request that has no room in the run."""
+    reason: str = ""
+
+
+async def inlined(
+    told: Sequence[inputs.RunInput], namespace: str, blobs: Blobs, workers: Workers, *, code: bool
+) -> Inlined:
+    """What a run is told, with the values that it cannot follow references to.
+
+    Args:
+        told: As others have said it.
+        namespace: Of the run.
+        blobs: Reads large payloads.
+        workers: Knows what is in them.
+        code: Whether workers decide the run: those follow references within their namespace.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    found: list[inputs.RunInput] = []
+    for each in told:
+        origin = each.handler_namespace if isinstance(each, inputs.OperationEnded) else namespace
+        if code and origin == namespace:
+            found.append(each)
+            continue
+        try:
+            found.append(await _inlined(each, origin, blobs, workers))
+        except (ValueError, LostBlobError) as error:
+            failure = payload_too_large(f"{error}; hand on where it is kept instead")
+            match each:
+                case inputs.ActivityReported():
+                    found.append(replace(each, result=None, heartbeat_details=None, failure=failure))
+                case inputs.ChildClosed():
+                    found.append(replace(each, outcome=inputs.ChildOutcome.FAILED, result=None, failure=failure))
+                case _:
+                    return Inlined(list(told), each, failure.message)
+    return Inlined(found)
+
+
+async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
+    """The output of a run as a value; the reference itself if it cannot be had as one.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    output = (run.get("status") or {}).get("output")
+    reference = reference_in(output)
+    if reference is None:
+        return output
+    try:
+        return plain(workers.inlined(await blobs.load(run["metadata"]["namespace"], reference)))
+    except (ValueError, LostBlobError):
+        return output
+
+
+async def _inlined(told: inputs.RunInput, namespace: str, blobs: Blobs, workers: Workers) -> inputs.RunInput:
+    values = {}
+    for field in _FIELDS.get(type(told), ()):
+        reference = reference_in(getattr(told, field))
+        if reference is not None:
+            value = workers.inlined(await blobs.load(namespace, reference))
+            values[field] = plain(value) if isinstance(told, inputs.ChildClosed) else value
+    return replace(told, **values) if values else told

@@ -1,0 +1,327 @@
+"""Blobs: large payloads are stored before the commit that refers to them, and given to every run that refers to them.
+
+    commit refers to a blob that ─┬─ has its bytes here   ─▶ create its Payloads, owned by the run  ─┐
+                                  └─ another run has made ─▶ add the run to its owners              ─┴─▶ write the status
+
+A client's start refers to a blob before there is a run: that blob has the label `perdure.dev/unclaimed` until the run owns it.
+What has kept the label for a while belongs to a run that was never created, and is removed.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import structlog
+
+from perdure.api.labels import UNCLAIMED_LABEL
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.reconcile.record import Status, encoded
+from perdure.engine.opaque import referred_to
+from perdure.kube import client as kube
+from perdure.kube.clock import now, until_next_poll
+from perdure.kube.patch import Operation
+from perdure.observe import metrics
+from perdure.runtime import blobs
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.blobs import Reference
+
+_CACHED: Final = 64 * 1024 * 1024
+"""Bytes of blobs that are kept in memory."""
+_AT_ONCE: Final = 16
+"""Requests for blobs at the same time."""
+_LOOK_SECONDS: Final = 300.0
+_UNCLAIMED_FOR: Final = timedelta(minutes=10)
+"""What this process has seen without an owner for so long belongs to no run: each run that waits was looked at meanwhile."""
+
+
+_log = structlog.get_logger("perdure.blobs")
+
+
+class LostBlobError(Exception):
+    """A blob is gone, or was changed. The message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A blob that was created, and nobody has taken over."""
+
+    name: str
+    uid: str
+    version: str
+    """The resourceVersion: another one shows that a run has taken it over."""
+
+
+class Cache:
+    """Blobs that were written or read lately. A namespace that has most of them loses its oldest first."""
+
+    def __init__(self, most: int = _CACHED) -> None:
+        """`most`: bytes."""
+        self._most = most
+        self._kept: dict[str, OrderedDict[str, bytes]] = {}
+        self._bytes: dict[str, int] = {}
+
+    def get(self, namespace: str, name: str) -> bytes | None:
+        """The bytes of a blob, if they are here."""
+        kept = self._kept.get(namespace)
+        if kept is None or name not in kept:
+            return None
+        kept.move_to_end(name)
+        return kept[name]
+
+    def put(self, namespace: str, name: str, content: bytes) -> None:
+        """Keep the bytes of a blob for a while."""
+        kept = self._kept.setdefault(namespace, OrderedDict())
+        before = kept.pop(name, b"")
+        kept[name] = content
+        self._bytes[namespace] = self._bytes.get(namespace, 0) + len(content) - len(before)
+        while sum(self._bytes.values()) > self._most:
+            fullest = max(self._bytes, key=lambda each: self._bytes[each])
+            _, dropped = self._kept[fullest].popitem(last=False)
+            self._bytes[fullest] -= len(dropped)
+            if not self._kept[fullest]:
+                del self._kept[fullest], self._bytes[fullest]
+
+
+class Blobs:
+    """The blobs of all runs."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+        self.cache = Cache()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def save(self, namespace: str, reference: Reference, owned_by: Mapping[str, Any] | None) -> Saved | None:
+        """Store a blob, or complete one whose storing was interrupted.
+
+        Args:
+            namespace: Where.
+            reference: With its bytes.
+            owned_by: The run, as an owner reference; None for one that is about to be created.
+
+        Returns:
+            The blob; None if it was there already.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        first = blobs.first_part(reference, namespace, dict(owned_by) if owned_by is not None else None)
+        saved = None
+        async with self._places:
+            try:
+                meta = (await self._client.create(_url(namespace), first))["metadata"]
+                saved = Saved(reference.name, meta["uid"], meta["resourceVersion"])
+                metrics.BLOBS.inc()
+            except kube.AlreadyExistsError:
+                meta = (await self._client.metadata(_url(namespace, reference.name)))["metadata"]
+            for part in blobs.further_parts(reference, namespace, meta["uid"]):
+                with suppress(kube.AlreadyExistsError):
+                    await self._client.create(_url(namespace), part)
+        if saved is None and owned_by is not None:
+            await give(self._client, namespace, reference.name, owned_by)
+        return saved
+
+    async def give(self, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
+        """Make a run one of the owners of a blob, as `give`."""
+        async with self._places:
+            await give(self._client, namespace, name, owned_by)
+
+    async def load(self, namespace: str, reference: Mapping[str, Any]) -> bytes:
+        """The bytes of a blob.
+
+        Raises:
+            LostBlobError: it is gone, or was changed.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        if isinstance(reference, Reference) and reference.content is not None:
+            return reference.content
+        name = reference["name"]
+        content = self.cache.get(namespace, name)
+        if content is not None:
+            return content
+        parts = []
+        async with self._places:
+            for number in range(blobs.parts_of(reference["sizeBytes"])):
+                part = blobs.part_name(name, number)
+                try:
+                    parts.append(await self._client.get(_url(namespace, part)))
+                except kube.NotFoundError:
+                    raise LostBlobError(f"Payload `{part}` is missing: it was deleted") from None
+        content = blobs.joined(parts, reference["hash"])
+        if content is None:
+            raise LostBlobError(f"Payload `{name}` was replaced: it does not have the recorded hash")
+        self.cache.put(namespace, name, content)
+        return content
+
+    async def remove(self, namespace: str, saved: Saved) -> None:
+        """Remove a blob that no run refers to; one that somebody has taken over since stays.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+        """
+        await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
+
+    async def remove_unclaimed_for_ever(self, served: ServedNamespaces) -> None:
+        """Remove blobs of runs that were never created, until cancelled. `served`: where."""
+        seen: dict[Saved, datetime] = {}
+        while True:
+            found: dict[Saved, datetime] = {}
+            for namespace in served:
+                with suppress(kube.ApiError, *kube.TRANSIENT):
+                    await self._remove_unclaimed(namespace, seen, found)
+            seen = found
+            await until_next_poll(_LOOK_SECONDS)
+
+    async def _remove_unclaimed(
+        self, namespace: str | None, seen: Mapping[Saved, datetime], found: dict[Saved, datetime]
+    ) -> None:
+        time = now()
+        async for each in self._client.each_metadata(_url(namespace), labelSelector=UNCLAIMED_LABEL):
+            meta = each["metadata"]
+            blob = Saved(meta["name"], meta["uid"], meta["resourceVersion"])
+            since = found[blob] = seen.get(blob, time)
+            if since + _UNCLAIMED_FOR <= time:
+                await self.remove(meta["namespace"], blob)
+
+
+class BlobsOfRun:
+    """The blobs that one run's commits refer to."""
+
+    def __init__(self, store: Blobs, run: RunRef) -> None:
+        self._store = store
+        self._run = run
+        self._saved: dict[str, tuple[Saved, int]] = {}
+        """Those that were stored for a commit that is not known to have succeeded; and how many segments the history had."""
+        self._left_over: dict[str, tuple[Saved, int]] = {}
+
+    async def store(self, text: bytes, before: Status, carried: tuple[Any, ...]) -> list[Reference]:
+        """Store what a status refers to and the status before did not, or become an owner of it.
+
+        Args:
+            text: The status that is about to be written, as JSON.
+            before: The one that is stored now.
+            carried: Events and state, in which bytes come that are not stored yet.
+
+        Returns:
+            What is to be `committed`.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        names = set(referred_to(text))
+        if not names:
+            return []
+        names -= referred_to(encoded(before)).keys()
+        if not names:
+            return []
+        here = {each.name: each for each in blobs.with_content(carried) if each.name in names}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in sorted(names):
+                    group.create_task(self._store_one(name, here.get(name), before))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return list(here.values())
+
+    async def _store_one(self, name: str, reference: Reference | None, before: Status) -> None:
+        if name in self._left_over:
+            self._saved[name] = self._left_over.pop(name)
+        if name in self._saved:
+            return  # the commit that it was stored for has failed, and is repeated
+        owned_by = blobs.owner(self._run.name, self._run.uid)
+        if reference is None:
+            await self._store.give(self._run.namespace, name, owned_by)
+            return
+        saved = await self._store.save(self._run.namespace, reference, owned_by)
+        if saved is not None:
+            self._saved[name] = saved, _segments(before)
+
+    def committed(self, stored: Iterable[Reference]) -> None:
+        """A commit has succeeded. Its bytes are here only for the worker that soon asks for them.
+
+        What was stored for earlier ones is left over now: none of them can happen any more.
+        """
+        for reference in stored:
+            if reference.content is not None:
+                self._store.cache.put(self._run.namespace, reference.name, reference.content)
+                reference.content = None
+            self._saved.pop(reference.name, None)
+        self._left_over |= self._saved
+        self._saved = {}
+
+    async def tidy(self, status: Status) -> None:
+        """Remove what was stored for commits that have failed. In doubt it stays, until its run is deleted.
+
+        To be called when no request waits: one that does may refer to it.
+
+        Args:
+            status: As it is stored.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        if not self._left_over:
+            return
+        used = referred_to(encoded(status)).keys()
+        for name, (saved, segments) in list(self._left_over.items()):
+            # A commit whose answer was lost may have been sealed since: then it is in no status.
+            if name not in used and segments == _segments(status):
+                await self._store.remove(self._run.namespace, saved)
+            del self._left_over[name]
+
+
+async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
+    """Make a run one of the owners of a blob. One that is gone stays gone: whoever reads it is told.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    url = _url(namespace, name)
+    while True:
+        try:
+            operations = _taken_over((await client.metadata(url))["metadata"], owned_by)
+            if operations:
+                await client.patch(url, operations)
+        except kube.NotFoundError:
+            _log.warning("A run refers to a Payload that is gone", namespace=namespace, payload=name)
+        except (kube.ConflictError, kube.InvalidError):
+            continue
+        return
+
+
+async def give_all(client: kube.Client, run: kube.Object) -> None:
+    """Make a run an owner of all blobs that it begins with: the run that has made it may be deleted first.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    for name in blobs.given_to(run):
+        await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))
+
+
+def _taken_over(meta: Mapping[str, Any], owned_by: Mapping[str, Any]) -> list[Operation]:
+    """The patch that adds an owner; empty if it is one."""
+    owners = meta.get("ownerReferences") or []
+    labels = meta.get("labels") or {}
+    if any(each.get("uid") == owned_by["uid"] for each in owners) and UNCLAIMED_LABEL not in labels:
+        return []
+    others = [each for each in owners if each.get("uid") != owned_by["uid"]]
+    operations: list[Operation] = [
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+        {"op": "add", "path": "/metadata/ownerReferences", "value": [*others, dict(owned_by)]},
+    ]
+    if UNCLAIMED_LABEL in labels:
+        kept = {key: value for key, value in labels.items() if key != UNCLAIMED_LABEL}
+        operations.append({"op": "add", "path": "/metadata/labels", "value": kept})
+    return operations
+
+
+def _segments(status: Status) -> int:
+    return int((status.get("history") or {}).get("segments", 0))
+
+
+def _url(namespace: str | None, name: str | None = None) -> str:
+    return kube.path(kube.PERDURE, namespace, "payloads", name)

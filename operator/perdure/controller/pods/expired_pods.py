@@ -1,0 +1,73 @@
+"""Pods of attempts that have succeeded stay for a while, for their logs. Here they are deleted when that is over.
+
+Nothing is remembered: the time is a label of the pod, which is set with the write that releases it. So a restart changes nothing,
+and a kept pod costs no memory. The pods of a run that is deleted go with it, by their owner reference.
+"""
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from perdure.api import labels
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.kube import client as kube
+from perdure.kube.clock import now, until_next_poll
+
+LOOK_SECONDS: Final = 30.0
+"""Seconds between two looks; a pod may stay so much longer."""
+MAX_KEPT: Final = 100
+"""Pods that are kept in a namespace; beyond that, the oldest are deleted at the next look."""
+
+_SELECTOR: Final = f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}"
+_ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+
+
+async def delete_for_ever(client: kube.Client, served: ServedNamespaces) -> None:
+    """Delete kept pods when their time is over, until cancelled.
+
+    Args:
+        client: Speaks to the API server.
+        served: Where.
+    """
+    log = structlog.get_logger("perdure.kept")
+    while True:
+        for namespace in served:
+            try:
+                await delete_expired(client, namespace, now())
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                log.warning("Could not delete kept pods, trying again", namespace=namespace, error=repr(error))
+        await until_next_poll(LOOK_SECONDS)
+
+
+async def delete_expired(client: kube.Client, namespace: str | None, time: datetime, *, most: int = MAX_KEPT) -> int:
+    """Delete the kept pods whose time is over, and the oldest of a namespace beyond `most`.
+
+    Args:
+        client: Speaks to the API server.
+        namespace: Where; None for all namespaces.
+        time: The time.
+        most: Pods that may stay in a namespace.
+
+    Returns:
+        How many were deleted.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
+    """
+    kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
+    url = kube.path(kube.CORE, namespace, "pods")
+    async for pod in client.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
+        meta = pod["metadata"]
+        text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
+        if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
+            continue
+        kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"], meta["resourceVersion"]))
+    deleted = 0
+    for where, pods in kept.items():
+        pods.sort(reverse=True)
+        over = [pod for number, pod in enumerate(pods) if number >= most or pod[0] <= time.timestamp()]
+        for _, name, uid, version in over:  # as it was listed: one that is given more time at the last moment stays
+            deleted += await client.delete(kube.path(kube.CORE, where, "pods", name), uid=uid, version=version)
+    return deleted

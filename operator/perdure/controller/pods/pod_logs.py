@@ -1,0 +1,79 @@
+"""The logs of failed attempts: read in the background, so that a node that does not answer holds up nobody else.
+
+A failure is recorded with the end of its container's log. The log only explains it: where it cannot be read soon, the failure is
+recorded without it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from perdure.controller.queue.fairness import FairPool
+from perdure.kube import client as kube
+from perdure.observe import metrics
+from perdure.runtime.outcomes import tail
+
+_SLOTS, _EACH = 16, 8
+"""How many logs are read at a time, and how many of them in one namespace."""
+_READ_SECONDS = 3.0
+"""How long a node may take to give the end of a log."""
+PATIENCE = timedelta(seconds=10)
+"""How long the outcome of an attempt waits for its log, the wait for its turn included."""
+
+
+class Logs:
+    """Reads the ends of logs, for all runs."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+        self._pool = FairPool(slots=_SLOTS, each=_EACH)
+
+    def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
+        """Read the end of a container's log; the future has None where its node does not give it, or not soon."""
+        future = self._pool.submit(pod["metadata"]["namespace"], lambda: self._read(pod, container))
+        metrics.LOGS_WAITING.set(len(self._pool))
+        return future
+
+    async def _read(self, pod: kube.Object, container: str) -> str | None:
+        metrics.LOGS_WAITING.set(len(self._pool))
+        meta = pod["metadata"]
+        url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"], "log")
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                text = await self._client.text(url, container=container, tailLines="200", limitBytes=str(1 << 20))
+        except (kube.ApiError, *kube.TRANSIENT):
+            return None
+        return tail(text) or None
+
+
+class LogsOfRun:
+    """The logs that one run has asked for."""
+
+    def __init__(self, logs: Logs, wake: Callable[[], None]) -> None:
+        """`wake` asks for another pass of the run."""
+        self._logs = logs
+        self._wake = wake
+        self._asked: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
+
+    def tail(self, pod: kube.Object, container: str, now: datetime) -> tuple[bool, str | None]:
+        """The end of a log; first, whether there is nothing to wait for. While there is, the run is woken once it is read."""
+        uid = pod["metadata"]["uid"]
+        if uid not in self._asked:
+            future = self._logs.read(pod, container)
+            future.add_done_callback(lambda _: self._wake())
+            self._asked[uid] = now, future
+        since, future = self._asked[uid]
+        if future.done():
+            return True, None if future.cancelled() or future.exception() else future.result()
+        return now - since >= PATIENCE, None
+
+    def waits_until(self, pod: kube.Object | None) -> datetime | None:
+        """When the outcome of a pod no longer waits for its log; None where it does not wait."""
+        asked = self._asked.get(pod["metadata"]["uid"]) if pod is not None else None
+        return None if asked is None or asked[1].done() else asked[0] + PATIENCE
+
+    def forget(self, pod: kube.Object | None) -> None:
+        """The outcome of a pod is recorded, or nobody waits for it any more."""
+        asked = self._asked.pop(pod["metadata"]["uid"], None) if pod is not None else None
+        if asked is not None:
+            asked[1].cancel()

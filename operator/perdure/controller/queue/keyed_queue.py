@@ -1,0 +1,206 @@
+"""A queue of keys: each key is worked on by one task at a time, at once or at a given time.
+
+This is what makes a run single-flight, and it holds the one timer heap of the operator. Whose turn it is, `fairness` says.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from perdure.controller.errors import NotYetError
+from perdure.controller.queue.fairness import FairQueue
+from perdure.kube.clock import polling
+from perdure.observe import metrics
+
+Key = TypeVar("Key")
+
+_LONGEST_SLEEP = timedelta(seconds=30)
+"""The heap is looked at this often even if nothing is due, so that a step of the wall clock delays nothing for longer."""
+_SLACK = 1_000
+"""How many entries the heap may hold beyond the armed ones before those that were re-armed since are thrown out."""
+_FIRST_BACKOFF = timedelta(milliseconds=200)
+_LONGEST_BACKOFF = timedelta(seconds=30)
+
+
+class KeyedQueue(Generic[Key]):
+    """Calls ``work(key)`` for keys that were woken.
+
+    A key woken while it is worked on is worked on once more afterwards. When ``work`` raises, the key is tried again, later each
+    time; other keys are not delayed by it. When it raises NotYetError, the key holds no worker until what it waits for is done.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Key], Awaitable[None]],
+        *,
+        clock: Callable[[], datetime],
+        workers: int = 32,
+        tenant: Callable[[Key], str] = lambda _: "",
+        each: int | None = None,
+        name: str = "",
+    ) -> None:
+        """Create a queue that is not worked on yet.
+
+        Args:
+            work: What is done about a key.
+            clock: The time.
+            workers: How many keys are worked on at a time.
+            tenant: Whose key it is: tenants take turns.
+            each: How many keys of one tenant are worked on at a time; None: as many as there are workers.
+            name: What its metrics call it.
+        """
+        self._work = work
+        self._clock = clock
+        self._workers = workers
+        self._tenant = tenant
+        self._metrics = metrics.QueueMetrics(name)
+        self._ready: FairQueue[tuple[Key, float]] = FairQueue(slots=workers, each=each or workers)
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._parked: dict[Key, asyncio.Future[Any]] = {}
+        """What keys wait for, and what came of it until they are worked on again."""
+        self._queued: set[Key] = set()
+        self._running: set[Key] = set()
+        self._again: set[Key] = set()
+        self._heap: list[tuple[datetime, int, Key]] = []
+        self._armed: dict[Key, datetime] = {}
+        self._pushed = 0
+        self._earlier = asyncio.Event()
+        self._failures: dict[Key, int] = {}
+        self._log = structlog.get_logger("perdure.queue")
+
+    @property
+    def depth(self) -> int:
+        """How many keys wait to be worked on now."""
+        return len(self._queued) + len(self._again)
+
+    @property
+    def armed(self) -> int:
+        """How many keys have a timer."""
+        return len(self._armed)
+
+    def wake(self, key: Key) -> None:
+        """Have the key worked on as soon as possible."""
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._metrics.depth.set(self.depth)
+            self._ready.put(self._tenant(key), (key, asyncio.get_running_loop().time()))
+            self._call_worker()
+
+    def wake_at(self, key: Key, when: datetime | None) -> None:
+        """Have the key worked on at `when`, instead of at the time it was armed for before; None disarms it."""
+        if when is None:
+            self._armed.pop(key, None)
+            return
+        if self._armed.get(key) == when:
+            return
+        self._armed[key] = when
+        self._pushed += 1
+        heapq.heappush(self._heap, (when, self._pushed, key))
+        if self._heap[0][2] == key:
+            self._earlier.set()
+        if len(self._heap) > 2 * len(self._armed) + _SLACK:
+            # Made of what is armed, not sifted: a key armed for the same time again and again is in the heap as often.
+            self._heap = [(due, order, each) for order, (each, due) in enumerate(self._armed.items())]
+            heapq.heapify(self._heap)
+
+    def forget(self, key: Key) -> None:
+        """Drop the key's timer and its record of failures."""
+        self._armed.pop(key, None)
+        self._failures.pop(key, None)
+        self._parked.pop(key, None)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start working, as tasks of `group`; they run until they are cancelled."""
+        group.create_task(self._tick())
+        for _ in range(self._workers):
+            group.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            tenant, (key, since) = await self._next()
+            self._queued.discard(key)
+            self._metrics.depth.set(self.depth)
+            self._metrics.wait.observe(loop.time() - since)
+            self._running.add(key)
+            try:
+                await self._work(key)
+                self._failures.pop(key, None)
+                self._parked.pop(key, None)
+            except NotYetError as error:
+                self._park(key, error)
+            except Exception as error:  # noqa: BLE001 - one key's trouble must not end the others' work
+                self._retry(key, error)
+            finally:
+                self._ready.done(tenant)
+                self._running.discard(key)
+                if key in self._again:
+                    self._again.discard(key)
+                    self.wake(key)
+
+    async def _next(self) -> tuple[str, tuple[Key, float]]:
+        while (taken := self._ready.take()) is None:
+            called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(called)
+            await called
+        return taken
+
+    def _call_worker(self) -> None:
+        """Have an idle worker look for a key. A worker that has finished one looks for the next by itself."""
+        while self._idle:
+            called = self._idle.popleft()
+            if not called.done():
+                called.set_result(None)
+                return
+
+    def _park(self, key: Key, error: NotYetError) -> None:
+        before = self._parked.get(key)
+        self._parked[key] = error.awaited
+        if before is not error.awaited:
+            error.awaited.add_done_callback(lambda made: self._unpark(key, made))
+        if error.until is not None:
+            self.wake_at(key, min(error.until, self._armed.get(key, error.until)))
+
+    def _unpark(self, key: Key, made: asyncio.Future[Any]) -> None:
+        if not made.cancelled():
+            made.exception()  # whoever asks for it again is told
+        if self._parked.get(key) is made:
+            self.wake(key)
+
+    def _retry(self, key: Key, error: Exception) -> None:
+        self._metrics.failed.inc()
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        backoff = min(_FIRST_BACKOFF * 2 ** min(failures, 20), _LONGEST_BACKOFF)
+        self._log.warning(
+            "Could not finish a pass, trying again", key=str(key), error=repr(error), backoff=backoff.total_seconds()
+        )
+        self._log.debug("Where it failed", key=str(key), exc_info=error)
+        due = self._clock() + backoff
+        self.wake_at(key, min(due, self._armed.get(key, due)))
+
+    async def _tick(self) -> None:
+        """Wake keys whose time has come."""
+        while True:
+            self._earlier.clear()
+            now = self._clock()
+            while self._heap and self._heap[0][0] <= now:
+                when, _, key = heapq.heappop(self._heap)
+                if self._armed.get(key) == when:
+                    del self._armed[key]
+                    self.wake(key)
+            pause = self._heap[0][0] - now if self._heap else None
+            if polling.get():
+                pause = min(pause, _LONGEST_SLEEP) if pause is not None else _LONGEST_SLEEP
+            try:
+                async with asyncio.timeout(pause.total_seconds() if pause is not None else None):
+                    await self._earlier.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,139 @@
+"""The bound on what finished runs take of etcd: where a namespace exceeds it, its oldest ones are removed."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from perdure.api.labels import API_VERSION
+from perdure.api.reasons import EventReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.informers.index import Index
+from perdure.controller.retention.end_recorded import EndRecorded
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.retention import Limits, surplus
+
+_WAIT: Final = timedelta(seconds=10)
+"""Between two looks at a namespace: each costs as much as the namespace has finished runs."""
+_GRACE: Final = timedelta(minutes=1)
+"""A run that has just finished is kept for a while, so that whoever waits for its result can read it."""
+_MOST: Final = 500
+"""Runs that are removed in one pass, so that other work of the namespace gets its turn."""
+
+
+class NamespaceRetention:
+    """Watches over the finished runs of all namespaces."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        recorder: Recorder,
+        index: Index,
+        limits: Limits,
+        *,
+        is_over: Callable[[kube.Object], bool],
+    ) -> None:
+        """Begin to watch over finished runs.
+
+        Args:
+            client: Reads and deletes.
+            recorder: Records Events.
+            index: Knows the finished runs, and who waits for them.
+            limits: What each namespace may keep.
+            is_over: Whether a run as it is now has nothing left to do.
+        """
+        self._client = client
+        self._recorder = recorder
+        self._index = index
+        self._limits = limits
+        self._is_over = is_over
+        self._waiting: set[str] = set()
+        self._log = structlog.get_logger("perdure.retention")
+
+    def observe(self, namespace: str) -> datetime | None:
+        """A run of a namespace has finished or is gone: when `enforce` is to be called; None for never."""
+        tally = self._index.directory.finished(namespace)
+        metrics.show_finished(namespace, tally.runs, tally.size)
+        if namespace in self._waiting or not self._limits.exceeded_by(tally):
+            return None
+        self._waiting.add(namespace)
+        return now() + _WAIT
+
+    async def enforce(self, namespace: str) -> datetime | None:
+        """Remove the oldest finished runs of a namespace that has too many; when to call again, None for never.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+        """
+        why = self._limits.exceeded_by(self._index.directory.finished(namespace))
+        if not why:
+            self._waiting.discard(namespace)
+            return None
+        latest = (now() - _GRACE).isoformat()
+        found = surplus(
+            self._index.directory.finished_runs(namespace),
+            self._limits,
+            lambda run: run.closed < latest and not self._is_waited_for(run),
+        )
+        removed, failed = await self._remove_all(found[:_MOST])
+        if removed:
+            self._report(removed, why)
+        elif failed is not None:
+            raise failed
+        return now() + _WAIT
+
+    def _is_waited_for(self, run: Entry) -> bool:
+        """Whether something still has to be done for, or to be read from, a finished run, as far as this process knows."""
+        if run.uid in self._index.runs or run.successor:
+            return True
+        if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):
+            return True  # it may begin with the history of this one
+        schedule, parent = self._index.schedules.get(run.schedule_uid), self._index.runs.get(run.parent_uid)
+        if schedule is not None and schedule.waits_for(run.first_uid):
+            return True
+        if parent is None:
+            known = self._index.directory.get(run.parent_uid)
+            return known is not None and known.standing is not Standing.CLOSED
+        children = parent.state.children.values() if parent.state is not None else None
+        return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
+
+    async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
+        """Remove runs; those that were, and the last error: one that cannot be removed now does not keep the others."""
+        recorded, removed, failed = EndRecorded(self._client), list[Entry](), None
+        for run in runs:
+            try:
+                if await self._remove(run, recorded):
+                    removed.append(run)
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                failed = error
+        return removed, failed
+
+    async def _remove(self, run: Entry, recorded: EndRecorded) -> bool:
+        """Remove a run, if it is finished as it is now, and its end is recorded wherever it is waited for; whether it was."""
+        url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
+        try:
+            obj = await self._client.get(url)
+        except (kube.NotFoundError, kube.UnreadableError):
+            return False
+        meta = obj["metadata"]
+        if meta["uid"] != run.uid or not self._is_over(obj) or not await recorded.everywhere(obj):
+            return False
+        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
+
+    def _report(self, removed: list[Entry], why: str) -> None:
+        namespace, oldest = removed[0].namespace, removed[0]
+        metrics.FINISHED_REMOVED.labels(namespace).inc(len(removed))
+        self._log.warning("Removed the oldest finished runs", namespace=namespace, runs=len(removed), reason=why)
+        about = {
+            "apiVersion": API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {"namespace": namespace, "name": oldest.name, "uid": oldest.uid},
+        }
+        note = f"Removed {len(removed)} finished runs, from `{oldest.name}` on, before their TTL: {why}"
+        self._recorder.record(
+            about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED, note=note, action="Remove"
+        )

@@ -1,0 +1,20 @@
+"""What the parts that look after the attempts of one run share."""
+
+from dataclasses import dataclass
+
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
+from perdure.controller.runs.attempts.blocked import Blocked
+from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.runtime.attempts import RunRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptContext:
+    """A run, and what is known of its attempts."""
+
+    api: Pods
+    run: RunRef
+    held: HeldPods
+    blocked: Blocked
+    definitions: ActivityDefinitions

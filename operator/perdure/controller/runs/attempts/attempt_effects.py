@@ -1,0 +1,126 @@
+"""Applies what a committed state asks for of the pods of its attempts: they are started, asked to stop, and released."""
+
+from datetime import datetime
+from typing import assert_never
+
+from perdure.controller.pods import attempt_pods as api_pods
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, AttemptImpossibleError, PodKey
+from perdure.controller.reconcile.record import Record
+from perdure.controller.retry_policies import Policies
+from perdure.controller.runs.attempts.attempt_context import AttemptContext
+from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
+from perdure.engine.state import PendingActivity, RunState
+from perdure.runtime.attempts import AttemptRefusedError
+from perdure.runtime.circuits import holder
+
+
+class AttemptEffects:
+    """The effects of one run on its pods, and which of them were applied."""
+
+    def __init__(self, context: AttemptContext, policies: Policies, record: Record) -> None:
+        """None was applied yet.
+
+        Args:
+            context: The run, and what is known of its attempts.
+            policies: Where circuit breakers are asked.
+            record: The run's object, which is confirmed before anything is done by its state.
+        """
+        self._context = context
+        self._held = context.held
+        self._policies = policies
+        self._record = record
+        self._applied: set[AttemptEffect] = set()
+
+    def found_started(self, key: PodKey) -> None:
+        """An attempt has its pod, and its Lease where it needs one."""
+        self._applied.add(StartAttempt(key.scheduled_event_id, key.attempt))
+        self._context.blocked.clear(key)
+
+    def forget(self, key: PodKey) -> None:
+        """The end of an attempt is recorded."""
+        number, attempt = key.scheduled_event_id, key.attempt
+        self._applied -= {StartAttempt(number, attempt), StopAttempt(number, attempt)}
+
+    def left(self, state: RunState, now: datetime) -> list[AttemptEffect]:
+        """What the state asks for that was not done yet."""
+        return [effect for effect in attempt_effects(state, now) if effect not in self._applied]
+
+    async def apply(self, state: RunState, now: datetime) -> None:
+        """Do what the committed state asks for, and release the pods that no attempt needs.
+
+        Raises:
+            ConflictError: the state is not current.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        superfluous, left = self._held.superfluous(state), self.left(state, now)
+        if superfluous or any(isinstance(effect, StopAttempt) for effect in left):
+            await self._record.confirm(afresh=True)
+        self._held.give_up(state, superfluous)
+        await self.release()
+        for effect in left:
+            activity = state.activities[str(effect.scheduled_event_id)]
+            match effect:
+                case StopAttempt():
+                    await self._stop(activity)
+                    self._applied.add(effect)
+                case StartAttempt():
+                    await self._start(activity, now)
+                case _:
+                    assert_never(effect)
+
+    async def release(self) -> None:
+        """Let go of the pods that are to be let go."""
+        for uid, (pod, keep) in list(self._held.leaving.items()):
+            await self._context.api.release(pod, keep=keep)
+            self._held.released(uid)
+
+    async def _stop(self, activity: PendingActivity) -> None:
+        """Ask an attempt to stop: through its Lease if it heartbeats, else by SIGTERM."""
+        run, key = self._context.run, PodKey.of(activity)
+        if activity.heartbeat_timeout is not None:
+            await self._context.api.request_cancel(run, key, "the workflow asks the activity to stop")
+        else:
+            await self._context.api.stop(run, key)
+
+    async def _start(self, activity: PendingActivity, now: datetime) -> None:
+        """Make the pod of an attempt, and its Lease where it has one, unless something is in the way."""
+        blocked = self._context.blocked
+        if blocked.waits(PodKey.of(activity), now) or not await self._is_admitted(activity, now):
+            return
+        await self._record.confirm()
+        try:
+            await self._ensure(activity)
+        except AttemptBlockedError as error:
+            blocked.by_api(activity, error, now)
+        except (AttemptRefusedError, AttemptImpossibleError) as error:
+            blocked.refuse(activity, error.failure)
+        else:
+            self.found_started(PodKey.of(activity))
+
+    async def _is_admitted(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt's circuit breaker, if it has one, lets it start."""
+        key, policy, run = PodKey.of(activity), activity.retry_policy, self._context.run
+        if not policy.circuit_breaker or activity.started_time is not None or key in self._held.pods:
+            return True
+        who = holder(run, f"{key.scheduled_event_id}/{key.attempt}")
+        held = await self._policies.admit(run.namespace, policy.name, who)
+        if held is None:
+            self._context.blocked.clear(key)
+            return True
+        self._context.blocked.by_circuit(key, held, now)
+        return False
+
+    async def _ensure(self, activity: PendingActivity) -> None:
+        """Make what is not there: a predecessor, or another operator, may have made the pod, perhaps without its Lease.
+
+        Raises:
+            AttemptRefusedError, AttemptImpossibleError: the attempt will never have a pod.
+            AttemptBlockedError: something that may pass is in the way.
+        """
+        pods, run, key = self._context.api, self._context.run, PodKey.of(activity)
+        attempt, pod = self._context.definitions.attempt(activity), self._held.pods.get(key)
+        if pod is None:
+            pod = await pods.ensure(run, attempt, self._context.definitions.of(activity))
+        elif attempt.needs_lease and not api_pods.has_ended(pod):
+            await pods.ensure_lease(run, attempt, pod)
+        self._held.adopt(key, pod)

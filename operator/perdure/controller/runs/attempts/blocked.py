@@ -1,0 +1,128 @@
+"""Attempts that cannot have their pod: for now, and when to try again, or for good."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.api.names import pod_name
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey
+from perdure.controller.reconcile.refusals import pause
+from perdure.controller.retry_policies import ASK_AGAIN
+from perdure.engine.failures import Failure
+from perdure.engine.inputs import AttemptFailed
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.circuits import Held
+
+_LONGEST_REASON = 1_024
+"""Characters of what is told of a refusal; it rides in the run's status."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """Something is in the way of an attempt."""
+
+    until: datetime
+    message: str
+    tries: int = 0
+    by_circuit: bool = False
+    """A circuit breaker holds it back, and tells when it lets more through."""
+
+
+class Blocked:
+    """The attempts of one run whose pods could not be made."""
+
+    def __init__(self, run: RunRef, tell: Callable[[str, str], None]) -> None:
+        """Nothing is in the way yet.
+
+        Args:
+            run: The run.
+            tell: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
+        """
+        self._run = run
+        self._tell = tell
+        self._blocks: dict[PodKey, _Block] = {}
+        self._refused: list[AttemptFailed] = []
+
+    # For good
+
+    def refuse(self, activity: PendingActivity, failure: Failure) -> None:
+        """An attempt can never have a pod, or there is no definition for its activity: it fails."""
+        number, attempt = activity.scheduled_event_id, activity.attempt
+        self._refused.append(AttemptFailed(scheduled_event_id=number, attempt=attempt, failure=failure))
+
+    @property
+    def any_refused(self) -> bool:
+        """Whether there are any that the engine does not know yet."""
+        return bool(self._refused)
+
+    def refused(self) -> list[AttemptFailed]:
+        """Those that can never have a pod, for the engine; each is told once."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    # For now
+
+    def by_api(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
+        """The API server refuses the pod, or the Lease, of an attempt."""
+        block = self._blocks.setdefault(PodKey.of(activity), _Block(now, str(error)))
+        block.message, block.until = str(error), now + pause(block.tries)
+        block.tries += 1
+        if block.tries == 1:
+            note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"
+            self._tell(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
+
+    def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
+        """A circuit breaker holds an attempt back."""
+        self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, by_circuit=True)
+
+    def clear(self, key: PodKey) -> None:
+        """Nothing is in the way of an attempt."""
+        self._blocks.pop(key, None)
+
+    def waits(self, key: PodKey, now: datetime) -> bool:
+        """Whether it is too early to try again."""
+        block = self._blocks.get(key)
+        return block is not None and now < block.until
+
+    def reason(self, key: PodKey) -> str | None:
+        """What is in the way of an attempt, as far as there is room to tell it; None where nothing is."""
+        block = self._blocks.get(key)
+        return _cut(block.message) if block is not None else None
+
+    def waits_for_circuit(self, key: PodKey) -> bool:
+        """Whether a circuit breaker holds an attempt back."""
+        block = self._blocks.get(key)
+        return block is not None and block.by_circuit
+
+    def ask_circuits_again(self) -> bool:
+        """A circuit breaker may let more through; whether any attempt is held back by one."""
+        held = [block for block in self._blocks.values() if block.by_circuit]
+        for block in held:
+            block.until = min(block.until, wall_clock())
+        return bool(held)
+
+    def untold(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
+        """Whether an attempt is held back by a circuit breaker, and the state does not say so yet.
+
+        Where there is a pod, another operator was let through: the pod says how far the attempt is.
+        """
+        return any(
+            block.by_circuit
+            and not pods.get(key)
+            and (activity := key.due(state)) is not None
+            and activity.started_time is None
+            and activity.waiting_reason != _cut(block.message)
+            for key, block in self._blocks.items()
+        )
+
+    def next_tries(self, state: RunState) -> list[datetime]:
+        """When to try again; attempts that the state does not have are forgotten."""
+        self._blocks = {key: block for key, block in self._blocks.items() if key.due(state)}
+        return [block.until for block in self._blocks.values()]
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _LONGEST_REASON else message[: _LONGEST_REASON - 1] + "…"

@@ -1,0 +1,75 @@
+"""The heartbeats of one run's attempts: their Leases are not watched, but read when it is time."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+
+from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.runs.attempts.attempt_context import AttemptContext
+from perdure.engine.inputs import HeartbeatRead
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.clock import polling
+from perdure.runtime.leases import Pulse, heartbeat
+
+
+class Heartbeats:
+    """The Leases of one run's attempts."""
+
+    def __init__(self, context: AttemptContext) -> None:
+        """None was read yet."""
+        self._context = context
+        self._pulses: dict[PodKey, Pulse] = {}
+
+    async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
+        """Read the Leases that are due, all at once; what shows a heartbeat, or too long a silence."""
+        due = [activity for activity, look in self._looks(state, now) if now >= look]
+        beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
+        heard: dict[PodKey, HeartbeatRead] = {}
+        for activity, beat in zip(due, beats, strict=True):
+            if isinstance(beat, BaseException):
+                raise beat
+            if beat is not None:
+                heard[PodKey.of(activity)] = beat
+        return heard
+
+    async def _listen_to(self, activity: PendingActivity, now: datetime) -> HeartbeatRead | None:
+        key = PodKey.of(activity)
+        known = self._pulse(activity, now)
+        lease, pulse = await self._read(activity, now)
+        self._pulses[key] = pulse
+        attempt = self._context.definitions.attempt(activity)
+        return heartbeat(attempt, lease, pulse) if pulse.since != known.since or self.silent(activity) else None
+
+    async def last(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, HeartbeatRead]:
+        """The Lease of an attempt that has ended, and its last heartbeat."""
+        lease, pulse = await self._read(activity, now)
+        return lease, heartbeat(self._context.definitions.attempt(activity), lease, pulse)
+
+    async def _read(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, Pulse]:
+        known, attempt = self._pulse(activity, now), self._context.definitions.attempt(activity)
+        asked = wall_clock()
+        lease = await self._context.api.read_lease(self._context.run, PodKey.of(activity))
+        return lease, known.read(attempt, lease, asked, wall_clock())
+
+    def silent(self, activity: PendingActivity) -> bool:
+        """Whether nothing was heard of an attempt for its heartbeat timeout."""
+        pulse, timeout = self._pulses.get(PodKey.of(activity)), activity.heartbeat_timeout
+        return pulse is not None and timeout is not None and pulse.lost(timeout)
+
+    def next_looks(self, state: RunState, now: datetime) -> Iterator[datetime]:
+        """When Leases are to be read."""
+        return (look for _, look in self._looks(state, now))
+
+    def forget(self, key: PodKey) -> None:
+        """The end of an attempt is recorded."""
+        self._pulses.pop(key, None)
+
+    def _looks(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
+        for activity in state.activities.values():
+            if activity.started_time is not None and activity.heartbeat_timeout is not None:
+                yield activity, self._pulse(activity, now).look_at(activity.heartbeat_timeout)
+
+    def _pulse(self, activity: PendingActivity, now: datetime) -> Pulse:
+        return self._pulses.setdefault(PodKey.of(activity), Pulse.begin(now, exact=not polling.get()))

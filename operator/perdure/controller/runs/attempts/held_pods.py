@@ -1,0 +1,136 @@
+"""The pods of one run's attempts: those that are known, and those that are to be let go."""
+
+from collections.abc import Callable
+from typing import Final
+
+from perdure.api.workflow import Retention
+from perdure.controller.pods import attempt_pods as api_pods
+from perdure.controller.pods.attempt_pods import PodKey
+from perdure.engine.retired import AttemptOutcome
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.pods import retention_of
+
+_LEAVE_POD: Final = {
+    AttemptOutcome.COMPLETED,
+    AttemptOutcome.FAILED,
+    AttemptOutcome.TIMED_OUT,
+    AttemptOutcome.LOST,
+}
+"""Attempts that end so leave their pod, unless their activity says otherwise: somebody will want its log."""
+
+
+class HeldPods:
+    """The pods that a run still holds, as far as this process knows."""
+
+    def __init__(self, run: RunRef, dropped: Callable[[PodKey, kube.Object | None], None]) -> None:
+        """No pod is known yet.
+
+        Args:
+            run: The run.
+            dropped: Told of an attempt that nobody waits for any more, and its pod, if it has one.
+        """
+        self._run = run
+        self._dropped = dropped
+        self.pods: dict[PodKey, kube.Object | None] = {}
+        """By attempt, as last seen; None: it was there, and has disappeared."""
+        self.unread: set[PodKey] = set()
+        """Those that have changed since what they say was read."""
+        self.leaving: dict[str, tuple[kube.Object, Retention]] = {}
+        """By uid: pods that are to be let go, and how long they stay."""
+        self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be looked at or released."""
+        return not self.leaving and not self.pods
+
+    def observe(self, pod: kube.Object) -> None:
+        """A pod is there, as the watch or the API server shows it."""
+        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        if key is not None and api_pods.is_of(pod, self._run) and uid not in self.leaving and uid not in self._left:
+            self.pods[key] = pod
+            self.unread.add(key)
+
+    def observe_gone(self, pod: kube.Object) -> None:
+        """A pod has disappeared."""
+        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        self.leaving.pop(uid, None)
+        self._left.discard(uid)
+        known = self.pods.get(key) if key is not None else None
+        if key is not None and known is not None and known["metadata"]["uid"] == uid:
+            self.miss(key)
+
+    def miss(self, key: PodKey) -> None:
+        """The pod of an attempt was there, and is gone."""
+        self.pods[key] = None
+        self.unread.add(key)
+
+    def adopt(self, key: PodKey, pod: kube.Object) -> None:
+        """An attempt that is to be started has this pod."""
+        if self.pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
+            self.unread.add(key)  # somebody else has made it: it may have ended already
+
+    def look_again(self) -> None:
+        """Take everything for unread."""
+        self.unread |= set(self.pods)
+
+    # Letting pods go
+
+    def retire(self, key: PodKey, outcome: AttemptOutcome) -> None:
+        """The end of an attempt was recorded: its pod, if it has one, is to be let go."""
+        pod = self._drop(key)
+        if pod is not None:
+            succeeded = outcome is AttemptOutcome.COMPLETED
+            self._let_go(pod, retention_of(pod, succeeded=succeeded) if outcome in _LEAVE_POD else Retention.DELETE)
+
+    def superfluous(self, state: RunState) -> list[PodKey]:
+        """The pods to be released because no attempt of this state needs them: superseded ones, and all of a closed run.
+
+        Such a pod may also belong to a newer state, which another operator has committed: confirm this one before they are
+        given up.
+        """
+        return [key for key, pod in self.pods.items() if key.due(state) is None and _is_to_be_released(pod)]
+
+    def give_up(self, state: RunState, superfluous: list[PodKey]) -> None:
+        """Give up pods that no attempt needs, and forget those that nothing is left to be done about.
+
+        Args:
+            state: The state.
+            superfluous: Pods that were seen before the state was confirmed to be current. Later ones may be newer than it.
+        """
+        for key in [key for key in self.pods if key.due(state) is None]:
+            held = _is_to_be_released(self.pods[key])
+            if held and key not in superfluous:
+                continue
+            pod = self._drop(key)
+            if pod is not None and held:
+                self._let_go(pod, retention_of(pod, succeeded=api_pods.has_succeeded(pod)))
+
+    def let_all_go(self) -> None:
+        """The run is gone: nothing is kept."""
+        for pod in self.pods.values():
+            if pod is not None:
+                self._let_go(pod, Retention.DELETE)
+        self.pods.clear()
+        self.unread.clear()
+
+    def released(self, uid: str) -> None:
+        """A pod was let go."""
+        if self.leaving.pop(uid, None) is not None:
+            self._left.add(uid)
+
+    def _drop(self, key: PodKey) -> kube.Object | None:
+        self.unread.discard(key)
+        pod = self.pods.pop(key, None)
+        self._dropped(key, pod)
+        return pod
+
+    def _let_go(self, pod: kube.Object, keep: Retention) -> None:
+        self.leaving[pod["metadata"]["uid"]] = (pod, keep)
+
+
+def _is_to_be_released(pod: kube.Object | None) -> bool:
+    """Whether something is left to do about a pod that no attempt needs."""
+    return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))

@@ -1,0 +1,171 @@
+"""What the pods and Leases of one run's attempts say, as inputs of a pass."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_logs import LogsOfRun
+from perdure.controller.runs.attempts.attempt_context import AttemptContext
+from perdure.controller.runs.attempts.heartbeats import Heartbeats
+from perdure.engine import inputs
+from perdure.engine.failures import FailureKind, TimeoutType
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
+from perdure.runtime.outcomes import failed_container, look_again_at, outcome
+from perdure.runtime.waiting import hinders, waiting_reason
+
+_PATIENCE = timedelta(seconds=5)
+"""How long something may be in the way of an attempt before it is told: much of it passes by itself."""
+
+
+class Reading:
+    """Reads what is known of one run's attempts."""
+
+    def __init__(self, context: AttemptContext, hindered: Callable[[str, str], None], wake: Callable[[], None]) -> None:
+        """Nothing was read yet.
+
+        Args:
+            context: The run, and what is known of its attempts.
+            hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
+            wake: Asks for another pass of the run.
+        """
+        self._context = context
+        self._held = context.held
+        self._tell_hindered = hindered
+        self._logs = LogsOfRun(context.api.logs, wake)
+        self._heartbeats = Heartbeats(context)
+        self._hindered: dict[PodKey, datetime] = {}  # since when something is in the way of an attempt
+        self._told_of: PodKey | None = None  # the one that was told of: one tells for all
+
+    async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
+        """What is to be told of the attempts that count; deadlines that are due have been looked into."""
+        observed: list[inputs.AttemptInput] = []
+        for key, known in self._held.pods.items():
+            again = look_again_at(known) if known is not None else None
+            if again is not None and again <= now:
+                self._held.unread.add(key)
+        for key in sorted(self._held.unread):
+            activity = key.due(state)
+            if activity is not None:
+                self._held.unread.discard(key)
+                observed += await self._read(activity, self._held.pods[key], now)
+        beats = await self._heartbeats.listen(state, now)
+        for activity in state.activities.values():
+            if (beat := beats.get(PodKey.of(activity))) is not None:
+                observed.append(beat)
+            observed += await self._look_up_if_due(activity, now)
+            observed += self._waiting(activity, state, now)
+        return observed
+
+    def forget(self, key: PodKey, pod: kube.Object | None) -> None:
+        """The end of an attempt is recorded, or nobody waits for it any more."""
+        self._logs.forget(pod)
+        self._heartbeats.forget(key)
+
+    # One attempt
+
+    async def _read(
+        self, activity: PendingActivity, pod: kube.Object | None, now: datetime, *, due: bool = False
+    ) -> list[inputs.AttemptInput]:
+        """What a pod tells about its attempt; None: the pod has disappeared.
+
+        A failure is told with the end of the log, so it waits until that is read; not where a deadline of the attempt is due.
+        """
+        definitions = self._context.definitions
+        attempt, definition = definitions.attempt(activity), definitions.of(activity)
+        told = _as_asked(activity, pod, outcome(attempt, definition, pod, now=now))
+        log = None
+        if isinstance(told, inputs.AttemptFailed) and pod is not None:
+            container = failed_container(definition, pod)
+            known, log = self._logs.tail(pod, container, now) if container is not None else (True, None)
+            if not known and not due:
+                self._held.unread.add(PodKey.of(activity))
+                return []
+        if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
+            return [_with_log(told, log)] if told is not None else []
+        # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
+        lease, beat = await self._heartbeats.last(activity, now)
+        told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
+        return [beat, *([_with_log(told, log)] if told is not None else [])]
+
+    async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
+        """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
+        key = PodKey.of(activity)
+        due = {kind for deadline, kind in activity.deadlines() if deadline <= now}
+        if not self._heartbeats.silent(activity):
+            due.discard(TimeoutType.HEARTBEAT)
+        if not due:
+            return []
+        pod = await self._context.api.read_pod(self._context.run, key)
+        if pod is not None:
+            self._held.pods[key] = pod
+        if pod is not None or key in self._held.pods or activity.started_time:
+            return await self._read(activity, pod, now, due=True)
+        return []
+
+    def _waiting(self, activity: PendingActivity, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
+        """Why an attempt has not started; once something has been in its way for a while, it is told."""
+        key = PodKey.of(activity)
+        pod, blocked = self._held.pods.get(key), self._context.blocked
+        reason = waiting_reason(pod, self._context.definitions.of(activity)) if pod else blocked.reason(key)
+        if activity.started_time is not None or not reason or not hinders(reason):
+            self._hindered.pop(key, None)
+        if activity.started_time is not None or not reason:
+            return []
+        stuck = hinders(reason) and now - self._hindered.setdefault(key, now) >= _PATIENCE
+        if stuck and pod and not any(state.stuck()) and self._told_of not in self._hindered:
+            self._told_of = key
+            note = f"Step {activity.activity_id}: attempt {activity.attempt} does not start: {reason}"
+            self._tell_hindered(note, pod["metadata"]["name"])
+        if reason == activity.waiting_reason and (activity.stuck or not stuck):
+            return []
+        told = {"scheduled_event_id": key.scheduled_event_id, "attempt": key.attempt}
+        telling = blocked.waits_for_circuit(key) and reason != activity.waiting_reason
+        return [inputs.AttemptWaiting(**told, reason=reason, stuck=stuck, worth_telling=telling)]
+
+    # Waking
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether something is to be read now."""
+        return any(until <= now for until in self._reads(now))
+
+    def next_looks(self, state: RunState, now: datetime) -> list[datetime]:
+        """When something is to be looked at although nothing was heard of it."""
+        self._hindered = {key: since for key, since in self._hindered.items() if key.due(state)}
+        return [
+            *self._reads(now),
+            *(since + _PATIENCE for since in self._hindered.values()),
+            *self._heartbeats.next_looks(state, now),
+            *filter(None, (look_again_at(pod) for pod in self._held.pods.values() if pod is not None)),
+        ]
+
+    def _reads(self, now: datetime) -> list[datetime]:
+        """When pods that have changed are to be read: a failure may wait for its log."""
+        return [self._logs.waits_until(self._held.pods.get(key)) or now for key in self._held.unread]
+
+
+def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput:
+    """What a pod tells; a failure, with the end of its log."""
+    if not log or not isinstance(told, inputs.AttemptFailed):
+        return told
+    return replace(told, failure=msgspec.structs.replace(told.failure, log=log))
+
+
+def _as_asked(
+    activity: PendingActivity, pod: kube.Object | None, told: inputs.AttemptInput | None
+) -> inputs.AttemptInput | None:
+    """What a pod tells, where it may only echo that it was asked to stop: it says so, or was deleted for it."""
+    if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):
+        return told
+    deleted = activity.heartbeat_timeout is None and (pod is None or "deletionTimestamp" in pod["metadata"])
+    if told.failure.kind is not FailureKind.CANCELLED and not deleted:
+        return told
+    return inputs.AttemptCancelled(
+        scheduled_event_id=told.scheduled_event_id,
+        attempt=told.attempt,
+        details=told.failure.details,
+        started_time=told.started_time,
+    )

@@ -1,0 +1,150 @@
+"""The attempts of one run, put together from their parts."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from perdure.controller.pods import attempt_pods as api_pods
+from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
+from perdure.controller.runs.attempts.attempt_context import AttemptContext
+from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
+from perdure.controller.runs.attempts.blocked import Blocked
+from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.runs.attempts.pod_inputs import Reading
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definition
+from perdure.engine import inputs
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition
+from perdure.kube import client as kube
+from perdure.runtime.attempts import RunRef
+
+
+class Attempts:
+    """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time.
+
+    Where a method takes a state, it is one of `done_by_pods`.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        run: RunRef,
+        record: Record,
+        refused: Callable[[str, str], None],
+        hindered: Callable[[str, str], None],
+        *,
+        wake: Callable[[], None],
+    ) -> None:
+        """Begin to look after a run's attempts.
+
+        Args:
+            tools: Makes and reads pods, finds definitions, asks circuit breakers.
+            run: The run.
+            record: The run's object, which is confirmed before anything is done by its state.
+            refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
+            hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
+            wake: Asks for another pass of the run.
+        """
+        self._run = run
+        self._api = tools.pods
+        self._blocked = Blocked(run, refused)
+        self._held = HeldPods(run, self._forget)
+        self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
+        context = AttemptContext(
+            api=tools.pods, run=run, held=self._held, blocked=self._blocked, definitions=self._definitions
+        )
+        self._reading = Reading(context, hindered, wake)
+        self._effects = AttemptEffects(context, tools.policies, record)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be looked at or released."""
+        return self._held.settled
+
+    def define(self, definition: Definition | None) -> None:
+        """The definition of the run is known, or that it has none of its own."""
+        self._definitions.define(definition)
+
+    async def done_by_pods(self, state: RunState) -> RunState:
+        """The state with those activities only that pods do; see there."""
+        return await self._definitions.done_by_pods(state)
+
+    # Observing
+
+    def observe(self, pod: kube.Object) -> None:
+        """A watch shows one of the run's pods."""
+        self._held.observe(pod)
+
+    def observe_gone(self, pod: kube.Object) -> None:
+        """One of the run's pods has disappeared."""
+        self._held.observe_gone(pod)
+
+    def ask_circuits_again(self) -> bool:
+        """A circuit breaker may let more through; whether any attempt is held back by one."""
+        return self._blocked.ask_circuits_again()
+
+    def look_again(self) -> None:
+        """Read everything once more: what was read may have come to nothing."""
+        self._held.look_again()
+
+    async def recover(self, state: RunState) -> None:
+        """Look at what a predecessor has left: its pods, and Leases it may not have come to create.
+
+        An attempt that is known to have started, and has no pod, has lost it. Of any other nobody can say whether it ever had
+        one: it gets one.
+        """
+        for found in await self._api.list_of(self._run):
+            self._held.observe(found)
+        for activity in state.activities.values():
+            key = PodKey.of(activity)
+            pod = self._held.pods.get(key)
+            if pod is None and activity.started_time is not None:
+                self._held.miss(key)
+            elif pod and (api_pods.has_ended(pod) or not self._definitions.attempt(activity).needs_lease):
+                self._effects.found_started(key)
+
+    # Passes
+
+    async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
+        """What has been observed of the attempts that count; deadlines that are due have been looked into."""
+        return [*self._blocked.refused(), *await self._reading.gather(state, now)]
+
+    def retire(self, transition: RunTransition) -> None:
+        """The attempts whose end was recorded: their pods are to be let go."""
+        for attempt in transition.retired:
+            self._held.retire(PodKey(attempt.scheduled_event_id, attempt.attempt), attempt.outcome)
+
+    async def apply(self, state: RunState, now: datetime) -> None:
+        """Do with pods what the committed state asks for.
+
+        Raises:
+            ConflictError: the state is not current.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        await self._effects.apply(state, now)
+
+    async def wind_up(self) -> None:
+        """The run was deleted: let all pods go.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        self._held.let_all_go()
+        await self._effects.release()
+
+    def untold(self, state: RunState) -> bool:
+        """Whether an attempt is held back by a circuit breaker, and the run does not say so yet."""
+        return self._blocked.untold(state, self._held.pods)
+
+    def next_wake(self, state: RunState, now: datetime) -> datetime | None:
+        """When something is to be looked at or tried again although nothing was heard of it."""
+        if self._blocked.any_refused or self._reading.is_due(now):
+            return now
+        times = (*self._blocked.next_tries(state), *self._reading.next_looks(state, now))
+        return min((time for time in times if time > now), default=None)
+
+    def _forget(self, key: PodKey, pod: kube.Object | None) -> None:
+        self._reading.forget(key, pod)
+        self._effects.forget(key)

@@ -1,0 +1,111 @@
+"""Children of a run: created, taken over by a reset, and closed with their parent."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from perdure.api import labels
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.payloads.payload_store import give_all
+from perdure.controller.peers import ALREADY_STARTED
+from perdure.controller.runs.effects.effect_context import EffectContext, application_failure
+from perdure.engine import inputs
+from perdure.engine.effects import CloseChild
+from perdure.engine.inputs import Answer
+from perdure.engine.starts import ParentClosePolicy, too_deep
+from perdure.engine.state import PendingChild
+from perdure.kube import client as kube
+from perdure.runtime.chains import Ancestor, adopted, child_run, is_child, parent_of
+
+
+async def start(context: EffectContext, child: PendingChild, depth: int, priority: Any) -> None:
+    """Create the run of a child.
+
+    Args:
+        context: Of the parent.
+        child: The child.
+        depth: How many ancestors it has.
+        priority: Of the parent, as JSON.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
+    """
+    if context.reset and any(known_runs(context, child)):
+        return  # the reset run's child continues as a child of this run
+    body = child_run(context.run, child, depth, priority)
+    failure = too_deep(depth)
+    try:
+        if failure is None:
+            await give_all(context.client, await context.client.create(context.url(), body))
+    except kube.AlreadyExistsError:
+        name = body["metadata"]["name"]
+        found = await context.client.get(context.url(name))
+        if is_child(found, context.run, child):
+            await give_all(context.client, found)
+        else:
+            message = f"there is a WorkflowRun `{name}` already, which is no child of this run"
+            failure = application_failure(ALREADY_STARTED, message)
+    except (kube.InvalidError, kube.TooLargeError) as error:
+        failure = application_failure("InvalidChildWorkflow", error.message)
+    if failure is not None:
+        context.pending.enqueue(inputs.ChildStartFailed(initiated_event_id=child.initiated_event_id, failure=failure))
+
+
+def close(context: EffectContext, child: PendingChild) -> bool:
+    """Apply the parent close policy to the run of a child's chain that is open, if any is.
+
+    Returns:
+        Whether that was done: False while the next run of the chain is about to be created, which is asked then.
+    """
+    effect = CloseChild(child.initiated_event_id)
+    runs = list(known_runs(context, child))
+    if any(entry.successor for entry in runs):
+        return False
+    target = next((entry for entry in runs if entry.standing is not Standing.CLOSED), None)
+    if target is None or child.parent_close_policy is ParentClosePolicy.ABANDON:
+        context.pending.enqueue(inputs.EffectDone(effect=effect))
+        return True
+    cancels = child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL
+    kind = inputs.CancelRequested if cancels else inputs.TerminateRequested
+    request = kind(
+        request_id=f"{context.run.uid}/{child.initiated_event_id}/close",
+        reason=f"its parent `{context.run.name}` has closed",
+        identity=inputs.OPERATOR,
+    )
+
+    def answered(answer: Answer) -> None:
+        if answer.reason == inputs.CLOSED:  # it may have continued as new just before: the next run is asked
+            context.retry_soon(effect)
+        else:
+            context.pending.enqueue(inputs.EffectDone(effect=effect))
+
+    context.peers.ask(target, request, answered)
+    return True
+
+
+async def take_over(context: EffectContext, base: Ancestor, children: Iterable[PendingChild]) -> None:
+    """Transfer the children of a reset run to the run that continues it.
+
+    Args:
+        context: Of this run.
+        base: The run that was reset.
+        children: Those that count.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    numbers = {child.initiated_event_id for child in children}
+    async for found in stored_children(context, base.run_id):
+        tie = parent_of(found)
+        if tie is not None and tie.run_id == base.run_id and tie.initiated_event_id in numbers:
+            answer = await context.client.merge(context.url(found["metadata"]["name"]), adopted(found, context.run))
+            context.peers.directory.put({**found, "metadata": answer["metadata"]})
+
+
+def stored_children(context: EffectContext, parent_uid: str) -> AsyncIterator[kube.Object]:
+    """List the children of a parent from the API server: a watch may not have delivered them all."""
+    return context.client.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
+
+
+def known_runs(context: EffectContext, child: PendingChild) -> Iterable[Entry]:
+    """The known runs of a child's chain."""
+    return (entry for entry in context.children() if entry.initiated_event_id == child.initiated_event_id)

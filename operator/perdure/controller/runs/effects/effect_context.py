@@ -1,0 +1,50 @@
+"""What applying an effect needs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from perdure.controller.directory import Entry
+from perdure.controller.peers import Peers
+from perdure.controller.runs.effects.pending_inputs import PendingInputs
+from perdure.engine.effects import Effect
+from perdure.engine.failures import Failure, FailureKind
+from perdure.kube import client as kube
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import ResetOrigin
+
+
+class EffectRetry(Protocol):
+    """Applies an effect once more."""
+
+    def __call__(self, effect: Effect, seconds: float = 0.0) -> None:
+        """Apply it again after a moment, or after so many seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectContext:
+    """A run, and everything that its effects use."""
+
+    client: kube.Client
+    run: RunRef
+    reset: ResetOrigin | None
+    """What the run begins with of another one."""
+    peers: Peers
+    pending: PendingInputs
+    """Receives the results of effects."""
+    retry_soon: EffectRetry
+    """Retries an effect shortly: its target run is about to close, or to be created."""
+
+    def url(self, name: str | None = None) -> str:
+        """Path of a WorkflowRun of the namespace, or of all of them."""
+        return kube.path(kube.PERDURE, self.run.namespace, "workflowruns", name)
+
+    def children(self) -> Iterable[Entry]:
+        """The known runs of all children of the run."""
+        return self.peers.directory.children_of(self.run.namespace, self.run.uid)
+
+
+def application_failure(type_: str, message: str) -> Failure:
+    """A failure that retrying does not change."""
+    return Failure(kind=FailureKind.APPLICATION, type=str(type_), message=message, non_retryable=True)

@@ -1,0 +1,87 @@
+"""Other runs that a run signals or asks to cancel."""
+
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.peers import NOT_FOUND, OVER
+from perdure.controller.runs.effects.effect_context import EffectContext, application_failure
+from perdure.engine import inputs
+from perdure.engine.effects import AskExternal
+from perdure.engine.inputs import Answer
+from perdure.engine.starts import ExternalReference
+from perdure.engine.state import PendingExternal, RunState
+
+
+def ask(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
+    """Give another run a signal, or a request to cancel.
+
+    Returns:
+        Whether that was done: False while the run that is meant, a child, is about to be created.
+    """
+    effect, number, closed = AskExternal(external.initiated_event_id), external.initiated_event_id, state.closed
+    target = _target(context, external)
+    if target is None:
+        return _miss(context, external, state)
+    # What was begun before a reset may have been asked for by the run before: it is the same request.
+    request_id = f"{(context.reset and context.reset.origin(number)) or context.run.uid}/{number}"
+    run = context.run
+    asker = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
+    request: inputs.Request
+    if external.signal_id is None:
+        request = inputs.CancelRequested(
+            request_id=request_id, reason=external.reason, identity=context.run.name, external=asker
+        )
+    else:
+        request = inputs.SignalRequested(
+            request_id=request_id,
+            signal_name=external.signal_name,
+            input=external.input,
+            identity=context.run.name,
+            header=external.header,
+            external=asker,
+        )
+
+    def answered(answer: Answer) -> None:
+        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.goes_on(target)
+        if over or answer.reason == inputs.CLOSING:
+            context.retry_soon(effect)
+            return
+        failure = None if answer.ok or closed else application_failure(NOT_FOUND, answer.message)
+        told = inputs.ExternalDone(initiated_event_id=number, failure=failure)
+        context.pending.enqueue(told, lambda: context.peers.answered(target, request_id))
+
+    context.peers.ask(target, request, answered)
+    return True
+
+
+def _miss(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
+    """No run can be asked: one is to come, or that is the answer."""
+    namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
+    if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
+        return False  # a child that is being created: asked once it is there
+    if _means_chain(external) and directory.gap(namespace, workflow_id):
+        context.retry_soon(AskExternal(external.initiated_event_id))
+        return True
+    message = f"no run of workflow id `{workflow_id}` is open in namespace `{namespace}`"
+    # To be cancelled, it only has to have ended.
+    ended = external.signal_id is None and directory.runs_of(namespace, workflow_id)
+    failure = None if state.closed or ended else application_failure(NOT_FOUND, message)
+    context.pending.enqueue(inputs.ExternalDone(initiated_event_id=external.initiated_event_id, failure=failure))
+    return True
+
+
+def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
+    directory, namespace = context.peers.directory, context.run.namespace
+    if external.child_workflow_only:
+        for entry in context.children():
+            if entry.workflow_id == external.workflow_id and entry.standing is not Standing.CLOSED:
+                return entry
+        return None
+    if external.run_id:
+        named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
+        is_meant = named is not None and not named.standalone and (named.namespace, named.workflow_id) == meant
+        return named if is_meant else None
+    return directory.open_run(namespace, external.workflow_id)
+
+
+def _means_chain(external: PendingExternal) -> bool:
+    """Whether whichever run of a chain is open is meant; a child is named by its first one, which may have continued as new."""
+    return external.child_workflow_only or not external.run_id

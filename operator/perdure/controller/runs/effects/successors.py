@@ -1,0 +1,41 @@
+"""The run that continues or retries one that has closed."""
+
+from perdure.controller.payloads.payload_store import give_all
+from perdure.controller.reconcile.refusals import LONGEST_MESSAGE
+from perdure.controller.runs.effects.effect_context import EffectContext
+from perdure.engine import history, inputs
+from perdure.engine.effects import StartSuccessor
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
+from perdure.runtime.chains import is_successor, successor_run
+
+
+async def start(context: EffectContext, state: RunState, run: kube.Object) -> None:
+    """Create the run that follows.
+
+    Args:
+        context: Of the run that has closed.
+        state: Its state, committed.
+        run: Its object, as committed.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
+    """
+    events = history.decode_events(run["status"]["history"]["events"][-1:])
+    body = successor_run(run, state, events[-1])
+    name, refused = body["metadata"]["name"], ""
+    try:
+        # Recorded immediately: until a watch event arrives, the workflow ID would look free.
+        made = await context.client.create(context.url(), body)
+        context.peers.noted(made)
+        await give_all(context.client, made)
+    except kube.AlreadyExistsError:
+        found = await context.client.get(context.url(name))
+        if not is_successor(found, context.run.uid):
+            refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
+        else:
+            await give_all(context.client, found)
+        context.peers.noted(found)
+    except (kube.InvalidError, kube.TooLargeError) as error:
+        refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"
+    context.pending.enqueue(inputs.EffectDone(effect=StartSuccessor(), refused=refused))

@@ -1,0 +1,152 @@
+"""Sealing: the long tail of a run's history becomes a HistorySegment before the commit that drops it from the status.
+
+Only what is committed is sealed, never what the pass under way has decided: after a crash that may be decided differently. So of
+whoever seals, today or after a restart, here or in another operator, each has the same events for the same name; one of them may
+have had fewer of them, and what that one has sealed counts.
+
+    create segment n ──▶ commit: tail without its events, segments: n + 1, lastSegmentHash
+         │ killed here: the segment is found by its name, and is dropped from the tail if it is what stands there
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+
+import structlog
+
+from perdure.api.names import segment_name
+from perdure.controller.reconcile.record import Status
+from perdure.controller.runs.run_status import truncated, without_sealed
+from perdure.kube import client as kube
+from perdure.observe import metrics
+from perdure.runtime import segments
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.segments import Damage, Past
+
+_AGAIN_AFTER = 50
+"""Events. Where sealing was refused, it is tried again when the tail has grown by as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a commit goes on from."""
+
+    status: Status
+    damage: Damage | None = None
+    """What is wrong with the history; its run does not know it yet."""
+
+
+class ForeignSegmentError(Exception):
+    """A segment that is to be made has a name that another object has. The message says what to do."""
+
+
+async def past_of(client: kube.Client, run: kube.Object) -> Past:
+    """The whole history of a run, and what is wrong with it.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
+    found = []
+    for index in range(history.get("segments", 0)):
+        name = segment_name(meta["name"], meta["uid"], index)
+        with suppress(kube.NotFoundError):
+            found.append(await client.get(kube.path(kube.PERDURE, meta["namespace"], "historysegments", name)))
+    return segments.gather(run, found)
+
+
+class Segments:
+    """The HistorySegments of one run."""
+
+    def __init__(self, client: kube.Client, run: RunRef) -> None:
+        self._client = client
+        self._run = run
+        self._not_before = 0
+        self._log = structlog.get_logger("perdure.segments").bind(namespace=run.namespace, run=run.name)
+
+    async def seal(self, status: Status, now: datetime) -> Sealed:
+        """Seal the tail of a committed status, if that is due. What stands against it never stops the run.
+
+        Args:
+            status: The status of an open run, as committed.
+            now: The time.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        history = status.get("history") or {}
+        tail = history.get("events") or []
+        if len(tail) < self._not_before or not segments.is_due(tail):
+            return Sealed(status)
+        index, previous = history.get("segments", 0), history.get("lastSegmentHash")
+        damage = await self._last_damaged(index, previous)
+        segment = segments.build(self._run, index, tail, previous)
+        try:
+            await self._client.create(self._url(), segment)
+            metrics.SEGMENTS.inc()
+        except kube.AlreadyExistsError:
+            segment = await self._client.get(self._url(segment["metadata"]["name"]))
+            wrong = segments.fault(segment, self._run.uid, index, previous)
+            if wrong is None and not segments.continues(segment, tail):
+                wrong = "has other events than the run's status"
+            if wrong is not None:
+                self._not_before = len(tail) + _AGAIN_AFTER
+                wrong = f"{wrong}; delete it, so that the history can be sealed"
+                return _told(status, segments.changed(segment["metadata"]["name"], wrong), now)
+        except kube.ApiError as error:
+            # A quota, a policy, a missing role. The tail goes on growing meanwhile; how large it may become is bounded.
+            for_now = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
+            if for_now and not isinstance(error, kube.TooLargeError):
+                raise
+            self._not_before = len(tail) + _AGAIN_AFTER
+            self._log.warning("The history cannot be sealed", error=error.message)
+            return Sealed(status)
+        self._not_before = 0
+        return _told(without_sealed(status, segment), damage, now)
+
+    async def put(self, chained: Sequence[kube.Object]) -> None:
+        """Make the segments of a history that a run begins with; those that are there already are found.
+
+        Raises:
+            ForeignSegmentError: there is another one of that name.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        for segment in chained:
+            spec, name = segment["spec"], segment["metadata"]["name"]
+            try:
+                await self._client.create(self._url(), segment)
+            except kube.AlreadyExistsError:
+                found = await self._client.get(self._url(name))
+                wrong = segments.fault(found, self._run.uid, spec["index"], spec.get("previousHash"))
+                if wrong is None and found["spec"]["hash"] != spec["hash"]:
+                    wrong = "has other events"
+                if wrong is not None:
+                    raise ForeignSegmentError(f"HistorySegment `{name}` {wrong}; delete it") from None
+            else:
+                metrics.SEGMENTS.inc()
+
+    async def _last_damaged(self, index: int, previous: str | None) -> Damage | None:
+        """What is wrong with the segment before. Older ones only who reads them looks at: sealing costs the same at any age."""
+        if index == 0:
+            return None
+        name = segment_name(self._run.name, self._run.uid, index - 1)
+        try:
+            found = await self._client.get(self._url(name))
+        except kube.NotFoundError:
+            return segments.missing(name)
+        wrong = segments.fault(found, self._run.uid, index - 1, found["spec"].get("previousHash"))
+        if wrong is None and found["spec"]["hash"] != previous:
+            wrong = f"has hash {found['spec']['hash']}, and the run's status says {previous}"
+        return segments.changed(name, wrong) if wrong else None
+
+    def _url(self, name: str | None = None) -> str:
+        return kube.path(kube.PERDURE, self._run.namespace, "historysegments", name)
+
+
+def _told(status: Status, damage: Damage | None, now: datetime) -> Sealed:
+    if damage is None:
+        return Sealed(status)
+    told = truncated(status, damage, now)
+    return Sealed(told, damage if told is not status else None)

@@ -1,0 +1,401 @@
+"""Resets: a new run that begins with a part of another one's history.
+
+    reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with what it begins with in an annotation       (asked for by an Operation)
+                   │ its own first pass
+                   ▼
+    fork the history ─▶ have the open run of the workflow id closed ─▶ take over its children ─▶ write the segments ─▶ commit
+
+The name of the new run is a lock, made of the request's id: however often it is asked for, and whoever is killed meanwhile, there
+is one. From then on everything is that run's own affair; each step of its beginning is found done by the next operator.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from perdure.api import operation
+from perdure.api.names import reset_name, successor_name
+from perdure.api.reasons import ConditionReason
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.errors import RefusedError
+from perdure.controller.runs.first_event import scope_of
+from perdure.controller.runs.history_segments import past_of
+from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
+from perdure.engine import events as ev
+from perdure.engine import history, inputs, resetting
+from perdure.engine.decider import UndecidableError
+from perdure.engine.history import NondeterminismError
+from perdure.engine.state import PendingChild, RunState
+from perdure.kube import client as kube
+from perdure.language.interpreter import Interpreter
+from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.language.redoing import Redo, redo
+from perdure.language.resuming import last_task
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
+from perdure.runtime.commits import OF_RUNS, edited
+
+_NOTHING_DECIDED = "the run has not started: nothing was decided yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The run that a reset has made."""
+
+    name: str
+    run_id: str
+    event_id: int
+    """The last event that it has taken over."""
+    kept: int = 0
+    """How many later results it keeps."""
+    left_out: int = 0
+    """How many more it does not keep, because together they are too large; known only to who makes it."""
+
+
+async def reset(
+    client: kube.Client,
+    definitions: Definitions,
+    run: kube.Object,
+    wanted: operation.Reset | operation.Retry,
+    *,
+    request_id: str,
+    identity: str = "",
+    principal: str = "",
+) -> Made:
+    """Make the run that a reset or a retry asks for, or find it made. The run that is reset closes when the new one begins.
+
+    Args:
+        client: Of the API server.
+        definitions: Finds and compiles definitions.
+        run: The WorkflowRun that is to be reset; open or closed.
+        wanted: To where, and how.
+        request_id: UID of the Operation that asks for it.
+        identity: Who asks, as they say.
+        principal: Who asks, as the API server says; empty where that is not known.
+
+    Raises:
+        RefusedError: it cannot be reset to there.
+        NotYetError: its definition is being compiled.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    meta = run["metadata"]
+    if "activity" in run["spec"]:
+        message = "a standalone activity has no decisions to go back to; start the activity again"
+        raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
+    name = name_of(meta["name"], wanted, request_id)
+    url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
+    with suppress(kube.NotFoundError):
+        return _made(await client.get(url), request_id)
+    events = history.decode_events(await _whole(client, run))
+    if isinstance(wanted, operation.Retry):
+        found = await _redo(definitions, run, events, wanted)
+    else:
+        found = Redo(point=await _point(definitions, run, events, wanted))
+    point = found.point
+    before = reset_of(run)
+    asked = ResetOrigin(
+        request_id=request_id,
+        lineage=(
+            *(before.lineage if before else ()),
+            Ancestor(name=meta["name"], run_id=meta["uid"], event_id=point),
+        ),
+        reapply_signals=wanted.reapply_signals,
+        reapply_updates=isinstance(wanted, operation.Reset) and wanted.reapply_updates,
+        kept=found.kept,
+        reason=wanted.reason,
+        identity=identity,
+        principal=principal,
+    )
+    await _fork(definitions, run, events, point)
+    try:
+        made = await client.create(
+            kube.path(kube.PERDURE, meta["namespace"], "workflowruns"), reset_run(run, asked, name)
+        )
+    except kube.AlreadyExistsError:
+        made = await client.get(url)
+    return replace(_made(made, request_id), left_out=found.left_out)
+
+
+def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str) -> str:
+    """Name the run that a reset or a retry makes.
+
+    Args:
+        run: Name of the run that is reset or retried.
+        wanted: Which of both.
+        request_id: UID of the Operation that asks for it.
+    """
+    return reset_name(run, request_id, "retry" if isinstance(wanted, operation.Retry) else "reset")
+
+
+def _made(found: kube.Object, request_id: str) -> Made:
+    asked, meta = reset_of(found), found["metadata"]
+    if asked is None or asked.request_id != request_id:
+        message = f"there is a WorkflowRun `{meta['name']}` already, which was not made by this reset; delete it"
+        raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+    return Made(meta["name"], meta["uid"], asked.base.event_id, len(asked.kept))
+
+
+async def _redo(
+    definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], wanted: operation.Retry
+) -> Redo:
+    """What a retry does again.
+
+    Raises:
+        RefusedError: The run is open, or continued; workers decide it; or there is nothing to do again.
+    """
+    name, first, last = base["metadata"]["name"], events[0], events[-1]
+    reason = ConditionReason.RESET_POINT_NOT_FOUND
+    if not (base.get("status") or {}).get("completionTime"):
+        message = f"`{name}` is still open; wait until it has closed, cancel it, or reset it"
+        raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+    if _is_code(events):
+        raise RefusedError(reason, f"workers decide `{name}`, and know what to do again; reset it instead")
+    if following := getattr(last, "new_workflow_run", ""):
+        raise RefusedError(reason, f"`{name}` goes on as `{following}`; retry that run")
+    spec, difference = _spec_of(base), "its definition is gone"
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    async for definition in _definitions(definitions, base, spec):
+        try:
+            return await asyncio.to_thread(
+                redo,
+                events,
+                definition.program,
+                scope_of(base),
+                input=with_defaults(definition.program, spec.input),
+                start_time=first.event_time,
+                steps=wanted.from_,
+            )
+        except ValueError as error:
+            raise RefusedError(reason, str(error)) from error
+        except (NondeterminismError, UndecidableError) as error:
+            difference = str(error)
+    raise RefusedError(reason, f"the history of `{name}` is not what its definition decides: {difference}")
+
+
+async def _point(
+    definitions: Definitions, run: kube.Object, events: Sequence[ev.AnyEvent], wanted: operation.Reset
+) -> int:
+    points = history.task_starts(events) if _is_code(events) else history.decision_points(events)
+    if not points:
+        raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
+    if wanted.event_id is not None:
+        # That a task was scheduled stands for its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
+        return wanted.event_id + _schedules_task(events, wanted.event_id)
+    if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK:
+        return points[0]
+    return points[-1] if _is_code(events) else await _last_task(definitions, run, events) or points[-1]
+
+
+async def _last_task(definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent]) -> int | None:
+    """The newest decision from which a YAML run can end in another way; None if no definition decides as its history says."""
+    first, spec = events[0], _spec_of(base)
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    async for definition in _definitions(definitions, base, spec):
+        given = with_defaults(definition.program, spec.input)
+        with suppress(NondeterminismError, UndecidableError):
+            return await asyncio.to_thread(
+                last_task, events, definition.program, scope_of(base), input=given, start_time=first.event_time
+            )
+    return None
+
+
+def _schedules_task(events: Sequence[ev.AnyEvent], event_id: int) -> bool:
+    """Whether a workflow task is scheduled by an event, and started by the one after it."""
+    pair = [type(event) for event in events[event_id - 1 : event_id + 1]]
+    return pair == [ev.WorkflowTaskScheduled, ev.WorkflowTaskStarted]
+
+
+def _is_code(events: Sequence[ev.AnyEvent]) -> bool:
+    """Whether workers decide a run, as its first event says."""
+    return isinstance(events[0], ev.WorkflowExecutionStarted) and bool(events[0].task_queue)
+
+
+async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
+    """All events of a run.
+
+    Raises:
+        RefusedError: it has none yet, some are gone, or its status was edited.
+    """
+    if wrong := edited(run.get("status") or {}, OF_RUNS):
+        raise RefusedError(
+            ConditionReason.STATE_DAMAGED, f"the state of `{run['metadata']['name']}` is damaged: {wrong}"
+        )
+    past = await past_of(client, run)
+    if past.damage:
+        message = f"the history of `{run['metadata']['name']}` is not whole: {past.damage[0].message}"
+        raise RefusedError(past.damage[0].reason, message)
+    if not past.events:
+        raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
+    return past.events
+
+
+# The new run, at its beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a run begins that goes on with another one's history."""
+
+    base: kube.Object
+    """The run that was reset, as it was read."""
+    events: list[dict[str, Any]]
+    """The events that are taken over, as they are stored."""
+    later: tuple[ev.AnyEvent, ...]
+    """Those that came after them."""
+    state: RunState
+    """At the point."""
+    definition: Definition | None
+    """None: workers decide."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the other run has closed: nothing is added to its history any more."""
+        return bool((self.base.get("status") or {}).get("completionTime"))
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Those that the other run has heeded, and whose askers may not know it yet."""
+        return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
+
+    def event(self, run: RunRef, asked: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
+        """The event that tells of the reset."""
+        first = history.decode_events(self.events[:1])[0]
+        assert isinstance(first, ev.WorkflowExecutionStarted)
+        point = history.decode_events(self.events[-1:])[0]
+        return resetting.reset_event(
+            first,
+            self.state.next_event_id,
+            now,
+            base_run_id=asked.base.run_id,
+            new_run_id=run.uid,
+            successor=successor_name(run.name, run.uid),
+            task=point if isinstance(point, ev.WorkflowTaskStarted) else None,
+            reason=asked.reason,
+            identity=asked.identity,
+            principal=asked.principal,
+        )
+
+
+async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Object, asked: ResetOrigin) -> Fork:
+    """Where a run begins that a reset has made.
+
+    Raises:
+        RefusedError: what it was to begin with is gone, or is not decided so any more.
+        NotYetError: its definition is being compiled.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    wanted, base = asked.base, None
+    with suppress(kube.NotFoundError):
+        base = await client.get(kube.path(kube.PERDURE, run["metadata"]["namespace"], "workflowruns", wanted.name))
+    if base is None or base["metadata"]["uid"] != wanted.run_id:
+        message = f"WorkflowRun `{wanted.name}` was deleted before it could be reset"
+        raise RefusedError(ConditionReason.TARGET_NOT_FOUND, message)
+    raw = await _whole(client, base)
+    events = history.decode_events(raw)
+    state, definition = await _fork(definitions, base, events, wanted.event_id)
+    return Fork(base, raw[: wanted.event_id], events[wanted.event_id :], state, definition)
+
+
+async def _fork(
+    definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], point: int
+) -> tuple[RunState, Definition | None]:
+    """The state at a point of a history, by the Workflow as it is now if that decides the same up to there.
+
+    Otherwise by the definition that the run was pinned to. Of code, workers see for themselves whether it decides the same.
+
+    Raises:
+        RefusedError: nothing is decided at that point; or neither definition decides the same.
+    """
+    first, spec = events[0], _spec_of(base)
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    if _is_code(events):
+        try:
+            return history.fork_of_code(events, point), None
+        except ValueError as error:
+            raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
+    difference = "its definition is gone"
+    async for definition in _definitions(definitions, base, spec):
+        decider = Interpreter(
+            definition.program,
+            scope_of(base),
+            input=with_defaults(definition.program, spec.input),
+            start_time=first.event_time,
+        )
+        try:
+            # A long history takes seconds: everything else goes on meanwhile.
+            return await asyncio.to_thread(history.fork, events, point, decider), definition
+        except ValueError as error:
+            raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
+        except (NondeterminismError, UndecidableError) as error:
+            difference = str(error)
+    message = f"the workflow does not decide any more as it did before event {point}: {difference}"
+    raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
+
+
+def _spec_of(base: kube.Object) -> WorkflowRunSpec:
+    try:
+        return read_spec(base["spec"])
+    except InvalidWorkflowError as error:
+        message = f"the spec of `{base['metadata']['name']}` cannot be read: {error}"
+        raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
+
+
+async def _definitions(definitions: Definitions, base: kube.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
+    """What may be gone on by, the best first."""
+    meta = base["metadata"]
+    with suppress(NotReadyError, InvalidWorkflowError):
+        yield await definitions.find(meta["namespace"], meta["name"], spec, base["spec"].get("inline"))
+    with suppress(InvalidWorkflowError):
+        snapshot = (base.get("status") or {}).get("definition")
+        yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), snapshot)
+
+
+async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> list[inputs.RunInput]:
+    """What has happened since, and is applied once more: also the signals and updates of the runs that followed, as in Temporal.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+    """
+    signals, updates = asked.reapply_signals, asked.reapply_updates
+    told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))
+    run, closing = fork.base, fork.later[-1] if fork.later else None
+    while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
+        meta = run["metadata"]
+        url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", closing.new_workflow_run)
+        try:
+            following = await client.get(url)
+        except kube.NotFoundError:
+            break
+        if not is_successor(following, meta["uid"]):
+            break
+        events = history.decode_events((await past_of(client, following)).events)
+        told += _said_to(following, events, signals=signals, updates=updates)
+        run, closing = following, events[-1] if events else None
+    return told
+
+
+def _said_to(
+    run: kube.Object, events: Sequence[ev.AnyEvent], *, signals: bool, updates: bool
+) -> Iterator[inputs.RunInput]:
+    """The signals and updates of a run that has followed; not the signals that it began with."""
+    before = continuation_of(run)
+    carried = len(before.signals) if before else 0
+    for event in events:
+        match event:
+            case ev.WorkflowExecutionSignaled():
+                carried -= 1
+                if signals and carried < 0:
+                    yield resetting.signal_again(event, run["metadata"]["uid"])
+            case ev.WorkflowExecutionUpdateAdmitted() | ev.WorkflowExecutionUpdateAccepted() if updates and event.name:
+                yield resetting.update_again(event)
+            case _:
+                pass
+
+
+def still_open(state: RunState, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
+    """The children of a forked state of which nobody has told yet how they ended."""
+    ended = {each.initiated_event_id for each in told if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)}
+    return (child for child in state.children.values() if child.initiated_event_id not in ended)

@@ -1,0 +1,128 @@
+"""What a run says in its conditions beside its progress: why it does not start, what it waits for, what cannot be processed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final, NoReturn
+
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.errors import NotYetError
+from perdure.controller.peers import Peers
+from perdure.controller.reconcile.record import Status, encoded
+from perdure.controller.runs import run_status
+from perdure.controller.runs.run_events import Teller
+from perdure.controller.runs.run_record import RunRecord
+from perdure.controller.runs.run_status import RunFacts
+from perdure.engine.state import RunState
+from perdure.kube import client as kube
+from perdure.observe import metrics
+from perdure.runtime.attempts import RunRef
+
+_COMPILING_QUIETLY: Final = timedelta(seconds=2)
+"""A run whose definition takes no longer to be compiled does not say that it waits for it."""
+
+
+class RunConditions:
+    """Writes the conditions of one run that are not part of a commit."""
+
+    def __init__(
+        self,
+        run: RunRef,
+        stored: RunRecord,
+        peers: Peers,
+        teller: Teller,
+        facts: Callable[[datetime, RunState | None], RunFacts],
+    ) -> None:
+        """Nothing is said yet.
+
+        Args:
+            run: The run.
+            stored: What is stored of it.
+            peers: Hear of each write.
+            teller: Records Events.
+            facts: What the status tells at a time beside a state; of a run that has not begun, without one.
+        """
+        self._run = run
+        self._stored = stored
+        self._peers = peers
+        self._teller = teller
+        self._facts = facts
+        self._compiling_since: datetime | None = None
+
+    async def wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
+        """Say why the run does not start or go on; once, not at each try.
+
+        Raises:
+            ConflictError, TooLargeError: as `Record.write`.
+        """
+        record = self._stored.record
+        before = record.status
+        status = run_status.waiting(before, self._facts(now, None), reason, message, now)
+        if status != before:
+            await record.write(status)
+            self._peers.noted(record.latest())
+        if status["conditions"] != before.get("conditions"):
+            self._teller.warn(EventReason(reason.value), message, "Start")
+            if reason is ConditionReason.STATE_DAMAGED:
+                metrics.DAMAGED.labels(self._run.namespace, "WorkflowRun").inc()
+
+    async def wait_for_definition(self, error: NotYetError, now: datetime) -> NoReturn:
+        """Wait until the definition is compiled; say so where that takes a while.
+
+        Raises:
+            NotYetError: always.
+        """
+        since = self._compiling_since = self._compiling_since or now
+        if now - since < _COMPILING_QUIETLY:
+            raise NotYetError(error.awaited, until=since + _COMPILING_QUIETLY) from error
+        message = "the definition waits to be compiled; a namespace compiles one at a time, and large ones take seconds"
+        await self.wait(ConditionReason.COMPILING, message, now)
+        raise error
+
+    async def recovered(self, state: RunState, now: datetime) -> None:
+        """The run continues: it no longer says that it cannot be processed."""
+        status = self._stored.record.status
+        if self._stored.restored or run_status.is_stuck(status):
+            await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
+
+    async def hindered(self, state: RunState, now: datetime, *, offers: bool) -> None:
+        """Say what the run waits for, although nothing else is to be recorded.
+
+        It waits for a worker that asks for what is to be done, or for an object that the API server refuses to create.
+
+        Args:
+            state: The state, committed.
+            now: The time.
+            offers: Whether something waits for a worker. That a worker has come is said with the next commit.
+        """
+        before, facts = self._stored.record.status, self._facts(now, state)
+        said = _hindrances(before)
+        if facts.refused == said[1] and (facts.unserved == said[0] or not offers):
+            return
+        status = run_status.compose(before, facts, state, (), now)
+        if _hindrances(status) == said or run_status.too_large(encoded(status)) is not None:
+            return
+        with suppress(kube.TooLargeError):  # nothing is lost if there is no room for that alone
+            await self._stored.write(status)
+            self._peers.noted(self._stored.record.latest())
+            self.tell_of_workers(before)
+
+    def tell_of_workers(self, before: Status) -> None:
+        """Record an Event that nobody asks for what waits, once the condition says so.
+
+        Args:
+            before: The status before that was recorded.
+        """
+        lacking = lacks_worker(self._stored.record.status)
+        if lacking and not lacks_worker(before):
+            self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
+
+
+def lacks_worker(status: Status) -> str:
+    """What a status tells of work that nobody asks for; empty where nothing is."""
+    return run_status.message_of(status, ConditionReason.NO_WORKER)
+
+
+def _hindrances(status: Status) -> tuple[str, str]:
+    """What a status says of workers that are missing, and of objects that are refused."""
+    return lacks_worker(status), run_status.message_of(status, ConditionReason.CREATE_REFUSED)

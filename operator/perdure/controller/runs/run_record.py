@@ -1,0 +1,161 @@
+"""What is stored of a run: its status, read, checked and written, and the sealed past behind it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from perdure.controller.payloads.payload_store import Blobs, BlobsOfRun
+from perdure.controller.reconcile.record import Record, Status, encoded
+from perdure.controller.runs import run_status
+from perdure.controller.runs.history_segments import Sealed, Segments
+from perdure.controller.runs.run_status import DamagedStateError, RunFacts
+from perdure.engine.decider import Decider
+from perdure.engine.state import RunState, apply
+from perdure.engine.step import RunTransition, terminate
+from perdure.kube import client as kube
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.commits import OF_RUNS, Witness
+
+Facts = Callable[[RunState], RunFacts]
+"""What the status tells beside a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a run stands before its first commit, if it begins with another one's history."""
+
+    status: Status
+    state: RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What was recorded."""
+
+    transition: RunTransition
+    """The one that was to be recorded or, where that would not fit into an object, the end of the run."""
+    too_large: str = ""
+    """Why the run was ended instead."""
+    truncated: str = ""
+    """What of the history could not be sealed."""
+
+
+class OutOfStepError(kube.ConflictError):
+    """A transition does not continue the history in the status: the state it comes from is not the stored one."""
+
+
+class NoRoomError(Exception):
+    """The status of the run has no room for a transition; nothing was recorded."""
+
+
+class RunRecord:
+    """The stored state of one run."""
+
+    def __init__(self, client: kube.Client, obj: kube.Object, run: RunRef, blobs: Blobs) -> None:
+        """`obj`: the run as it was read; `blobs`: stores the large payloads of commits."""
+        self.record = Record(client, obj)
+        self.blobs = BlobsOfRun(blobs, run)
+        self.segments = Segments(client, run)
+        self._witness = Witness(OF_RUNS, run.uid, starts_work=True)
+
+    @property
+    def restored(self) -> bool:
+        """Whether an edited status was accepted as it is; the run does not say so yet."""
+        return self._witness.accepted
+
+    def state(self) -> RunState | None:
+        """The state in the status, which has to be the one that was committed last; None for a run that has not begun.
+
+        Raises:
+            DamagedStateError: it is not.
+        """
+        state = run_status.stored_state(self.record.status)
+        damage = self._witness.damage(self.record.latest())
+        if damage:
+            raise DamagedStateError(damage)
+        return state
+
+    async def write(self, status: Status) -> None:
+        """Commit a status.
+
+        Raises:
+            ConflictError, TooLargeError: as `Record.write`.
+        """
+        await self.record.write(self._witness.commit(status, self.record.status))
+        self._witness.recorded(self.record.status)
+
+    async def commit(  # noqa: PLR0917 (what a commit is made of)
+        self,
+        state: RunState | None,
+        transition: RunTransition,
+        now: datetime,
+        decider: Decider,
+        facts: Facts,
+        origin: Origin | None = None,
+        *,
+        may_end: bool = True,
+    ) -> Committed:
+        """Record a transition: one write, refused if anyone has written since.
+
+        Args:
+            state: Where the run stands; None before it has begun.
+            transition: What the engine has come to.
+            now: The time.
+            decider: Decides nothing more than how the run ends, if it has to.
+            facts: What the status tells beside the state.
+            origin: Where a run goes on from that begins with another one's history.
+            may_end: End the run where the transition does not fit into the object.
+
+        Raises:
+            OutOfStepError: the transition does not continue the stored history.
+            ConflictError: somebody else has written.
+            NoRoomError: it does not fit, and the run is not to end for that.
+            TooLargeError: not even the end of the run fits.
+        """
+        before = origin.status if origin else self.record.status
+        sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
+        truncated = sealed.damage.message if sealed.damage else ""
+        status = _composed(sealed.status, transition, facts, now)
+        text = encoded(status)
+        reason = run_status.too_large(text)
+        if reason is None:
+            stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))
+            try:
+                await self.write(status)
+                self.blobs.committed(stored)
+            except kube.TooLargeError as error:
+                reason = run_status.refused_as_too_large(error.message)
+        if reason is None:
+            return Committed(transition=transition, truncated=truncated)
+        if not may_end:
+            raise NoRoomError
+        known = state or (origin.state if origin else None)
+        ended = _terminated(known, transition, reason, now, decider)
+        status = _composed(sealed.status, ended, facts, now)
+        try:
+            await self.write(status)
+        except kube.TooLargeError:
+            await self.write(run_status.bare(status))
+        return Committed(transition=ended, too_large=reason, truncated=truncated)
+
+
+def _terminated(
+    state: RunState | None, transition: RunTransition, reason: str, now: datetime, decider: Decider
+) -> RunTransition:
+    """The end of a run, instead of a transition that does not fit into the object."""
+    first = () if state else transition.events[:1]
+    ended = terminate(state or apply(None, first[0]), reason, now, decider)
+    return replace(ended, events=(*first, *ended.events))
+
+
+def _composed(before: Status, transition: RunTransition, facts: Facts, now: datetime) -> Status:
+    """The status with a transition.
+
+    Raises:
+        OutOfStepError: the transition does not continue the history in the status.
+    """
+    following = run_status.next_event_id(before)
+    if transition.events and transition.events[0].event_id != following:
+        message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
+        raise OutOfStepError(409, "Conflict", message)
+    return run_status.compose(before, facts(transition.state), transition.state, transition.events, now)

@@ -1,0 +1,420 @@
+"""What a run's status says: composed from the engine's state, for people and for the next restart. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.fields import format_time
+from perdure.api.names import pod_name
+from perdure.api.reasons import ConditionReason, ConditionType
+from perdure.controller.reconcile.record import Status
+from perdure.engine import history
+from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
+from perdure.engine.failures import Failure
+from perdure.engine.opaque import plain, size_of
+from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
+from perdure.engine.step import next_wake
+from perdure.language.awaiting import Awaited
+from perdure.language.failures import as_json
+from perdure.language.interpreter import load_memory
+from perdure.runtime.segments import Damage
+
+_PHASES = {
+    RunStatus.RUNNING: "Running",
+    RunStatus.COMPLETED: "Completed",
+    RunStatus.CANCELLED: "Cancelled",
+    RunStatus.CONTINUED_AS_NEW: "ContinuedAsNew",
+    RunStatus.FAILED: "Failed",
+    RunStatus.TERMINATED: "Terminated",
+    RunStatus.TIMED_OUT: "TimedOut",
+}
+
+_SUCCEEDED: Mapping[RunStatus, tuple[bool | None, ConditionReason]] = {
+    RunStatus.RUNNING: (None, ConditionReason.RUNNING),
+    RunStatus.COMPLETED: (True, ConditionReason.COMPLETED),
+    RunStatus.CANCELLED: (False, ConditionReason.CANCELLED),
+    RunStatus.CONTINUED_AS_NEW: (None, ConditionReason.CONTINUED_AS_NEW),
+    RunStatus.FAILED: (False, ConditionReason.FAILED),
+    RunStatus.TERMINATED: (False, ConditionReason.TERMINATED),
+    RunStatus.TIMED_OUT: (False, ConditionReason.TIMED_OUT),
+}
+
+
+_TELLING = {
+    reason.value: reason
+    for reason in (
+        ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
+        ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.INVALID_INPUT,
+    )
+}
+"""Types of failures that say why a run never did anything: they are the reason of its condition."""
+
+_Entry = TypeVar("_Entry")
+
+_SIGNALS_TOLD = 3
+"""Awaited signals in the message of a condition."""
+MAX_SHOWN = 100
+"""Of the open activities, timers, signals and children, this many are shown each; `state` has all of them."""
+MAX_STATUS = 1024 * 1024
+"""Bytes of JSON. etcd takes 1.5 MiB for an object as a whole, spec and metadata included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a status tells of a run beside its state."""
+
+    name: str
+    uid: str
+    first_uid: str
+    """The first run of the chain."""
+    generation: int
+    progress: str
+    definition: Mapping[str, Any] | None
+    """The definition as it was when the run started; None where it stands in the run's own spec."""
+    awaited: Sequence[Awaited] = ()
+    """The signals that it waits for."""
+    unserved: str = ""
+    """What has waited for a while in a task queue that no worker polls; empty: nothing has."""
+    refused: str = ""
+    """Why the API server refuses an object that the run creates; empty: it refuses none."""
+    points_to: str = ""
+    """The run of the same workflow ID that this one only points to; empty: it does something itself."""
+
+
+def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
+    """The status of a run that cannot start, or go on, until somebody acts; and why."""
+    return {
+        **old,
+        "observedGeneration": facts.generation,
+        "phase": old.get("phase", "Pending"),
+        "conditions": _conditions(old, facts, [_Verdict(None, reason, message)], now),
+    }
+
+
+def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
+    """The status of a run that has started.
+
+    Args:
+        old: the status so far; its history is continued.
+        facts: what is told beside the state.
+        state: where the run stands.
+        new_events: events to append to the history.
+        now: the time of this write.
+    """
+    closing = new_events[-1] if state.closed and new_events else None
+    failure = closing_failure(state, closing) if closing else None
+    delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
+    phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
+    status: Status = {
+        "observedGeneration": facts.generation,
+        "phase": phase,
+        "conditions": old["conditions"]
+        if state.closed and not closing
+        else _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=delayed), now),
+        "runId": facts.uid,
+        "firstRunId": facts.first_uid,
+        "attempt": state.attempt,
+        "startTime": format_time(state.began),
+        "progress": facts.progress,
+        "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.activities.values())],
+        "pendingTimers": [
+            {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
+        ],
+        "pendingSignals": [] if state.closed else _pending_signals(state),
+        "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(facts.awaited))),
+        "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
+        "history": _history(old.get("history") or {}, state, new_events),
+        "state": history.encode(state),
+    }
+    if facts.definition is not None:
+        status["definition"] = facts.definition
+    if state.close_time:
+        status["completionTime"] = format_time(state.close_time)
+    if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
+        status["output"] = plain(closing.result) if state.for_clients else closing.result
+    if failure:
+        status["failure"] = as_json(failure)
+    if state.closed and not closing:  # closed earlier: only what is left to be done has changed
+        status |= {key: old[key] for key in ("output", "failure") if key in old}
+    return status
+
+
+def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
+    """A status whose first events stand in a HistorySegment now; that its name was taken for a while is forgotten."""
+    stored, spec, name = status["history"], segment["spec"], segment["metadata"]["name"]
+    kept = [
+        condition
+        for condition in status["conditions"]
+        if condition["type"] != ConditionType.HISTORY_TRUNCATED or name not in condition["message"]
+    ]
+    return {
+        **status,
+        "conditions": kept,
+        "history": {
+            **stored,
+            "events": stored["events"][len(spec["events"]) :],
+            "segments": spec["index"] + 1,
+            "lastSegmentHash": spec["hash"],
+        },
+    }
+
+
+def truncated(status: Status, damage: Damage, now: datetime) -> Status:
+    """A status that says that the past of its run cannot be told any more, and why. Unchanged where it says so already."""
+    conditions = read_conditions(status)
+    kind = ConditionType.HISTORY_TRUNCATED
+    generation = status["observedGeneration"]
+    told = set_condition(conditions, kind, True, damage.reason, damage.message, now=now, observed_generation=generation)
+    return status if told == conditions else {**status, "conditions": [condition.dump() for condition in told]}
+
+
+class DamagedStateError(Exception):
+    """A run cannot continue from its status: it was edited, removed, or restored in part. The message says what to do."""
+
+
+_RESTORE = "restore the status, or delete the run"
+"""What to do about a status that cannot be read."""
+
+
+def next_event_id(status: Status) -> int:
+    """The ID of the event that continues the history in a status; 1 without a history."""
+    found: int = (status.get("history") or {}).get("nextEventId", 1)
+    return found
+
+
+def stored_state(status: Status) -> RunState | None:
+    """Where a run stands by its status; None for one that has not begun.
+
+    Raises:
+        DamagedStateError: it does not say.
+    """
+    stored, following = status.get("state"), next_event_id(status)
+    if stored is None and following == 1:
+        return None
+    try:
+        state = history.decode_state(stored)
+        if state.code is None:
+            load_memory(state.memory)
+        next_wake(state, state.start_time)  # compares all its times
+    except (msgspec.ValidationError, TypeError) as error:
+        raise DamagedStateError(f"`status.state` cannot be read: {error}; {_RESTORE}") from error
+    if state.next_event_id != following:
+        message = (
+            f"`status.state` is of event {state.next_event_id}, and `status.history` of event {following}; {_RESTORE}"
+        )
+        raise DamagedStateError(message)
+    return state
+
+
+def is_stuck(status: Status) -> bool:
+    """Whether a status says that the run cannot be processed: it was found damaged, or the operator failed."""
+    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.INTERNAL_ERROR
+    return any(c.get("reason") in stuck for c in status.get("conditions") or ())
+
+
+def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> Status:
+    """The status of a run that was found damaged and is not any more: it says again what the state says."""
+    if not state.closed:
+        return compose(old, facts, state, (), now)
+    closing = history.decode_events(old["history"]["events"][-1:])
+    failure = closing_failure(state, closing[0]) if closing else None
+    return {**old, "conditions": _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=False), now)}
+
+
+def message_of(status: Status, reason: ConditionReason) -> str:
+    """The message of the condition that a status has for a reason; empty where it has none."""
+    found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == reason)
+    return next(found, "")
+
+
+def too_large(text: bytes) -> str | None:
+    """Why an `encoded` status cannot be stored, None if it can."""
+    size = len(text)
+    if size <= MAX_STATUS:
+        return None
+    return (
+        f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB; it may have "
+        f"{MAX_STATUS // 1024} KiB: let activities return less, or divide the work into several runs"
+    )
+
+
+def refused_as_too_large(message: str) -> str:
+    """Why a run cannot go on whose object the API server or etcd has refused for its size; `message` is their own."""
+    return (
+        "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
+        f"({message}): give the run and its activities less, or divide the work into several runs"
+    )
+
+
+def bare(status: Status) -> Status:
+    """The status of a closed run without what has room for it only in good times: how it ended, and no more."""
+    state = {key: value for key, value in status["state"].items() if key != "memory"}
+    kept = {key: value for key, value in status.items() if key != "definition"}
+    return {**kept, "state": state, "history": {**status["history"], "events": []}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    succeeded: bool | None
+    reason: ConditionReason
+    message: str
+    kind: ConditionType = ConditionType.SUCCEEDED
+
+
+def _verdicts(
+    old: Status, facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool
+) -> list[_Verdict]:
+    """What the conditions of a run say."""
+    if facts.points_to:
+        message = f"`{facts.points_to}` has this workflow ID"
+        verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
+    else:
+        verdicts = [_outcome(facts, state, failure, delayed=delayed)]
+    if state.cancel_requested:
+        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
+    if state.pause:
+        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.pause.reason, ConditionType.PAUSED))
+    elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
+        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
+    return verdicts
+
+
+def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
+    """How a run has ended, or what is in its way."""
+    succeeded, reason = _SUCCEEDED[state.status]
+    message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
+    if failure and failure.type in _TELLING:
+        reason, message = _TELLING[failure.type], failure.message
+    if delayed:
+        reason, message = (
+            ConditionReason.START_DELAYED,
+            f"starts at {format_time(state.first_decision_time or state.start_time)}",
+        )
+    if facts.refused and not state.closed:
+        reason, message = ConditionReason.CREATE_REFUSED, facts.refused
+    stuck = next(state.stuck(), None)
+    if stuck is not None:
+        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        reason = ConditionReason.ATTEMPT_NOT_STARTING
+    failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
+    if failing and not state.closed:
+        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {failing}"
+    if facts.unserved:
+        message = facts.unserved + (f"; the last try of the workflow task: {failing}" if failing else "")
+        reason = ConditionReason.NO_WORKER
+    if state.pause:
+        reason, message = ConditionReason.PAUSED, state.pause.reason
+    if state.successor_refused:
+        succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
+    if state.task:
+        reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
+    return _Verdict(succeeded, reason, message)
+
+
+def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
+    conditions = read_conditions(old)
+    for verdict in verdicts:
+        conditions = set_condition(
+            conditions,
+            verdict.kind,
+            verdict.succeeded,
+            verdict.reason,
+            verdict.message,
+            now=now,
+            observed_generation=facts.generation,
+        )
+    return [condition.dump() for condition in conditions]
+
+
+def _first(entries: Iterable[_Entry]) -> list[_Entry]:
+    """The first of many, so that a status stays readable, and small."""
+    return list(islice(entries, MAX_SHOWN))
+
+
+def _pending_signals(state: RunState) -> list[dict[str, Any]]:
+    if state.code is not None:
+        return []
+    return [
+        {"name": signal.name, "receivedTime": format_time(signal.time)}
+        for signal in _first(load_memory(state.memory).signals)
+    ]
+
+
+def _awaited_signal(awaited: Awaited) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": awaited.signal, "step": awaited.step}
+    if awaited.until is not None:
+        entry["until"] = format_time(awaited.until)
+    return entry
+
+
+def _waits_for(awaited: Sequence[Awaited]) -> str:
+    """Which signals a run waits for, and until when; empty where it waits for none."""
+    named = [
+        f"`{each.signal}` (step `{each.step}`"
+        + (f", until {format_time(each.until.replace(microsecond=0))})" if each.until else ")")
+        for each in awaited[:_SIGNALS_TOLD]
+    ]
+    if not named:
+        return ""
+    more = len(awaited) - len(named)
+    return f"waits for signal {', '.join(named)}" + (f" and {more} more" if more else "")
+
+
+def _pending_child(child: PendingChild) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "step": child.child_id,
+        "workflowId": child.workflow_id,
+        "parentClosePolicy": child.parent_close_policy.value,
+    }
+    if child.run_id:
+        entry["runId"] = child.run_id
+    return entry
+
+
+def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dict[str, Any]:
+    backing_off = activity.scheduled_time > now
+    states = {
+        "CancelRequested": activity.cancel_requested,
+        "Paused": activity.paused,
+        "BackingOff": backing_off,
+        "Started": activity.started_time is not None,
+    }
+    entry: dict[str, Any] = {
+        "step": activity.activity_id,
+        "activity": activity.activity_type,
+        "attempt": activity.attempt,
+        "state": next((name for name, so in states.items() if so), "Scheduled"),
+        "scheduledTime": format_time(activity.first_scheduled_time),
+    }
+    if not backing_off and not activity.by_worker:
+        entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
+    if activity.waiting_reason:
+        entry["waitingReason"] = activity.waiting_reason
+    if activity.started_time:
+        entry["startedTime"] = format_time(activity.started_time)
+    if activity.last_heartbeat_time:
+        entry["lastHeartbeatTime"] = format_time(activity.last_heartbeat_time)
+    if activity.heartbeat_details is not None:
+        entry["heartbeatDetails"] = activity.heartbeat_details
+    if activity.last_failure:
+        entry["lastFailure"] = as_json(activity.last_failure)
+    if backing_off:
+        entry["nextAttemptTime"] = format_time(activity.scheduled_time)
+    return entry
+
+
+def _history(old: Mapping[str, Any], state: RunState, new_events: Sequence[AnyEvent]) -> dict[str, Any]:
+    added = history.encode(new_events)
+    return {
+        **old,
+        "events": [*old.get("events", ()), *added],
+        "nextEventId": state.next_event_id,
+        "segments": old.get("segments", 0),
+        "sizeBytes": old.get("sizeBytes", 0) + sum(size_of(msgspec.json.encode(event)) for event in added),
+    }

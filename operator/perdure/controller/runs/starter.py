@@ -1,0 +1,328 @@
+"""How this process takes up a run: from its first event, from another run's history, or where an operator has left it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.api.reasons import ConditionReason
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.directory import Standing, entry_of
+from perdure.controller.errors import NotYetError, RefusedError
+from perdure.controller.payloads.payload_store import give
+from perdure.controller.reconcile.inbox import Asked, Inbox
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.effects import children
+from perdure.controller.runs.effects.effect_context import EffectContext
+from perdure.controller.runs.first_event import Idle, Pointer, first_event, one_activity, scope_of
+from perdure.controller.runs.history_segments import ForeignSegmentError
+from perdure.controller.runs.resets import fork_of, since_fork, still_open
+from perdure.controller.runs.run_record import Origin, RunRecord
+from perdure.controller.runs.run_status import DamagedStateError
+from perdure.controller.runs.workflow_ids import claim
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
+from perdure.engine import inputs
+from perdure.engine.decider import Decider
+from perdure.engine.opaque import referred_to
+from perdure.engine.recording import policy_named, resolved
+from perdure.engine.resetting import begin, kept_results
+from perdure.engine.retry import PolicyReference, RetryPolicy
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition, start, step
+from perdure.language.interpreter import Interpreter, Refuser
+from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
+from perdure.runtime import segments
+from perdure.runtime.blobs import owner_of
+from perdure.runtime.chains import ResetOrigin, continuation_of, created_by, extras_of, parent_of
+from perdure.runtime.requests import start_signal_of
+from perdure.runtime.searching import search_marks
+from perdure.schedule.runs import scheduled_by
+
+INVALID_INPUT = ConditionReason.INVALID_INPUT.value
+"""Failure type of a run whose input does not fit the schema of its Workflow."""
+ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
+"""Requests that end a run that has not begun, and cannot yet."""
+_PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
+_NOTHING_ASKED = WorkflowRunSpec.model_construct()
+"""The spec of a run whose own spec cannot be read: it begins only to fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """What decides for a run."""
+
+    decider: Decider | None
+    """None for code: workers decide."""
+    definition: Definition | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun(Deciding):
+    """A run that begins, as soon as the transition is committed."""
+
+    transition: RunTransition
+    origin: Origin | None = None
+    """What it begins with of another run."""
+    asked: Sequence[Asked[inputs.Request]] = ()
+    """The requests in the transition."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What is known so far of a run that begins."""
+
+    workflow_type: str
+    spec: WorkflowRunSpec = _NOTHING_ASKED
+    decider: Decider | None = None
+    definition: Definition | None = None
+    given: Any = None
+    policy: RetryPolicy | None = None
+    extras: StartExtras | None = None
+
+
+class Starter:
+    """Takes up one run."""
+
+    def __init__(self, tools: Tools, context: EffectContext, record: RunRecord, inbox: Inbox[inputs.Request]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            tools: What every run works with.
+            context: The run, and the other runs.
+            record: What is stored of the run.
+            inbox: What the run was asked.
+        """
+        self._tools = tools
+        self._context = context
+        self._run = context.run
+        self._stored = record
+        self._inbox = inbox
+
+    @property
+    def _record(self) -> Record:
+        return self._stored.record
+
+    # After a restart
+
+    def resume(self, state: RunState) -> Deciding:
+        """Take up a run that has begun earlier.
+
+        Raises:
+            NotYetError: its definition is being compiled.
+            DamagedStateError: its definition is not what it was.
+        """
+        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
+        try:
+            spec = read_spec(given)
+            if spec.activity is not None:
+                extras = extras_of(self._record.object)
+                return Deciding(decider=one_activity(self._run.workflow_id, spec, spec.activity, extras))
+            definition = self._tools.definitions.pinned(
+                self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
+            )
+        except InvalidWorkflowError as error:
+            if self._inbox.has(inputs.TerminateRequested):
+                return Deciding(decider=Idle())  # to end it, nothing has to be decided
+            message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
+            raise DamagedStateError(message) from error
+        pending = {each.activity_type for each in state.activities.values() if not each.by_worker}
+        if unknown := pending - definition.program.activities.keys():
+            names = ", ".join(sorted(unknown))
+            message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
+            raise DamagedStateError(message)
+        return Deciding(decider=self._interpreter(definition, spec, state.start_time), definition=definition)
+
+    # From the first event
+
+    async def begin(self, now: datetime) -> Begun:
+        """Begin the run; one that cannot be run begins, and fails.
+
+        Raises:
+            NotReadyError: it cannot begin yet, and was not asked to end.
+            NotYetError: its definition is being compiled, and it was not asked to terminate.
+            ConflictError: somebody has written to it.
+        """
+        draft = _Draft(self._run.name)
+        try:
+            draft.spec = read_spec(self._record.object["spec"])
+            if self._context.reset is not None:
+                return await self._begin_from(self._context.reset, draft.spec, now)
+            await self._find_out(draft, now)
+        except NotReadyError:
+            if not self._inbox.has(*ENDS):
+                raise
+            draft.decider = Idle()
+        except NotYetError:
+            # A cancellation waits for the definition: whether handlers run must not depend on how long compiling takes.
+            if not self._inbox.has(inputs.TerminateRequested):
+                raise
+            draft.decider = Idle()
+        except InvalidWorkflowError as error:
+            draft.decider, draft.spec = Refuser(str(error), error.type), as_far_as_fit(draft.spec)
+        except RefusedError as error:
+            draft.decider = Refuser(error.message, error.reason.value)
+        return await self._first_transition(draft, now)
+
+    async def _find_out(self, draft: _Draft, now: datetime) -> None:
+        """Complete the draft.
+
+        Raises:
+            NotReadyError, NotYetError: the run cannot begin yet.
+            InvalidWorkflowError: it asks for what cannot be.
+            ConflictError: somebody has written to it.
+        """
+        spec = draft.spec
+        check_options(spec)
+        draft.decider = await self._claim(spec)
+        if draft.decider is not None:
+            return
+        if spec.activity is not None:
+            draft.workflow_type, draft.extras = spec.activity.type, extras_of(self._record.object)
+            decider = one_activity(self._run.workflow_id, spec, spec.activity, draft.extras)
+            used = policy_named(decider.activity)
+            await self._find_policies(spec, frozenset({used} if used else ()))
+            draft.decider = decider
+            return
+        if spec.workflow is not None and spec.workflow.type is not None:
+            draft.workflow_type, draft.given = spec.workflow.type, spec.input
+            draft.extras = extras_of(self._record.object)
+            draft.policy = await self._find_policies(spec, frozenset())
+            return
+        definition, draft.given = await self._find_definition(spec)
+        draft.workflow_type = definition.workflow_type
+        draft.policy = await self._find_policies(spec, definition.program.retry_policies)
+        draft.decider, draft.definition = self._interpreter(definition, spec, now), definition
+
+    async def _first_transition(self, draft: _Draft, now: datetime) -> Begun:
+        continues = continuation_of(self._record.object)
+        first = first_event(
+            self._run,
+            draft.spec,
+            draft.workflow_type,
+            draft.given,
+            now,
+            policy=draft.policy,
+            parent=parent_of(self._record.object),
+            continues=continues,
+            extras=draft.extras,
+            schedule=scheduled_by(self._record.object),
+            principal=created_by(self._record.object),
+        )
+        idle = isinstance(draft.decider, Idle)
+        # A run that is refused has received nothing: the sender of the signal gets an error, or tries another run.
+        refused = isinstance(draft.decider, Refuser | Pointer)
+        # A run that only starts to end waits for nothing: neither `startDelay` nor `startPaused` keeps it open.
+        ends = idle or refused
+        first = msgspec.structs.replace(first, first_workflow_task_backoff=None) if ends else first
+        if draft.spec.search_attributes:
+            await self._record.mark(*search_marks(draft.spec.search_attributes))
+        began_for = start_signal_of(self._record.object)
+        transition = start(
+            first,
+            draft.decider or Idle(),
+            continues.signals if continues else (),
+            heeded=continues.heeded if continues else (),
+            requests=() if began_for is None or refused else (began_for.request,),
+            paused=draft.spec.start_paused and continues is None and not ends,
+            policies=self._tools.policies.of(self._run.namespace),
+        )
+        asked = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
+        if asked:
+            ended = step(transition.state, [each.request for each in asked], now, Idle())
+            transition = replace(ended, events=(*transition.events, *ended.events))
+        return Begun(decider=draft.decider, definition=draft.definition, transition=transition, asked=asked)
+
+    async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
+        """What the run is pinned to when it starts now, and its input with the defaults of that.
+
+        Raises:
+            NotYetError: it is being compiled.
+            NotReadyError: the Workflow is missing or invalid.
+            InvalidWorkflowError: the run asks for what cannot be.
+        """
+        inline = self._record.object["spec"].get("inline")
+        definition = await self._tools.definitions.find(self._run.namespace, self._run.name, spec, inline)
+        given = with_defaults(definition.program, spec.input)
+        wrong = definition.program.check_input(given)
+        if wrong:
+            raise InvalidWorkflowError(wrong, INVALID_INPUT)
+        return definition, given
+
+    async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
+        """Make sure that every RetryPolicy that the run, or what it `used`, means by name is there; the one of the run itself.
+
+        Raises:
+            NotReadyError: one is missing, or cannot be used.
+        """
+        chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
+        own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
+        namespace = self._run.namespace
+        missing = await self._tools.policies.missing(namespace, used | own)
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            message = f"there is no RetryPolicy {names} in namespace `{namespace}` that can be used"
+            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts when there is one")
+        return None if chosen is None else resolved(chosen, self._tools.policies.of(namespace))
+
+    # From another run's history
+
+    async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
+        """Begin with the history of another run, up to a point of it.
+
+        All that is made before the commit is found again by whoever begins anew after a crash: the other run is closed, its
+        children are this one's, and the segments have the same names and the same events.
+
+        Raises:
+            RefusedError: it cannot be gone on from there.
+            NotReadyError: the runs of the workflow id have to close first.
+        """
+        client, definitions = self._tools.client, self._tools.definitions
+        fork = await fork_of(client, definitions, self._record.object, reset)  # before anyone is stopped for it
+        await self._claim(spec)
+        if not fork.final:
+            fork = await fork_of(client, definitions, self._record.object, reset)
+        if not fork.final:
+            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
+        told = await since_fork(client, fork, reset)
+        decider = self._interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
+        await children.take_over(self._context, reset.base, still_open(fork.state, told))
+        sealed, past = segments.chain(self._run, fork.events)
+        for name in referred_to(msgspec.json.encode(fork.events)):
+            await give(client, self._run.namespace, name, owner_of(self._record.object))
+        try:
+            await self._stored.segments.put(sealed)
+        except ForeignSegmentError as error:
+            raise RefusedError(ConditionReason.SEGMENT_CHANGED, str(error)) from error
+        if spec.search_attributes:
+            await self._record.mark(*search_marks(spec.search_attributes))
+        event = fork.event(self._run, reset, now)
+        policies = self._tools.policies.of(self._run.namespace)
+        kept = kept_results(fork.state, fork.later, reset.kept)
+        transition = begin(fork.state, event, told, decider or Idle(), fork.requests, policies=policies, kept=kept)
+        before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
+        origin = Origin(before, fork.state)
+        return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)
+
+    # Both
+
+    async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
+        """What decides if another run of the workflow id is open; None if none is.
+
+        Raises:
+            NotReadyError: it has to be waited for another one.
+            ConflictError: the run does not wait any more.
+        """
+        directory = self._context.peers.directory
+        entry = directory.get(self._run.uid) or entry_of(self._record.object)
+        other = directory.open_run(entry.namespace, entry.workflow_id, standalone=entry.standalone)
+        if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
+            await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
+        return claim(self._context.peers, entry, spec, self._context.reset)
+
+    def _interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
+        given = with_defaults(definition.program, spec.input)
+        return Interpreter(definition.program, scope_of(self._record.object), input=given, start_time=start_time)

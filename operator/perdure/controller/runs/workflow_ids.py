@@ -1,0 +1,65 @@
+"""A run claims its workflow id: of the runs of one id, one is open at a time."""
+
+from perdure.api.reasons import ConditionReason
+from perdure.api.steps import WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
+from perdure.controller.directory import Entry, Taken, Wait
+from perdure.controller.peers import ALREADY_STARTED, Peers
+from perdure.controller.runs.first_event import Pointer
+from perdure.controller.workflows.definitions import NotReadyError
+from perdure.engine import inputs
+from perdure.engine.decider import Decider
+from perdure.language.interpreter import Refuser
+from perdure.runtime.chains import ResetOrigin
+
+
+def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin | None) -> Decider | None:
+    """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.
+
+    A run that was made by a reset takes the place of whichever is open.
+
+    Args:
+        peers: The other runs. One that has to make room is asked to.
+        entry: The run that is to start.
+        spec: What it asks for.
+        reset: What it begins with of another run, if it does.
+
+    Raises:
+        NotReadyError: it has to be waited for another one.
+    """
+    reuse, conflict = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy
+    if reset is not None:
+        reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.TERMINATE_EXISTING
+    match peers.directory.claim(entry, reuse=reuse, conflict=conflict):
+        case Taken(other, message, use_existing):
+            return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)
+        case Wait(other, terminate):
+            if terminate:
+                peers.ask(other, _makes_room(entry, other, reset), lambda _: None)
+            kind = "activity ID" if entry.standalone else "workflow id"
+            message = f"`{other.name}` has {kind} `{entry.workflow_id}` and goes first"
+            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+        case _:
+            return None
+
+
+def _makes_room(entry: Entry, other: Entry, reset: ResetOrigin | None) -> inputs.TerminateRequested:
+    """What asks another run of the workflow id to close for this one."""
+    request_id = f"{entry.uid}/conflict"
+    if reset is None:
+        reason = f"`{entry.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
+        # Temporal's wording: service/history/api/workflow_id_dedup.go
+        details = f"terminated by new runID: {entry.uid}"
+        return inputs.TerminateRequested(
+            request_id=request_id, reason=reason, details=details, identity=inputs.OPERATOR
+        )
+    base = reset.base
+    reason = f"reset to event {base.event_id} of `{base.name}`, as `{entry.name}`"
+    return inputs.TerminateRequested(
+        request_id=request_id,
+        reason=f"{reason}: {reset.reason}" if reset.reason else reason,
+        identity=reset.identity,
+        principal=reset.principal,
+        reset_run=entry.name,
+        reset_event_id=base.event_id if other.uid == base.run_id else 0,
+    )

@@ -1,0 +1,312 @@
+"""One Schedule: the pass that takes it further.
+
+    observed  (watch: the schedule, its runs) ─┐
+    asked for (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs made, asked to stop, removed) ─▶ next wake
+    the clock                                 ─┘             │
+                                              conflict ──────┘ someone else moved: read again, decide again
+
+Crash windows. Before the commit the times are still due. Between commit and effects, the committed state names the runs: they
+are made by whoever comes next, before anything else is decided, so that they are given the result that was the last one then.
+Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pydantic
+import structlog
+
+from perdure.api.common import mistakes
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.api.schedule import ScheduleSpec
+from perdure.controller.peers import Peers
+from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.reconciler import Reconciler
+from perdure.controller.reconcile.record import Record
+from perdure.controller.retry_policies import Policies
+from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.schedules.scheduled_runs import ScheduledRuns
+from perdure.controller.schedules.template_check import TemplateCheck
+from perdure.controller.workflows.definitions import Definitions
+from perdure.engine.inputs import Answer
+from perdure.engine.retry import PolicyReference
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.events import Recorder
+from perdure.language.program import retry_policy
+from perdure.observe import metrics
+from perdure.runtime.commits import OF_SCHEDULES, Witness
+from perdure.schedule import inputs as inp
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.inputs import Outcome
+from perdure.schedule.state import ScheduleState, load_state
+from perdure.schedule.status import Problem, compose, not_ready
+from perdure.schedule.step import Rules, ScheduleTransition, next_wake, step
+from perdure.schedule.times import Times
+
+_SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
+"""Parts of the status that are worth a write of their own."""
+
+_WARNED = {
+    ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
+    ConditionReason.WORKFLOW_NOT_FOUND: EventReason.WORKFLOW_NOT_FOUND,
+    ConditionReason.INVALID_WORKFLOW: EventReason.INVALID_WORKFLOW,
+    ConditionReason.INVALID_INPUT: EventReason.INVALID_INPUT,
+}
+
+
+class ReconciledSchedule:
+    """A Schedule in this process. `advance` is called by one task at a time; everything else at any time."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        recorder: Recorder,
+        peers: Peers,
+        policies: Policies,
+        obj: kube.Object,
+        *,
+        definitions: Definitions,
+        output_of: Callable[[kube.Object], Awaitable[Any]],
+    ) -> None:
+        """`output_of` reads the output of a run."""
+        meta = obj["metadata"]
+        self.namespace: str = meta["namespace"]
+        self.name: str = meta["name"]
+        self.uid: str = meta["uid"]
+        self._policies = policies
+        self._template = TemplateCheck(definitions, self.namespace, self.name)
+        self._teller = ScheduleTeller(recorder, self.namespace, self.name, self.uid)
+        self.waits_for_policy = False
+        """Whether the RetryPolicy that it names is missing."""
+        self._record = Record(client, obj, "schedules")
+        self._runs = ScheduledRuns(client, self._record, peers, self._teller, output_of)
+        self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
+        self._state: ScheduleState | None = None
+        self._rules: tuple[int, Rules, Problem | None] | None = None
+        self._log = structlog.get_logger("perdure.schedule")
+        self._inbox: Inbox[inp.Request] = Inbox("the schedule")
+        self.advance = Reconciler(self, self._record).advance
+        """Takes the schedule further; see there."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the Schedule was deleted."""
+        return self._record.gone
+
+    def observe(self, obj: kube.Object) -> bool:
+        """A watch shows the schedule; whether that is news."""
+        return self._record.observe(obj)
+
+    def observe_gone(self) -> None:
+        """The Schedule was deleted. Its runs are removed by the garbage collector, or stay, as whoever deleted it wanted."""
+        self._record.gone = True
+
+    def observe_workflow(self, name: str) -> bool:
+        """A Workflow was created, changed or deleted; whether the runs of the schedule run it."""
+        reference = self._given_template().get("workflow") or {}
+        if reference.get("name") != name:
+            return False
+        self._template.observe()
+        return True
+
+    def ask(self, request: inp.Request, then: Callable[[Answer], None]) -> None:
+        """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
+        self._inbox.put(request, then)
+
+    def waits_for(self, run_id: str) -> bool:
+        """Whether the end of a run, named by the first one of its chain, is not recorded yet."""
+        if self._state is None:
+            return True
+        return any(run_id == self._runs.id_of(run) for run in self._state.running)
+
+    def withdraw(self, request_id: str) -> None:
+        """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
+        for each in self._inbox.withdraw(request_id):
+            each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="it was withdrawn"))
+
+    # The pass
+
+    async def wind_up(self) -> None:
+        """The Schedule was deleted."""
+        self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
+
+    async def read_again(self) -> None:
+        """Take what the API server has now."""
+        if await self._record.read_again():
+            self._state = None
+
+    def look_again(self) -> None:
+        """Nothing is begun that the next pass would take for done."""
+
+    def full(self, error: kube.TooLargeError) -> None:
+        """Say that the spec leaves no room for the status."""
+        message = f"its spec leaves no room for its status ({error.message}); shorten its template"
+        self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+        self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+
+    async def broken(self, error: Exception) -> None:
+        """Say that the operator cannot process the Schedule, and begin again from what is recorded."""
+        self._state = None
+        message = f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
+        problem = Problem(ConditionReason.INTERNAL_ERROR, message)
+        with suppress(kube.ApiError, *kube.TRANSIENT):
+            await self._stand_still(problem, EventReason.INTERNAL_ERROR, wall_clock())
+
+    async def take_further(self, now: datetime) -> datetime | None:
+        """One pass."""
+        changed = self._rules is None or self._rules[0] != self._generation
+        if (self._state is None or changed) and not await self._load(now):
+            return None
+        if self._state is not None:
+            await self._runs.start(self._state, now)
+        rules, problem = self._rules_now()
+        if self._state is None and (self._runs.any_started or self._witness.is_accepted(self._record.latest())):
+            # Its status was removed, or replaced on purpose: the times since its creation were processed before.
+            rules = replace(rules, created=now)
+        rules, missing = await self._with_policy(rules)
+        self.waits_for_policy = missing is not None
+        problem = problem or missing or self._template.problem
+        news = list(self._runs.news)
+        asked = self._inbox.next()
+        closed = await self._runs.closed(self._state) if self._state is not None else []
+        happened = [*news, *closed, *(each.request for each in asked)]
+        try:
+            if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
+                happened = [each for each in happened if not _has_failed(each)]
+            transition = step(rules, self._state, happened, now)
+            wake = next_wake(rules, transition.state, now)
+        except InvalidTimesError as error:
+            # Known only now that the search has come this far.
+            problem = Problem(error.reason, error.message)
+            rules = replace(rules, times=None)
+            self._rules = (self._generation, rules, problem)
+            happened = [*news, *closed, *(each.request for each in asked)]
+            transition = step(rules, self._state, happened, now)
+            wake = next_wake(rules, transition.state, now)
+        except Exception as error:
+            if not self._inbox.blamed(asked, error):
+                raise
+            return now
+        before = self._state
+        await self._commit(rules, transition, problem, now)
+        self._state = transition.state
+        del self._runs.news[: len(news)]
+        self._teller.committed(before, transition)
+        self._inbox.taken(asked)
+        self._inbox.answer(asked, transition.answers)
+        await self._runs.apply(transition.state, now)
+        await self._runs.remove_old(rules.spec, transition.state)
+        again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
+        return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
+
+    async def _load(self, now: datetime) -> bool:
+        """Go on where the stored status stands; whether the schedule can go on."""
+        status, self._state = self._record.status, None
+        damage = self._witness.damage(self._record.latest())
+        try:
+            self._state = None if damage else load_state(status)
+        except (msgspec.ValidationError, AttributeError) as error:
+            if not self._witness.is_accepted(self._record.latest()):  # else it starts over, from now on
+                damage = f"`status.state` cannot be read: {error}; {self._witness.remedy(status)}"
+        if damage:
+            problem = Problem(ConditionReason.STATE_DAMAGED, damage)
+            await self._stand_still(problem, EventReason.STATE_DAMAGED, now)
+            return False
+        try:
+            spec = ScheduleSpec.parse(self._record.object["spec"])
+            wrong = self._template.mistakes(spec.workflow_run_template, self._given_template())
+        except pydantic.ValidationError as error:
+            # The API server has taken it by other rules, of an earlier or a later version.
+            wrong = mistakes(error)
+        if wrong:
+            problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(wrong))
+            await self._stand_still(problem, EventReason.INVALID_SPEC, now)
+            self._state = None
+            return False
+        self._template.observe()
+        return True
+
+    async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
+        """Say why nothing can be done; once, not at each try."""
+        self._inbox.refuse_all(problem.reason, problem.message)
+        status = not_ready(self._record.status, problem, self._generation, now)
+        if status != self._record.status:
+            await self._record.write(status)
+            self._teller.warn(reason, problem.message, "Load")
+            if problem.reason is ConditionReason.STATE_DAMAGED:
+                metrics.DAMAGED.labels(self.namespace, "Schedule").inc()
+
+    async def _commit(
+        self, rules: Rules, transition: ScheduleTransition, problem: Problem | None, now: datetime
+    ) -> None:
+        """Record the transition: one write, refused if anyone has written since."""
+        before = self._record.status
+        status = compose(before, rules, transition.state, problem=problem, generation=self._generation, now=now)
+        if not transition.durable and all(status.get(key) == before.get(key) for key in _SHOWN):
+            return
+        ready = _ready(before)
+        await self._record.write(self._witness.commit(status, before))
+        self._witness.recorded(self._record.status)
+        if problem is not None and _ready(status) != ready:
+            self._teller.warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")
+
+    @property
+    def _generation(self) -> int:
+        return int(self._record.object["metadata"].get("generation", 1))
+
+    def _given_template(self) -> dict[str, Any]:
+        """The spec of its template, as the API server has it."""
+        spec: dict[str, Any] = self._record.object["spec"]["workflowRunTemplate"].get("spec") or {}
+        return spec
+
+    # What it was told to do
+
+    def _rules_now(self) -> tuple[Rules, Problem | None]:
+        if self._rules is None or self._rules[0] != self._generation:
+            meta = self._record.object["metadata"]
+            spec = ScheduleSpec.parse(self._record.object["spec"])
+            times, problem = None, None
+            try:
+                times = Times(spec)
+            except InvalidTimesError as error:
+                problem = Problem(error.reason, error.message)
+            rules = Rules(
+                name=self.name,
+                seed=f"{self.namespace}/{self.name}",
+                spec=spec,
+                times=times,
+                created=datetime.fromisoformat(meta["creationTimestamp"]),
+            )
+            self._rules = (self._generation, rules, problem)
+        return self._rules[1], self._rules[2]
+
+    async def _with_policy(self, rules: Rules) -> tuple[Rules, Problem | None]:
+        """The rules with the RetryPolicy as it is now; what is wrong if there is none."""
+        choice = retry_policy(rules.spec.retry_policy) if rules.spec.retry_policy else None
+        if not isinstance(choice, PolicyReference):
+            return replace(rules, retry_policy=choice), None
+        if not await self._policies.missing(self.namespace, [choice.name]):
+            return replace(rules, retry_policy=self._policies.of(self.namespace)[choice.name]), None
+        message = f"there is no RetryPolicy `{choice.name}` that can be used; what fails waits for it until the next time is due"
+        return rules, Problem(ConditionReason.RETRY_POLICY_NOT_FOUND, message)
+
+
+def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:
+    wake = next_wake(rules, state, now)
+    return wake is not None and wake <= now
+
+
+def _has_failed(news: inp.ScheduleInput) -> bool:
+    return isinstance(news, inp.RunClosed) and news.outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+
+
+def _ready(status: dict[str, Any]) -> tuple[Any, ...]:
+    return next(
+        ((c["status"], c["reason"], c.get("message")) for c in status.get("conditions") or () if c["type"] == "Ready"),
+        (),
+    )

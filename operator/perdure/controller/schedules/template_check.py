@@ -1,0 +1,91 @@
+"""Whether a run of a Schedule's template could start, as the condition of the Schedule tells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.api.reasons import ConditionReason
+from perdure.api.schedule import WorkflowRunTemplate
+from perdure.controller.workflows.definitions import Definitions, NotReadyError, unfit_input
+from perdure.language.checks import labels, options
+from perdure.language.program import Severity, with_defaults
+from perdure.schedule.status import Problem
+
+
+class TemplateCheck:
+    """Checks the template of one Schedule, again whenever something that it depends on has changed."""
+
+    def __init__(self, definitions: Definitions, namespace: str, name: str) -> None:
+        """Nothing is checked yet.
+
+        Args:
+            definitions: Finds and compiles what the template runs.
+            namespace: Of the Schedule.
+            name: Of the Schedule.
+        """
+        self._definitions = definitions
+        self._namespace = namespace
+        self._name = name
+        self._checked = False
+        self.problem: Problem | None = None
+        """Why a run would not start now, as far as it was checked."""
+
+    def observe(self) -> None:
+        """What the template runs, or the template, has changed."""
+        self._checked = False
+
+    async def check(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> bool:
+        """Find out whether a run could start; whether that has changed.
+
+        Runs start when they are due, whatever comes of it: the Workflow may be created or fixed until then.
+
+        Args:
+            template: The template.
+            given: Its spec as the API server has it.
+
+        Raises:
+            NotYetError: the Workflow is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        if self._checked:
+            return False
+        self._checked = True  # before the request: a change during it makes this False again
+        try:
+            found = await self._find(template, given)
+        except BaseException:
+            self._checked = False
+            raise
+        before, self.problem = self.problem, found
+        return found != before
+
+    async def _find(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> Problem | None:
+        if template.spec.workflow is not None and template.spec.workflow.name is None:
+            return None  # code: its workers know what it takes
+        path = "spec.workflowRunTemplate"
+        try:
+            definition = await self._definitions.find(self._namespace, self._name, template.spec, given.get("inline"))
+        except NotReadyError as error:
+            return Problem(error.reason, error.message)
+        wrong = definition.program.check_input(with_defaults(definition.program, template.spec.input))
+        message = "; ".join(str(each.moved(path)) for each in wrong)
+        return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
+
+    def mistakes(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> list[str]:
+        """What keeps every run of the template from starting, whatever else there is.
+
+        Args:
+            template: The template.
+            given: Its spec as the API server has it.
+
+        Raises:
+            NotYetError: its definition is being compiled.
+        """
+        path = "spec.workflowRunTemplate.spec"
+        found = [
+            *labels(template.metadata, "spec.workflowRunTemplate.metadata"),
+            *options(template.spec, path),
+            *unfit_input(template.spec.input, f"{path}.input"),
+        ]
+        if (inline := given.get("inline")) is not None:
+            checked = self._definitions.findings(self._namespace, inline)
+            found += [each.moved(f"{path}.inline") for each in checked if each.severity is Severity.ERROR]
+        return list(map(str, found))

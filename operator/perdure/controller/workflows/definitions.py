@@ -1,0 +1,313 @@
+"""From a WorkflowRun to something that can be interpreted: the definition is found, checked, compiled, kept.
+
+A large definition takes seconds to compile. It is compiled in a thread, so that everything else continues meanwhile; who needs
+it is told to come back, and holds no worker. Namespaces take turns, and each has one thread at most, so that a namespace
+with many large definitions only delays itself.
+
+Threads, not processes: what is compiled consists of closures, which cannot be handed from one process to another, and every
+process costs 80 MiB. A thread that computes delays the event loop, which needs the interpreter for each answer that it gets,
+by the interpreter's switch interval: see `handlers.main`.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+import orjson
+import pydantic
+
+from perdure.api.common import mistakes_by_path
+from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.reasons import ConditionReason
+from perdure.api.searching import unfit
+from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.errors import NotYetError
+from perdure.controller.queue.fairness import FairPool
+from perdure.engine.failures import Failure, FailureKind
+from perdure.kube import client as kube
+from perdure.language.checks import check, options
+from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
+from perdure.observe import metrics
+
+MAX_INPUT = 256 * 1024
+"""Bytes of JSON."""
+_CACHED_BYTES = 8 * 1024 * 1024
+"""Of definitions, as JSON; what is compiled from them takes a multiple of that."""
+
+
+_READ_ELSEWHERE: dict[str, Any] = {"steps": []}
+"""A definition that stands for another one."""
+THREADS = 2
+"""That compile. With more of them, each gets less of the one interpreter, and the event loop too."""
+
+
+class NotReadyError(Exception):
+    """The run cannot start until someone mends something; it is tried again when the Workflow changes."""
+
+    def __init__(self, reason: ConditionReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a run runs."""
+
+    program: Program
+    workflow_type: str
+    """Name of the Workflow; of the run itself where the definition is written in place."""
+    snapshot: dict[str, Any] | None
+    """The definition as JSON where it came from a Workflow: kept with the run, so that later edits do not reach it."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Compiled:
+    """What is known of a definition."""
+
+    program: Program | None
+    """None where it cannot be interpreted at all."""
+    broken: tuple[Finding, ...]
+    """Why that is so."""
+    findings: tuple[Finding, ...]
+    """Everything that was found, warnings included."""
+
+
+class Definitions:
+    """Finds and compiles definitions; equal ones are compiled once, and so are those that cannot be run."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+        self._compiled: OrderedDict[bytes, _Compiled] = OrderedDict()
+        self._cached = 0
+        self._in_use: WeakValueDictionary[bytes, _Compiled] = WeakValueDictionary()
+        """What somebody still holds, kept or not: who was told to come back finds it, whatever was compiled since."""
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
+        self._pool = FairPool(slots=THREADS, each=1)
+        self._asked: dict[tuple[str, bytes], asyncio.Future[_Compiled]] = {}
+        self._running: dict[bytes, asyncio.Future[_Compiled]] = {}
+
+    async def find(self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any) -> Definition:
+        """The definition that a run which starts now is pinned to.
+
+        Args:
+            namespace: Of the run.
+            name: Of the run.
+            spec: Its spec.
+            inline: The definition that is written in place, as the API server has it; None where there is none.
+
+        Raises:
+            NotYetError: it is being compiled.
+            NotReadyError: the Workflow is missing or invalid; it may be mended.
+            InvalidWorkflowError: the run itself asks for what cannot be; a run's spec does not change, so it has failed.
+        """
+        if inline is not None:
+            try:
+                return Definition(self.compile(namespace, inline), name, None)
+            except InvalidWorkflowError as error:
+                raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
+        workflow = spec.workflow.name if spec.workflow is not None else None
+        if workflow is None:
+            raise InvalidWorkflowError([Finding("spec.workflow", "names no Workflow")])
+        try:
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
+        except kube.NotFoundError:
+            message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts when there is one"
+            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
+        try:
+            return Definition(self.compile(namespace, found["spec"]), workflow, found["spec"])
+        except InvalidWorkflowError as error:
+            message = f"Workflow `{workflow}` cannot be run: {error}; the run starts when it is mended"
+            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
+
+    async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
+        """An activity of a Workflow, for code that has it done by pods; or why there is none.
+
+        Raises:
+            NotYetError: the Workflow is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        """
+        try:
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
+            program = self.compile(namespace, found["spec"])
+        except (kube.NotFoundError, ValueError):
+            return _no_activity(f"there is no Workflow `{workflow}` in namespace `{namespace}`")
+        except InvalidWorkflowError as error:
+            return _no_activity(f"Workflow `{workflow}` cannot be run: {error}")
+        definition = program.activities.get(name)
+        if definition is None or definition.worker is not None:
+            return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that is done by a pod")
+        return definition
+
+    def pinned(
+        self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any, snapshot: dict[str, Any] | None
+    ) -> Definition:
+        """The definition of a run that has started; `snapshot` is what its status keeps of it, the rest as for `find`.
+
+        Raises:
+            NotYetError: it is being compiled.
+            InvalidWorkflowError: this version of the operator cannot run it any more.
+        """
+        if snapshot is None:
+            if inline is None:
+                raise InvalidWorkflowError([Finding("status.definition", "is missing")])
+            return Definition(self.compile(namespace, inline, pinned=True), name, None)
+        workflow = spec.workflow.name if spec.workflow else None
+        return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, snapshot)
+
+    def compile(self, namespace: str, spec: dict[str, Any], *, pinned: bool = False) -> Program:
+        """Find a definition compiled, or have it compiled.
+
+        Args:
+            namespace: Who wants it.
+            spec: The definition.
+            pinned: For a run that has started already: that it will fail is no reason to stop it.
+
+        Raises:
+            NotYetError: it is being compiled.
+            InvalidWorkflowError: it cannot be run.
+        """
+        compiled = self._look(namespace, spec)
+        errors = [finding for finding in compiled.findings if finding.severity is Severity.ERROR]
+        if errors and not pinned:
+            raise InvalidWorkflowError(errors)
+        if compiled.program is None:
+            raise InvalidWorkflowError(list(compiled.broken))
+        return compiled.program
+
+    def findings(self, namespace: str, spec: dict[str, Any]) -> tuple[Finding, ...]:
+        """Everything that static checks find in a definition, the errors first.
+
+        Raises:
+            NotYetError: it is being compiled.
+        """
+        try:
+            return self._look(namespace, spec).findings
+        except InvalidWorkflowError as error:
+            return tuple(error.findings)
+
+    def _look(self, namespace: str, spec: dict[str, Any]) -> _Compiled:
+        """Find a definition compiled and checked, or have it compiled.
+
+        Raises:
+            NotYetError: it is being compiled.
+            InvalidWorkflowError: it is no JSON that could be kept.
+        """
+        try:
+            key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError as error:
+            message = f"cannot be passed on as JSON: {error}; make its values less deep"
+            raise InvalidWorkflowError([Finding("spec", message)]) from error
+        compiled = self._compiled.get(key) or self._in_use.get(key)
+        if compiled is None:
+            raise NotYetError(self._ask(namespace, key, spec))
+        self._keep(key, compiled)
+        return compiled
+
+    def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[_Compiled]:
+        """Have a definition compiled when it is the turn of the namespace, or of another one that wants the same."""
+        who = namespace, key
+        if who not in self._asked:
+            self._asked[who] = self._pool.submit(namespace, partial(self._compile_once, key, spec))
+            self._asked[who].add_done_callback(lambda _: self._asked.pop(who, None))
+            metrics.DEFINITIONS_WAITING.set(len(self._asked))
+        return self._asked[who]
+
+    async def _compile_once(self, key: bytes, spec: dict[str, Any]) -> _Compiled:
+        found = self._in_use.get(key)
+        if found is not None:
+            return found
+        if key not in self._running:
+            self._running[key] = asyncio.get_running_loop().run_in_executor(self._executor, _compile, spec)
+            self._running[key].add_done_callback(lambda _: self._running.pop(key, None))
+        compiled = await asyncio.shield(self._running[key])
+        self._in_use[key] = compiled
+        metrics.DEFINITIONS_WAITING.set(len(self._asked) - 1)
+        return compiled
+
+    def _keep(self, key: bytes, compiled: _Compiled) -> None:
+        if key in self._compiled:
+            self._compiled.move_to_end(key)
+            return
+        self._compiled[key] = compiled
+        self._cached += len(key)
+        while self._cached > _CACHED_BYTES and len(self._compiled) > 1:
+            oldest, _ = self._compiled.popitem(last=False)
+            self._cached -= len(oldest)
+
+
+def _no_activity(message: str) -> Failure:
+    return Failure(kind=FailureKind.APPLICATION, type="InvalidActivity", message=message, non_retryable=True)
+
+
+def _compile(given: dict[str, Any]) -> _Compiled:
+    """The program, and everything that was found."""
+    if nests_deeper(given):
+        deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; make its values less deep"),)
+        return _Compiled(None, deep, deep)
+    try:
+        spec = WorkflowSpec.parse(given)
+        checked = check(spec)
+    except pydantic.ValidationError as error:
+        wrong = tuple(Finding(_in_spec(path), told) for path, told in mistakes_by_path(error))
+        return _Compiled(None, wrong, wrong)
+    except Exception as error:  # noqa: BLE001 - whatever a definition does to the compiler, who wants it gets an answer
+        wrong = (Finding("spec", f"cannot be checked: {type(error).__name__}: {error}; simplify it, and report this"),)
+        return _Compiled(None, wrong, wrong)
+    return _Compiled(None if checked.broken else checked.program, checked.broken, checked.findings)
+
+
+def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
+    """The spec of a run, but for a definition that is written in place: that is read where it is compiled.
+
+    Raises:
+        InvalidWorkflowError: it cannot be read. The API server checks less: not whether a date exists.
+    """
+    if given.get("inline") is not None:
+        given = {**given, "inline": _READ_ELSEWHERE}
+    try:
+        return WorkflowRunSpec.parse(given)
+    except pydantic.ValidationError as error:
+        raise InvalidWorkflowError([Finding(_in_spec(path), told) for path, told in mistakes_by_path(error)]) from error
+
+
+def _in_spec(path: str) -> str:
+    return f"spec.{path}" if path else "spec"
+
+
+def check_options(spec: WorkflowRunSpec) -> None:
+    """Refuse what the schema cannot say of a run's own options.
+
+    Raises:
+        InvalidWorkflowError: one of them cannot be.
+    """
+    findings = [*options(spec), *unfit_input(spec.input)]
+    if findings:
+        raise InvalidWorkflowError(findings)
+
+
+def as_far_as_fit(spec: WorkflowRunSpec) -> WorkflowRunSpec:
+    """The spec of a run that begins only to fail, without the search attributes that it cannot carry."""
+    wrong = unfit(spec.search_attributes)
+    kept = {name: value for name, value in spec.search_attributes.items() if name not in wrong}
+    return spec.model_copy(update={"search_attributes": kept}) if wrong else spec
+
+
+def unfit_input(given: Any, path: str = "spec.input") -> Iterator[Finding]:
+    """What keeps an input from being carried by a run; `path` is where it stands."""
+    if nests_deeper(given):
+        yield Finding(path, f"nests more than {MAX_DEPTH} levels deep; make it less deep")
+        return
+    try:
+        size = len(orjson.dumps(given))
+    except orjson.JSONEncodeError as error:
+        yield Finding(path, f"cannot be passed on as JSON: {error}")
+        return
+    if size > MAX_INPUT:
+        yield Finding(path, f"has {size:,} bytes of JSON; it may have {MAX_INPUT:,}")

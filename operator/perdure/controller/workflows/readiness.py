@@ -1,0 +1,254 @@
+"""Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
+
+The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
+in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended
+without a change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
+
+A Workflow that names a RetryPolicy which does not exist is not ready either: its runs wait for that. It is checked again when
+the RetryPolicies of its namespace change.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pydantic
+
+from perdure.api.common import API_VERSION
+from perdure.api.conditions import Condition, find_condition, read_conditions, set_condition
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.workflow import Activity, Workflow
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.retry_policies import Policies
+from perdure.controller.workflows.definitions import Definitions
+from perdure.kube import client as kube
+from perdure.kube.events import Recorder
+from perdure.language.program import Finding, Severity
+
+ASK_AGAIN = timedelta(minutes=1)
+"""After how long a pod that was refused is tried again."""
+_MOST_TOLD = 10
+"""Findings in the message."""
+_FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "schema", "default", "details"})
+"""Fields whose content is the user's own."""
+
+
+_EVENTS = {
+    ConditionReason.PAYLOAD_TOO_LARGE: EventReason.PAYLOAD_TOO_LARGE,
+    ConditionReason.POD_REFUSED: EventReason.POD_REFUSED,
+    ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The RetryPolicies that a Workflow names."""
+
+    all: frozenset[str]
+    missing: frozenset[str]
+
+
+class Readiness:
+    """Tells of Workflows whether they can be run."""
+
+    def __init__(
+        self, client: kube.Client, definitions: Definitions, pods: Pods, policies: Policies, recorder: Recorder
+    ) -> None:
+        self._client = client
+        self._definitions = definitions
+        self._pods = pods
+        self._policies = policies
+        self._recorder = recorder
+        self._naming: dict[str, dict[str, _Named]] = {}
+        """By namespace and Workflow, the RetryPolicies that it names."""
+        self._generations: dict[str, int | None] = {}
+        """By UID of a Workflow, the generation that was seen last."""
+
+    def observe(self, obj: kube.Object, *, deleted: bool) -> bool:
+        """A Workflow was seen, changed or deleted; whether that is news: a write of its own status is none."""
+        meta = obj["metadata"]
+        if deleted:
+            self._generations.pop(meta["uid"], None)
+            self.forget(meta["namespace"], meta["name"])
+            return True
+        changed: bool = self._generations.get(meta["uid"]) != meta.get("generation")
+        self._generations[meta["uid"]] = meta.get("generation")
+        return changed
+
+    def stale(self, namespace: str) -> list[str]:
+        """The Workflows of a namespace whose condition the RetryPolicies that exist have made wrong."""
+        exist = self._policies.of(namespace)
+        naming = self._naming.get(namespace, {})
+        return [
+            name for name, named in naming.items() if {each for each in named.all if each not in exist} != named.missing
+        ]
+
+    def forget(self, namespace: str, name: str) -> None:
+        """A Workflow was deleted."""
+        naming = self._naming.get(namespace, {})
+        naming.pop(name, None)
+        if not naming:
+            self._naming.pop(namespace, None)
+
+    async def tell(self, namespace: str, name: str, now: datetime) -> datetime | None:
+        """Look at a Workflow and write what is found into its status, where that is new.
+
+        Args:
+            namespace: Its namespace.
+            name: Its name.
+            now: The time.
+
+        Returns:
+            When to look again; None: when it changes.
+
+        Raises:
+            NotYetError: it is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        url = kube.path(kube.PERDURE, namespace, "workflows", name)
+        try:
+            workflow = await self._client.get(url)
+        except kube.NotFoundError:
+            self.forget(namespace, name)
+            return None
+        if workflow["metadata"].get("deletionTimestamp"):
+            self.forget(namespace, name)
+            return None
+        findings = self._definitions.findings(namespace, workflow["spec"])
+        ready, reason, message = verdict(findings)
+        try:
+            if ready and (missing := await self._missing_policies(workflow)):
+                ready, reason, message = False, ConditionReason.RETRY_POLICY_NOT_FOUND, missing
+            elif ready and (refusals := await self._refusals(workflow)):
+                ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
+        except (TypeError, ValueError, RecursionError) as error:
+            # The API server takes pods that cannot be sent to it again: values that nest too deep, for one.
+            ready, reason = False, ConditionReason.INVALID_SPEC
+            message = f"the pods of its activities cannot be tried: {type(error).__name__}: {error}"
+        before = workflow.get("status") or {}
+        after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
+        if after != before:
+            # Refused if somebody has changed the Workflow meanwhile: then a watch tells of it.
+            try:
+                await self._client.set_status(url, workflow, after)
+            except kube.TooLargeError as error:
+                note = f"its spec leaves no room for its status ({error.message}): shorten it"
+                self._warn(
+                    workflow, ConditionReason.PAYLOAD_TOO_LARGE, f"{note}; {reason}: {message}" if message else note
+                )
+                return None
+            if not ready and _said(before) != _said(after):
+                self._warn(workflow, reason, message)
+        return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None
+
+    async def _missing_policies(self, workflow: kube.Object) -> str:
+        """Which RetryPolicies a Workflow names that do not exist; empty where all of them do."""
+        meta = workflow["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        named = self._definitions.compile(namespace, workflow["spec"]).retry_policies
+        missing = await self._policies.missing(namespace, named)
+        if named:
+            self._naming.setdefault(namespace, {})[name] = _Named(named, frozenset(missing))
+        else:
+            self.forget(namespace, name)
+        where = {choice: path for path, choice in reversed([*named_policies(workflow["spec"], "spec")])}
+        return "; ".join(
+            f"{where.get(each, 'spec')}: there is no RetryPolicy `{each}` in namespace `{namespace}` that can be used; runs "
+            "start when there is one"
+            for each in missing[:_MOST_TOLD]
+        )
+
+    async def _refusals(self, workflow: kube.Object) -> list[str]:
+        """Why the API server would not take the pods of activities; nothing where they were taken before."""
+        told = _condition(workflow.get("status") or {})
+        generation = workflow["metadata"].get("generation", 0)
+        if told is not None and told.observed_generation == generation and told.reason == ConditionReason.ACCEPTED:
+            return []
+        refusals = []
+        for i, activity in enumerate(_activities(workflow)):
+            refusal = await self._pods.refusal(workflow["metadata"]["namespace"], activity)
+            if refusal is not None:
+                field = "container" if activity.container else "podTemplate"
+                refusals.append(f"spec.activities[{i}].{field}: {refusal}")
+        return refusals
+
+    def _warn(self, workflow: kube.Object, reason: ConditionReason, message: str) -> None:
+        about = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": workflow["metadata"]}
+        event = _EVENTS.get(reason, EventReason.INVALID_SPEC)
+        self._recorder.record(about, kind="Warning", reason=event, note=message, action="Check")
+
+
+def named_policies(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Find where a definition names RetryPolicies.
+
+    Args:
+        value: The definition, or a part of it.
+        path: Where that part is.
+
+    Yields:
+        The path of each name, and the name.
+    """
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from named_policies(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "retryPolicy" and isinstance(item, dict) and isinstance(item.get("name"), str):
+                yield f"{path}.{key}.name", item["name"]
+            elif key not in _FREE_FORM:
+                yield from named_policies(item, f"{path}.{key}")
+
+
+def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
+    """Whether a definition can be run, why, and what to say of it: the errors, or else the warnings."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    told = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
+    message = "; ".join(map(str, told[:_MOST_TOLD]))
+    if len(told) > _MOST_TOLD:
+        message += f"; and {len(told) - _MOST_TOLD} more: `perdure lint` tells all"
+    if errors:
+        return False, ConditionReason.INVALID_SPEC, message
+    return True, ConditionReason.ACCEPTED, f"can be run, but look at: {message}" if message else ""
+
+
+def status(
+    before: dict[str, Any], ready: bool, reason: ConditionReason, message: str, *, generation: int, now: datetime
+) -> dict[str, Any]:
+    """The status of a Workflow.
+
+    Args:
+        before: The status so far; equal to the result where nothing is new.
+        ready: Whether it can be run.
+        reason: Why.
+        message: Why, as a sentence.
+        generation: Which version of the spec that is about.
+        now: The time.
+    """
+    conditions = set_condition(
+        read_conditions(before),
+        ConditionType.READY,
+        ready,
+        reason,
+        message,
+        now=now,
+        observed_generation=generation,
+    )
+    return {**before, "observedGeneration": generation, "conditions": [each.dump() for each in conditions]}
+
+
+def _activities(workflow: kube.Object) -> list[Activity]:
+    try:
+        return Workflow.parse(workflow).spec.activities
+    except pydantic.ValidationError:
+        return []
+
+
+def _condition(status: dict[str, Any]) -> Condition | None:
+    conditions = read_conditions(status)
+    return find_condition(conditions, ConditionType.READY)
+
+
+def _said(status: dict[str, Any]) -> tuple[str, str] | None:
+    condition = _condition(status)
+    return (condition.reason, condition.message) if condition else None

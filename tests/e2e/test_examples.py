@@ -15,7 +15,7 @@ import histories
 from histories import EXAMPLES, GOLDEN
 from kube import IMAGE, Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
-from perdure.language.failures import as_json
+from perdure.language.step_failures import as_json
 from perdure.simulation.cast import Manifest
 from perdure.simulation.report import Report
 

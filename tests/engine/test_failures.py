@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.api.depth import nests_deeper
 from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, full_message_of, shorten
-from perdure.language.failures import as_json
+from perdure.language.step_failures import as_json
 
 KEY = Failure(kind=FailureKind.APPLICATION, type="KeyError", message="'n'")
 ACTIVITY = Failure(kind=FailureKind.ACTIVITY, message="step `a`: activity `x` failed after 1 attempt: 'n'", cause=KEY)

@@ -14,9 +14,8 @@ from perdure.engine import history
 from perdure.engine.decider import UndecidableError
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import RunScope
-from perdure.language.memory import Traced
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.language.tracing import Tracer
+from perdure.language.step_trace import Traced, Tracer
 from perdure.runtime.chains import reset_of
 from perdure.schedule.runs import scheduled_by
 

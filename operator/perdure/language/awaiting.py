@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.engine.state import PendingTimer
-from perdure.language.memory import Memory, parse_path
+from perdure.language.compiled_actions import WaitForSignal, WaitUntil
+from perdure.language.memory import Memory
+from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Program
 
 
@@ -32,7 +34,7 @@ def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]
         The one waited for longest first.
     """
     found = []
-    for path in (*memory.listeners, *memory.watchers):
+    for path in (*memory.signal_waiters, *memory.condition_waiters):
         step = _step_at(program, memory, path)
         if step is not None:
             found += [Awaited(path, signal, _until(path, timers)) for signal in sorted(_signals_of(step))]
@@ -41,8 +43,8 @@ def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]
 
 def known_signals(program: Program) -> frozenset[str] | None:
     """Find the signals that any step waits for or any expression reads; None where an expression may read all of them."""
-    steps = [each.step for flow in program.flows.values() for each in flow.steps]
-    names = {step.wait_for_signal.name for step in steps if step.wait_for_signal is not None}
+    actions = [step.action for flow in program.flows.values() for step in flow.steps]
+    names = {action.name for action in actions if isinstance(action, WaitForSignal)}
     for template in program.templates():
         reads = template.references
         if reads.every_signal:
@@ -69,20 +71,24 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _step_at(program: Program, memory: Memory, path: str) -> CompiledStep | None:
-    frame, name, _ = parse_path(path)
-    opened = memory.frames.get(frame)
-    return None if opened is None else program.flows[opened.block].by_name.get(name)
+    found = Path.parse(path)
+    frame = memory.frames.get(found.frame)
+    return None if frame is None else program.flows[frame.block].by_name.get(found.step)
 
 
 def _signals_of(step: CompiledStep) -> frozenset[str]:
-    if step.step.wait_for_signal is not None:
-        return frozenset({step.step.wait_for_signal.name})
-    condition = step.templates.get("condition")
-    return condition.references.signals if condition is not None else frozenset()
+    match step.action:
+        case WaitForSignal(name):
+            return frozenset({name})
+        case WaitUntil(condition):
+            return condition.references.signals
+        case _:
+            return frozenset()
 
 
-def _until(path: str, timers: Mapping[str, PendingTimer]) -> datetime | None:
-    """When the wait at a path ends: its own timer, or the `timeout` of a step or handler that it is in, fires."""
-    owners = [path[:end] for end, character in enumerate(path) if character in "/[.:" and end]
-    limits = [path, *(f"{owner}:timeout" for owner in (path, *owners))]
+def _until(text: str, timers: Mapping[str, PendingTimer]) -> datetime | None:
+    """When the wait of a task ends: when its own timer fires, or that of the `timeout` of a step or handler around it."""
+    path = Path.parse(text)
+    around = (Path.parse(each).timeout.text for each in path.enclosing())
+    limits = [path.text, path.timeout.text, *around]
     return min((timers[limit].fire_time for limit in limits if limit in timers), default=None)

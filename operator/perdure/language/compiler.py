@@ -14,6 +14,7 @@ from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
+from perdure.language.action_compiler import action_of, catches_of, compensation_of, loop_of, timeout_of
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.input_checks import InputCheck, input_check
 from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
@@ -276,7 +277,7 @@ class _FlowCompiler:
         for where, call in calls_of(step):
             self.compiler.check_block(f"{path}.{where}", call.block)
         loop = {step.for_each.as_, "index"} if step.for_each else set()
-        templates = {}
+        templates: dict[str, Template] = {}
         for key, where, value, extra in values_of(step):
             if value is None:
                 continue
@@ -287,7 +288,17 @@ class _FlowCompiler:
                 f"{path}.{where}", template, names, before | ({step.name} if key.startswith("compensate") else set())
             )
             templates[key] = template
-        return CompiledStep(step, needs, templates)
+        return CompiledStep(
+            step,
+            needs,
+            templates,
+            action_of(step, templates),
+            templates.get("when"),
+            loop_of(step, templates),
+            catches_of(step, templates),
+            compensation_of(step, templates),
+            timeout_of(templates, "timeout", step.timeout),
+        )
 
     def ask(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
         self.compiler.check_steps(path, template, names, ended)

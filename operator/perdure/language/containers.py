@@ -10,7 +10,7 @@ from typing import Any, Final
 from perdure.api.workflow import Activity
 from perdure.language.cel import Meter
 from perdure.language.expressions import ExpressionError, compile_template, written
-from perdure.language.failures import EXPRESSION_ERROR, StepError, application
+from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 NAMES: Final = frozenset({"input", "run", "attempt"})
 """The names that expressions in a container may start from: the input of the activity, the run, the number of the attempt."""

@@ -11,6 +11,7 @@ from perdure.api.retrypolicy import RetryPolicyChoice, RetryRules
 from perdure.api.steps import Step
 from perdure.api.workflow import Activity, Handler, WorkflowSpec
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
+from perdure.language.compiled_actions import Action, CallBlock, Catch, Loop, RunActivity, Timeout
 from perdure.language.expressions import Template
 from perdure.language.input_checks import InputCheck
 
@@ -66,11 +67,29 @@ class InvalidWorkflowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep:
-    """A step and its templates, by the name of what they are for."""
+    """A step, compiled: its action, and the modifiers of it."""
 
     step: Step
+    """The definition, for checks and for messages."""
     needs: tuple[str, ...]
     templates: Mapping[str, Template]
+    """All templates of the step by key (`compiler.values_of`), for checks."""
+    action: Action
+    when: Template | None
+    loop: Loop | None
+    catch: tuple[Catch, ...]
+    compensate: RunActivity | CallBlock | None
+    timeout: Timeout
+
+    @property
+    def name(self) -> str:
+        """Name of the step."""
+        return self.step.name
+
+    @property
+    def activity(self) -> str | None:
+        """Name of the activity that the step runs, if it runs one."""
+        return self.action.call.name if isinstance(self.action, RunActivity) else None
 
 
 @dataclass(frozen=True, slots=True)

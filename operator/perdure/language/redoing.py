@@ -4,7 +4,6 @@ The new run begins with the history up to the first thing that is done again. Ac
 and items, are not done again: what they returned is kept.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,17 +14,16 @@ import msgspec
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.language.interpreter import RunScope
-from perdure.language.memory import Status, Traced
+from perdure.language.memory import Status
+from perdure.language.paths import Path
 from perdure.language.program import Program
 from perdure.language.resuming import last_task, newest_before
-from perdure.language.tracing import Tracer
+from perdure.language.step_trace import Traced, Tracer
 
 MAX_KEPT: Final = 256 * 1024
 """Bytes that the results kept from after the point may have, with their inputs: they are recorded with one commit."""
 _EVENTS: Final = 600
 """Bytes that the events of an activity have beside its input and result."""
-_UNDO: Final = ":compensate"
-_NAME: Final = re.compile(r"[^\[.:]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,8 @@ def redo(
     completed = isinstance(events[-1], ev.WorkflowExecutionCompleted)
     if completed and not steps:
         raise ValueError("the run has completed: nothing failed; name steps in `from`, or start a new run")
-    again = {*steps, *(path.removesuffix(_UNDO) for path in trace if path.endswith(_UNDO))}
+    compensated = (path for path in map(Path.parse, trace) if path.is_compensation)
+    again = {*steps, *(path.owner.text for path in compensated)}
     points = history.decision_points(events)
     if not points:
         raise ValueError("the run has not started: nothing was decided yet")
@@ -121,27 +120,21 @@ class _Observer(Tracer):
 def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _Observer) -> Iterator[int]:
     """The points before what failed and was not caught: an activity's failure, or the beginning of anything else."""
     trace = seen.trace
-    failed = {path for path, each in trace.items() if each.status is Status.FAILED and not path.endswith(_UNDO)}
-    failed = {path for path in failed if all(_failed(trace, above) for above in _above(path))}
-    outer = {above for path in failed for above in _above(path)}
+    failed = [Path.parse(path) for path, each in trace.items() if each.status is Status.FAILED]
+    failed = [path for path in failed if not path.is_compensation]
+    failed = [path for path in failed if all(_failed(trace, above) for above in path.enclosing())]
+    outer = {above for path in failed for above in path.enclosing()}
     ends = {
         event.activity_id: event.event_id
         for event in events
         if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled)
     }
-    for path in failed - outer:
+    for path in {path.text for path in failed} - outer:
         yield newest_before(points, ends.get(path, seen.begun[path] + 1))
 
 
 def _failed(trace: dict[str, Traced], path: str) -> bool:
     return path not in trace or trace[path].status is Status.FAILED
-
-
-def _above(path: str) -> Iterator[str]:
-    """The paths of what a step is in: its loop, branch and block, and theirs."""
-    for end, character in enumerate(path):
-        if end and character in "/[.:":
-            yield path[:end]
 
 
 def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_Order") -> Iterator[tuple[int, int]]:
@@ -165,14 +158,13 @@ class _Order:
 
     def concerns(self, path: str, again: str) -> bool:
         """Whether a step is part of one that is done again, or comes after it."""
-        mine, other = path.split("/"), again.split("/")
-        for i, (here, there) in enumerate(zip(mine, other, strict=False)):
+        mine, other = Path.parse(path).lineage, Path.parse(again).lineage
+        for here, there in zip(mine, other, strict=False):
             if here == there:
                 continue
-            name, before = _name(here), _name(there)
-            if name == before:
-                return i == len(other) - 1 and here.startswith((f"{there}[", f"{there}."))  # an item or branch of it
-            return self._needs("/".join(mine[:i]), name, before)
+            if here.step == there.step:  # an item or branch of it
+                return there is other[-1] and here.text.startswith((f"{there}[", f"{there}."))
+            return self._needs(here.frame, here.step, there.step)
         return len(mine) >= len(other)
 
     def _needs(self, frame: str, name: str, before: str) -> bool:
@@ -189,8 +181,3 @@ class _Order:
                     known.add(need)
                     todo.append(need)
         return False
-
-
-def _name(segment: str) -> str:
-    found = _NAME.match(segment)
-    return found[0] if found else segment

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from perdure.language.expressions import Template
-from perdure.language.memory import parse_path
+from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Program
 
 _READS_OUTPUT = re.compile(r"""\bsteps(?:\.(\w+)|\[\s*(["'])([^"']+)\2\s*\])\.output\b""")
@@ -33,9 +33,10 @@ def doubt(program: Program, path: str, result: Any) -> str:
     Returns:
         A short clause for people; empty where nothing is doubtful.
     """
-    if path.endswith(":compensate"):
+    parsed = Path.parse(path)
+    if parsed.is_compensation:
         return ""  # no expression reads what a compensation returns
-    name = parse_path(path)[1]
+    name = parsed.step
     steps = [flow.by_name[name] for flow in program.flows.values() if name in flow.by_name]
     if not steps or not all(_by_pod(program, step) for step in steps):
         return ""
@@ -53,12 +54,11 @@ def no_output(program: Program, output: Any) -> str:
     last = program.main.steps[-1]
     if not _by_pod(program, last):
         return ""
-    return f"it has no output: its last step `{last.step.name}` left no result in /dev/termination-log; {ONLY_LOGGED}"
+    return f"it has no output: its last step `{last.name}` left no result in /dev/termination-log; {ONLY_LOGGED}"
 
 
 def _by_pod(program: Program, step: CompiledStep) -> bool:
-    call = step.step.activity
-    definition = program.activities.get(call.name) if call is not None else None
+    definition = program.activities.get(step.activity) if step.activity is not None else None
     return definition is not None and definition.worker is None
 
 

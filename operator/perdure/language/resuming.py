@@ -8,10 +8,11 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
-from perdure.language.failures import child_failure
 from perdure.language.interpreter import Interpreter, RunScope
-from perdure.language.memory import Ending, Status, load_memory
+from perdure.language.memory import Outcome, Status, load_memory
+from perdure.language.paths import Path
 from perdure.language.program import Program
+from perdure.language.step_failures import child_failure
 
 
 def last_task(
@@ -46,12 +47,12 @@ def last_task(
         raise ValueError("nothing was decided yet")
     observer = _Observer(program, run, input=input, start_time=start_time)
     history.retrace(events, observer)
-    ending, point = observer.ending, observer.point
-    if ending is None:
+    outcome, point = observer.outcome, observer.point
+    if outcome is None:
         return points[-1]
-    if ending.status is Status.CANCELLED:
+    if outcome.status is Status.CANCELLED:
         return newest_before(points, point)
-    failure = ending.failure
+    failure = outcome.failure
     if failure is None:  # what ran after the main steps may have failed
         failure = ev.failure_of(events[-1])
         point = points[-1] if failure is not None else point
@@ -66,15 +67,15 @@ class _Observer(Interpreter):
         super().__init__(program, run, input=input, start_time=start_time)
         self.point = 0
         """The event that was decided then; until then the newest one."""
-        self.ending: Ending | None = None
+        self.outcome: Outcome | None = None
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
         decision = super().decide(memory, event, continue_as_new_suggested=continue_as_new_suggested)
-        if self.ending is None:
+        if self.outcome is None:
             self.point = event.event_id if event is not None else self.point
             known = load_memory(decision.memory)
             main = known.frames.get("")
-            self.ending = known.closing.ending if known.closing else main.ending if main else None
+            self.outcome = known.closing.outcome if known.closing else main.outcome if main else None
         return decision
 
 
@@ -113,7 +114,7 @@ def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
             if node.kind is FailureKind.CHILD_WORKFLOW and node.message == child_failure(event).message:
                 return event.initiated_event_id
         case ev.TimerFired():
-            path = event.timer_id.removesuffix(":timeout")
+            path = Path.parse(event.timer_id).owner
             if node.kind is FailureKind.TIMEOUT and node.message.startswith(f"step `{path}`"):
                 return event.started_event_id
         case ev.SignalExternalWorkflowExecutionFailed():

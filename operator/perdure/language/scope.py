@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.language.failures import as_variable
 from perdure.language.memory import Closing, Status, StepRecord
+from perdure.language.step_failures import as_variable
 
 _PHASES: Final = {Status.SUCCEEDED: "Completed", Status.FAILED: "Failed", Status.CANCELLED: "Cancelled"}
 """`run.status` by the ending of the main steps: the phases of a run."""
@@ -25,10 +25,10 @@ def outcome_as_json(closing: Closing | None) -> dict[str, Any]:
     """The values of `run.status` and `run.failure`: how the main steps have ended, for compensations and handlers."""
     if closing is None:
         return {"status": "Running", "failure": None}
-    failure = closing.ending.failure
+    failure = closing.outcome.failure
     if failure is not None:
         failure = msgspec.structs.replace(failure, suppressed=(*failure.suppressed, *closing.suppressed))
     return {
-        "status": _PHASES[closing.ending.status],
+        "status": _PHASES[closing.outcome.status],
         "failure": None if failure is None else as_variable(failure, []),
     }

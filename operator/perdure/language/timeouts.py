@@ -1,13 +1,13 @@
-"""Timeouts of steps: durations as they are written, or what their expressions give when the step begins."""
+"""Timeouts of steps that are expressions, evaluated when the step starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api.rules import json_name
-from perdure.api.steps import ActivityCall
-from perdure.language.conversions import as_length
-from perdure.language.failures import EXPRESSION_ERROR, StepError, application
+from perdure.language.coercion import as_length
+from perdure.language.expressions import Template
+from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 OF_ACTIVITY: Final = (
     "start_to_close_timeout",
@@ -17,17 +17,14 @@ OF_ACTIVITY: Final = (
 )
 """The timeouts of an activity call, as Python names of its fields."""
 
-Evaluate = Callable[[str], Any]
-"""Gives the value of the template with that key; raises StepError."""
-
 
 def computed(where: str, name: str, value: Any) -> timedelta:
-    """The timeout that an expression has given. One that is over already is `0s` or negative.
+    """The timeout that an expression gives. One that has already passed is `0s` or negative.
 
     Args:
-        where: Where the step stands, for messages.
+        where: The step, for messages.
         name: The field.
-        value: What the expression has given.
+        value: The value of the expression.
 
     Raises:
         StepError: The value is not a duration.
@@ -39,7 +36,7 @@ def computed(where: str, name: str, value: Any) -> timedelta:
 
 
 def positive(where: str, name: str, value: Any) -> timedelta:
-    """The timeout that an expression has given for an activity or a child, where zero would mean that there is none.
+    """The timeout that an expression gives for an activity or a child, where zero would mean no limit.
 
     Raises:
         StepError: The value is not a duration longer than `0s`.
@@ -51,20 +48,18 @@ def positive(where: str, name: str, value: Any) -> timedelta:
     return length
 
 
-def of_call(where: str, call: ActivityCall, evaluate: Evaluate, prefix: str = "") -> dict[str, timedelta]:
-    """The timeouts of an activity call that are expressions, by Python name.
+def of_activity(where: str, given: Mapping[str, Template], evaluate: Callable[[Template], Any]) -> dict[str, timedelta]:
+    """Evaluate the timeouts of an activity that are expressions.
 
     Args:
-        where: Where the step stands, for messages.
-        call: The call.
-        evaluate: Gives the value of a template of the step.
-        prefix: What the keys of the templates begin with.
+        where: The step, for messages.
+        given: The templates, by Python name.
+        evaluate: Evaluates a template.
+
+    Returns:
+        The timeouts, by Python name.
 
     Raises:
         StepError: An expression fails, or does not give a duration longer than `0s`.
     """
-    return {
-        name: positive(where, json_name(name), evaluate(f"{prefix}{json_name(name)}"))
-        for name in OF_ACTIVITY
-        if isinstance(getattr(call, name), str)
-    }
+    return {name: positive(where, json_name(name), evaluate(given[name])) for name in OF_ACTIVITY if name in given}

@@ -10,7 +10,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState, RunStatus
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.tracing import Tracer
+from perdure.language.step_trace import Tracer
 from perdure.simulation.tree import Tree
 
 

@@ -10,9 +10,9 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure
 from perdure.engine.state import RunStatus
-from perdure.language.conversions import shown
-from perdure.language.failures import as_json, matches
+from perdure.language.coercion import shown
 from perdure.language.interpreter import load_memory
+from perdure.language.step_failures import as_json, matches
 from perdure.simulation.players import ScriptedChild, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
@@ -199,10 +199,10 @@ def _waits_for(run: SimulatedRun) -> Iterator[str]:
         yield f"cannot be decided: {state.task.message}"
     memory = load_memory(state.memory)
     nodes = {node.path: node for node in _all(run.tree.nodes)}
-    for path in memory.listeners:
+    for path in memory.signal_waiters:
         node = nodes.get(path)
         yield f"step `{path}`: signal `{node.target}`" if node and node.target else f"step `{path}`: a signal"
-    for path in memory.watchers:
+    for path in memory.condition_waiters:
         yield f"step `{path}`: its condition"
     for activity in state.activities.values():
         yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"

@@ -7,7 +7,7 @@ from typing import Any
 from perdure.api.durations import LONGEST, format_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
-from perdure.language.conversions import shown
+from perdure.language.coercion import shown
 
 Told = tuple[str, str, str]
 """Step, how it stands from then on, and what is told."""

@@ -7,8 +7,10 @@ from datetime import datetime
 
 from perdure.api.rules import json_name
 from perdure.api.steps import STEP_KINDS, Step
-from perdure.language.memory import Status, Traced, parse_path
+from perdure.language.memory import Status
+from perdure.language.paths import Path
 from perdure.language.program import Program
+from perdure.language.step_trace import Traced
 
 _LAST = re.compile(r"^(.*)([/.:\[][^/.:\[]*)$")
 _KINDS = {"[": "item", ".": "branch", ":": "handler"}
@@ -87,8 +89,8 @@ class Tree:
 
     def _undo(self, path: str) -> str:
         """The activity that undoes the step at a path."""
-        frame, name, _ = parse_path(path)
-        step = self._step_at(frame, name)
+        parsed = Path.parse(path)
+        step = self._step_at(parsed.frame, parsed.step)
         undo = step.compensate if step is not None else None
         return undo.activity.name if undo is not None and undo.activity is not None else ""
 

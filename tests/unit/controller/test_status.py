@@ -17,7 +17,7 @@ from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead, TaskFailed
 from perdure.engine.retry import RetryPolicy
-from perdure.language.failures import as_json
+from perdure.language.step_failures import as_json
 
 FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
 

@@ -9,8 +9,8 @@ from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language import containers
 from perdure.language.checks import check
 from perdure.language.compiler import compile_program
-from perdure.language.failures import StepError
 from perdure.language.program import InvalidWorkflowError
+from perdure.language.step_failures import StepError
 
 RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "uid"}
 

@@ -1,7 +1,7 @@
 """Which definitions can be run, and what is said of those that cannot."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -9,7 +9,7 @@ from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import STEP_KINDS
 from perdure.api.workflow import WorkflowSpec
 from perdure.engine.retry import CloudSchedulerRetry, PolicyReference, RetryPolicy
-from perdure.language.bodies import BODIES
+from perdure.language.compiled_actions import Action
 from perdure.language.compiler import compile_program
 from perdure.language.program import InvalidWorkflowError, retry_policy
 
@@ -65,8 +65,11 @@ def test_every_kind_of_step_can_be_run(kind: str, body: Json) -> None:
     assert findings(steps=[DO, {"name": "x", kind: body}], blocks=[BLOCK]) == []
 
 
-def test_every_kind_of_step_has_a_body() -> None:
-    assert {kind.rstrip("_") for kind in STEP_KINDS} == set(BODIES) == {*map(snake, KINDS)}
+def test_every_kind_of_step_is_compiled_to_an_action_of_its_own() -> None:
+    steps = [{"name": f"s{i}", kind: body} for i, (kind, body) in enumerate(KINDS.items())]
+    spec = WorkflowSpec.parse({"activities": [WORK], "steps": steps, "blocks": [BLOCK]})
+    assert {kind.rstrip("_") for kind in STEP_KINDS} == {*map(snake, KINDS)}
+    assert {type(step.action) for step in compile_program(spec).main.steps} == {*get_args(Action)}
 
 
 # Graphs

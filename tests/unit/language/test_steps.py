@@ -8,7 +8,7 @@ import pytest
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
-from perdure.language import walk
+from perdure.language.execution import loops
 from unit.language.play import Play
 
 
@@ -295,7 +295,7 @@ def test_a_failed_item_stops_the_others() -> None:
 
 
 def test_a_loop_within_a_loop_goes_on_however_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_OPEN", 4)
+    monkeypatch.setattr(loops, "MAX_OPEN", 4)
     play = Play("""
 steps: [{name: l, forEach: {items: "${lists.range(3)}"}, call: {block: b, input: "${item}"}}]
 blocks:
@@ -327,7 +327,7 @@ def test_outputs_of_items_that_are_too_large_together_fail_the_step() -> None:
 
 def test_a_long_loop_keeps_only_what_is_open() -> None:
     play = Play("steps: [" + do("l", forEach="{items: '${lists.range(10000)}'}") + ", {name: s, set: {x: 1}}]")
-    assert len(play.scheduled) == walk.MAX_OPEN
+    assert len(play.scheduled) == loops.MAX_OPEN
     for index in range(10_000):
         play.completes(f"l[{index}]", index)
         if index == 5_000:

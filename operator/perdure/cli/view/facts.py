@@ -21,7 +21,7 @@ from perdure.cli.view.recorded import ShownHistory, read_history
 from perdure.cli.view.steps import ShownStep, Source, read_steps
 from perdure.cli.view.tasks import ShownCode, read_code
 from perdure.cli.view.text import read_time
-from perdure.language.memory import Traced
+from perdure.language.step_trace import Traced
 
 
 class RunPhase(StrEnum):

@@ -17,8 +17,9 @@ from perdure.cli.view.openings import OpenActivity, OpenChild, Openings, OpenOpe
 from perdure.cli.view.recorded import HistoryEntry, ShownHistory
 from perdure.cli.view.text import read_time
 from perdure.engine.failures import FailureKind
-from perdure.language.failures import as_json, matches, timeout
-from perdure.language.memory import Status, Traced
+from perdure.language.memory import Status
+from perdure.language.step_failures import as_json, matches, timeout
+from perdure.language.step_trace import Traced
 
 OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has begun and has not ended."""

@@ -17,7 +17,7 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
-from perdure.language.failures import StepError
+from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict

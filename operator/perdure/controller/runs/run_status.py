@@ -20,8 +20,8 @@ from perdure.engine.opaque import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
 from perdure.engine.step import next_wake
 from perdure.language.awaiting import Awaited
-from perdure.language.failures import as_json
 from perdure.language.interpreter import load_memory
+from perdure.language.step_failures import as_json
 from perdure.runtime.segments import Damage
 
 _PHASES = {

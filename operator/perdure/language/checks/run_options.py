@@ -7,7 +7,7 @@ from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.schedule import TemplateMetadata
 from perdure.api.searching import unfit
 from perdure.api.workflowrun import WorkflowRunSpec
-from perdure.language.conversions import shown
+from perdure.language.coercion import shown
 from perdure.language.program import Finding
 
 _QUALIFIED = (

@@ -1,5 +1,6 @@
 """Failures of steps: made, matched, and as expressions see them."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -90,7 +91,7 @@ def child_failure(event: ChildEnded) -> Failure:
     )
 
 
-def matches(failure: Failure, types: list[str]) -> bool:
+def matches(failure: Failure, types: Collection[str]) -> bool:
     """Whether one of the types names a failure in the chain; no types name every failure."""
     return not types or any(not node.type_names().isdisjoint(types) for node in failure.chain())
 
@@ -106,7 +107,7 @@ def as_json(failure: Failure) -> dict[str, Any]:
     return data
 
 
-def as_variable(failure: Failure, types: list[str]) -> dict[str, Any]:
+def as_variable(failure: Failure, types: Collection[str]) -> dict[str, Any]:
     """What expressions see as `error`: the node that was looked for, and the whole tree as `failure`.
 
     With no types that is the first failure that is not only about another: an application's own, or a timeout.

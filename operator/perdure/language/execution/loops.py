@@ -1,0 +1,138 @@
+"""Loops: `forEach` runs a step as one task for each item, as many at a time as may be open."""
+
+from typing import Any, Final
+
+import msgspec
+
+from perdure.language.coercion import shown
+from perdure.language.execution.context import WORK, WORK_OF_A_START, Location, replace
+from perdure.language.execution.parts import Parts
+from perdure.language.memory import CANCELLED, ForEachLoop, Outcome, Status, failed, succeeded
+from perdure.language.paths import Path
+from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
+
+MAX_OPEN: Final = 250
+"""Tasks that may be open in a run before loops start no more items; each loop still has one."""
+MAX_OPEN_BYTES: Final = 128 * 1024
+"""Bytes of the inputs of open tasks before loops start no more items."""
+MAX_LOOP_OUTPUT: Final = 192 * 1024
+"""Bytes of the outputs of a loop's items."""
+
+
+class Loops:
+    """Starts, stops and closes loops and their items."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._context = parts.context
+        self._stopping: set[str] = set()
+        """Loops whose items are being cancelled one after the other: they close after the last."""
+
+    def start(self, at: Location) -> None:
+        """Evaluate the items; the first ones are due next. Raises StepError."""
+        loop = at.compiled.loop
+        items = self._parts.evaluation.of_step(at, loop.items if loop is not None else None)
+        if isinstance(items, dict):
+            items = [{"key": key, "value": items[key]} for key in sorted(items)]
+        if not isinstance(items, list):
+            message = f"{at.where}: `forEach.items` must give a list or a map, not {shown(items)}"
+            raise StepError(application(EXPRESSION_ERROR, message))
+        self._context.work += len(items)
+        first = items[0] if items and type(items[0]) is int else 0
+        kept = None if _consecutive(items, first) else items
+        self._context.put_loop(at.path, ForEachLoop(items=kept, first=first, count=len(items)))
+        self._context.enqueue_first(at.path)
+
+    def start_items(self, path: Path) -> None:
+        """Start items until as many are open as may be; a loop without items left and open closes."""
+        context = self._context
+        definition = context.locate(path).compiled.loop
+        most = definition.max_concurrency if definition is not None else None
+        while not context.closed:
+            loop = context.loop(path)
+            if loop is None or loop.outcome is not None:
+                return
+            if loop.next == loop.count:
+                if not loop.open:
+                    self._complete(path, loop)
+                return
+            if most and loop.open >= most:
+                return
+            if loop.open and self._run_is_full():
+                if path.text not in context.memory.blocked_loops:
+                    context.update(blocked_loops=(*context.memory.blocked_loops, path.text))
+                return
+            if context.work > WORK:
+                context.enqueue_first(path)
+                return
+            context.work += WORK_OF_A_START
+            context.put_loop(path, replace(loop, next=loop.next + 1, open=loop.open + 1))
+            self._parts.tasks.start(path.item(loop.next))
+
+    def unblock(self) -> None:
+        """A task has closed: the loops that waited for it are due."""
+        memory = self._context.memory
+        if memory.blocked_loops and not self._run_is_full():
+            self._context.enqueue(Path.parse(path) for path in memory.blocked_loops if path in memory.loops)
+            self._context.update(blocked_loops=())
+
+    def stop(self, path: Path, outcome: Outcome) -> None:
+        """Cancel the open items of a loop; it closes with the outcome once they have closed."""
+        loop = self._context.memory.loops[path.text]
+        if loop.outcome is not None:
+            return
+        self._context.put_loop(path, replace(loop, outcome=outcome))
+        self._stopping.add(path.text)
+        for index in range(loop.next):
+            item = path.item(index)
+            if self._context.task(item) is not None:
+                self._parts.tasks.stop(item, CANCELLED)
+        self._stopping.discard(path.text)
+        self._close_if_stopped(path)
+
+    def item_closed(self, at: Location, outcome: Outcome) -> None:
+        """Record the outcome of an item: another one may be due, or the loop stops."""
+        self._context.observer.closed(at.path, outcome, self._context.now)
+        path = at.path.loop
+        loop = self._context.memory.loops[path.text]
+        loop = replace(loop, open=loop.open - 1)
+        if outcome.status is Status.SUCCEEDED and outcome.output is not None and at.path.step in at.flow.kept:
+            size = loop.size + len(msgspec.json.encode(outcome.output))
+            loop = replace(loop, outputs={**loop.outputs, str(at.path.index): outcome.output}, size=size)
+            if size > MAX_LOOP_OUTPUT:
+                message = (
+                    f"the outputs of the items of step `{path}` have more than {MAX_LOOP_OUTPUT // 1024} KiB; let the "
+                    "items return less, or keep large data elsewhere"
+                )
+                outcome = failed(application("OutputTooLarge", message))
+        self._context.put_loop(path, loop)
+        if loop.outcome is not None:
+            self._close_if_stopped(path)
+        elif outcome.status is Status.SUCCEEDED:
+            self._context.enqueue([path])
+        else:
+            self.stop(path, outcome)
+
+    def _run_is_full(self) -> bool:
+        """Whether so many tasks are open that loops must wait."""
+        tasks = self._context.memory.tasks
+        return len(tasks) >= MAX_OPEN or sum(task.size for task in tasks.values()) > MAX_OPEN_BYTES
+
+    def _close_if_stopped(self, path: Path) -> None:
+        loop = self._context.memory.loops[path.text]
+        if path.text not in self._stopping and not loop.open and loop.outcome is not None:
+            self._context.put_loop(path, None)
+            self._parts.steps.close(path, loop.outcome)
+
+    def _complete(self, path: Path, loop: ForEachLoop) -> None:
+        """Close a loop all of whose items have succeeded."""
+        output = None
+        if path.step in self._context.locate(path).flow.kept:
+            output = [loop.outputs.get(str(index)) for index in range(loop.count)]
+        self._context.put_loop(path, None)
+        self._parts.steps.close(path, succeeded(output))
+
+
+def _consecutive(items: list[Any], first: int) -> bool:
+    """Whether the items are consecutive integers, which need not be kept."""
+    return items == list(range(first, first + len(items))) and all(type(item) is int for item in items)

@@ -1,0 +1,148 @@
+"""Tasks: a step, or one item of it, with its action, its timeout and its `catch`."""
+
+from typing import Any, Final
+
+from perdure.engine import commands as cmd
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.recording import MAX_PENDING
+from perdure.engine.state import DEAD_LETTER
+from perdure.language.compiled_actions import RunActivity, SignalRun, Sleep, StartChild, WaitForSignal, WaitUntil
+from perdure.language.execution.context import Location, replace
+from perdure.language.execution.parts import Parts
+from perdure.language.memory import CANCELLED, Outcome, Stage, Status, Task, failed
+from perdure.language.paths import Path
+from perdure.language.program import CompiledStep
+from perdure.language.step_failures import StepError, application, as_json, as_variable, matches
+
+MAX_WAITING: Final = (MAX_PENDING - 1) // 2
+"""Tasks of a run that may wait for something: an activity, a child, a timer, a signal. One more fails its step. Each has at
+most two timers, and a handler has one, so the engine can always obey, unless abandoned activities use up its room."""
+
+
+class Tasks:
+    """Starts, stops and closes tasks."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._context = parts.context
+
+    def start(self, path: Path) -> None:
+        """Start the action of a step or item, and the timer of its timeout."""
+        context = self._context
+        context.observer.started(path, context.now)
+        at = context.locate(path)
+        crowded = _waits(at.compiled) and self._too_many_wait()
+        context.put_task(path, Task())
+        if crowded:
+            self.part_closed(path, failed(_too_many(at)))
+            return
+        try:
+            timeout = self._parts.timers.timeout(at, "timeout", at.compiled.timeout)
+            if timeout is not None:
+                context.put_task(path, replace(context.memory.tasks[path.text], timed=True))
+                self._parts.timers.start(path.timeout, timeout)
+            outcome = self._parts.actions.start(at)
+        except StepError as error:
+            outcome = failed(error.failure)
+        if outcome is not None:
+            self.part_closed(path, outcome)
+
+    def stop(self, path: Path, outcome: Outcome) -> None:
+        """Cancel what a task runs; it closes with the outcome once that has closed."""
+        task = self._context.memory.tasks[path.text]
+        if task.outcome is not None:
+            return
+        self._context.put_task(path, replace(task, outcome=outcome))
+        self._parts.timers.cancel_timeout(path)
+        at = self._context.locate(path)
+        if task.stage is Stage.CATCH:
+            self._parts.frames.stop(path.catch, CANCELLED)
+        else:
+            closed = self._parts.actions.cancel(at)
+            if closed is not None:
+                self.part_closed(path, closed)
+
+    def part_closed(self, path: Path, outcome: Outcome) -> None:
+        """The action of a task has closed, or the block of its `catch`: handle a failure, or close the task."""
+        context = self._context
+        task = context.task(path)
+        if task is None or context.closed:
+            return
+        self._parts.timers.cancel_timeout(path)
+        at = context.locate(path)
+        if outcome.status is Status.SUCCEEDED and isinstance(at.compiled.action, RunActivity):
+            context.observer.activity_completed(path, outcome.output)
+        wanted = task.outcome
+        if wanted is not None and not (wanted.status is Status.CANCELLED and outcome.status is Status.SUCCEEDED):
+            outcome = wanted  # of a stopped task only success counts, and not if its timeout has passed
+        cancelled = wanted is not None and wanted.status is Status.CANCELLED
+        if outcome.failure and task.stage is Stage.BODY and not cancelled:
+            unhandled = self._handle(at, task, outcome.failure)
+            if unhandled is None:
+                return
+            outcome = failed(unhandled)
+        if outcome.status is Status.SUCCEEDED and task.stage is Stage.BODY and at.compiled.compensate:
+            try:
+                self._parts.compensations.record(at, outcome.output)
+            except StepError as error:
+                outcome = failed(error.failure)
+        context.put_task(path, None)
+        if path.index is None:
+            self._parts.steps.close(path, outcome)
+        else:
+            self._parts.loops.item_closed(at, outcome)
+        self._parts.loops.unblock()
+
+    def _handle(self, at: Location, task: Task, failure: Failure) -> Failure | None:
+        """Let a `catch` handle a failure. Gives the failure that remains; None if a block has started to handle it."""
+        context = self._context
+        context.observer.failed(at.path, failure)
+        if at.compiled.step.dead_letter and failure.kind is FailureKind.ACTIVITY:
+            context.commands.append(cmd.RecordMarker(marker_name=DEAD_LETTER, details=self._dead_letter(at, failure)))
+        for clause in at.compiled.catch:
+            if not matches(failure, clause.error_types):
+                continue
+            context.put_task(at.path, replace(task, stage=Stage.CATCH, timed=False, outcome=None, branches={}, size=0))
+            try:
+                error_seen = {clause.variable: as_variable(failure, clause.error_types)}
+                params = self._parts.evaluation.of_step(at, clause.call.input, **error_seen)
+                self._parts.frames.open(at.path.catch, clause.call.block, params, caller=at.path.frame, caught=failure)
+            except StepError as error:
+                return replace(error.failure, cause=failure)
+            return None
+        return failure
+
+    def _dead_letter(self, at: Location, failure: Failure) -> dict[str, Any]:
+        """What the marker says of an activity that has failed for good; its input is in the event that scheduled it."""
+        return {
+            "step": at.path.text,
+            "activity": failure.activity,
+            "scheduledEventId": getattr(self._context.event, "scheduled_event_id", 0),
+            "failure": as_json(failure),
+        }
+
+    def _too_many_wait(self) -> bool:
+        """Whether as many tasks wait as may."""
+        tasks = self._context.memory.tasks
+        if len(tasks) < MAX_WAITING:
+            return False
+        self._context.work += 10 * len(tasks)
+        locate = self._context.locate
+        waiting = (
+            task.stage is Stage.BODY and _waits(locate(Path.parse(path)).compiled) for path, task in tasks.items()
+        )
+        return sum(waiting) >= MAX_WAITING
+
+
+def _waits(step: CompiledStep) -> bool:
+    """Whether a step waits for something itself, if only for its timeout; others run blocks, or close as they start."""
+    waiting = RunActivity | StartChild | WaitForSignal | Sleep | SignalRun | WaitUntil
+    return isinstance(step.action, waiting) or step.timeout is not None
+
+
+def _too_many(at: Location) -> Failure:
+    message = (
+        f"{at.where}: {MAX_WAITING} steps and items of the run wait already, which is as many as may; let a `forEach` begin "
+        "fewer at a time (`maxConcurrency`), or divide the work into child workflows"
+    )
+    return application("PendingLimitExceeded", message)

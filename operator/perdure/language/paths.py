@@ -1,0 +1,142 @@
+"""Paths of the steps of a run: read and written only here. In the memory, in events and for people they are strings.
+
+====================  ==============================================================
+``hotel``             a step of the main list, and the block that it calls
+``rooms[3]``          an item of a `forEach`
+``rooms[3]/check``    a step of the block that the item calls
+``race.fast``         the block of a branch of `parallel`
+``hotel:catch``       the block of a `catch`
+``hotel:compensate``  the compensation of a step
+``hotel:timeout``     the timer of the `timeout` of a step
+``:finally``          the block of a handler; its timer is ``:finally:timeout``
+(empty)               the main steps
+====================  ==============================================================
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+_SEGMENT: Final = re.compile(r"([^\[.:]*)(?:\[(\d+)\])?(.*)", re.DOTALL)
+_CATCH: Final = ":catch"
+_COMPENSATE: Final = ":compensate"
+_TIMEOUT: Final = ":timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The path of a task, a step, a frame or a timer."""
+
+    text: str
+    frame: str = field(default="", compare=False)
+    """The path of the frame that contains the step, as a string; empty for the main steps."""
+    step: str = field(default="", compare=False)
+    """Name of the step; empty for the main steps and for handlers."""
+    index: int | None = field(default=None, compare=False)
+    """Number of the item."""
+    part: str = field(default="", compare=False)
+    """What follows the step or item: ``.fast``, ``:catch``; for a handler ``:finally``."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a path."""
+        frame, _, last = text.rpartition("/")
+        found = _SEGMENT.fullmatch(last)
+        assert found is not None  # the expression matches any text
+        step, index, part = found.groups()
+        return cls(text, frame, step, None if index is None else int(index), part)
+
+    @classmethod
+    def handler(cls, name: str) -> Self:
+        """The frame of a handler, such as `finally`."""
+        return cls(f":{name}", part=f":{name}")
+
+    def __str__(self) -> str:
+        return self.text
+
+    # Within a frame
+
+    def child(self, name: str) -> "Path":
+        """A step of this frame."""
+        return Path(f"{self.text}/{name}" if self.text else name, self.text, name)
+
+    @property
+    def is_handler(self) -> bool:
+        """Whether it is the frame of a handler, or its timer."""
+        return not self.frame and not self.step and bool(self.part)
+
+    @property
+    def handler_name(self) -> str:
+        """Name of the handler that the frame or timer belongs to."""
+        return self.part[1:].removesuffix(_TIMEOUT)
+
+    @property
+    def is_compensation(self) -> bool:
+        """Whether it is a compensation."""
+        return self.part == _COMPENSATE
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether it is the timer of a `timeout`."""
+        return self.part.endswith(_TIMEOUT)
+
+    # Of a task or step
+
+    def item(self, index: int) -> "Path":
+        """An item of this step."""
+        return Path(f"{self.text}[{index}]", self.frame, self.step, index)
+
+    def branch(self, name: str) -> "Path":
+        """The frame of a branch."""
+        return self._with(f".{name}")
+
+    @property
+    def catch(self) -> "Path":
+        """The frame of the block of a `catch`."""
+        return self._with(_CATCH)
+
+    @property
+    def compensation(self) -> "Path":
+        """The activity or frame that compensates the step."""
+        return self._with(_COMPENSATE)
+
+    @property
+    def timeout(self) -> "Path":
+        """The timer of the `timeout` of the step or handler."""
+        return self._with(_TIMEOUT)
+
+    def _with(self, part: str) -> "Path":
+        return Path(self.text + part, self.frame, self.step, self.index, self.part + part)
+
+    # Upwards
+
+    @property
+    def parent(self) -> "Path":
+        """The frame that contains the step."""
+        return Path.parse(self.frame)
+
+    @property
+    def loop(self) -> "Path":
+        """The step that the item belongs to."""
+        return self.parent.child(self.step)
+
+    @property
+    def owner(self) -> "Path":
+        """The task of a frame or timer: the path without its part."""
+        return Path(self.text.removesuffix(self.part), self.frame, self.step, self.index) if self.part else self
+
+    @property
+    def lineage(self) -> "tuple[Path, ...]":
+        """The frames that lead to it, the outermost first, and itself."""
+        return (*self.parent.lineage, self) if self.frame else (self,)
+
+    def enclosing(self) -> Iterator[str]:
+        """The paths of everything that it is part of, such as its item, loop, branch and block, and theirs."""
+        for end, character in enumerate(self.text):
+            if end and character in "/[.:":
+                yield self.text[:end]
+
+
+MAIN: Final = Path("")
+"""The main steps."""

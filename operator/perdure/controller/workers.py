@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from perdure.engine.code import WorkflowTask
 from perdure.engine.nexus import operations_buffered
-from perdure.engine.state import PendingOperation, RunState
+from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
@@ -51,7 +51,11 @@ class Workers(Protocol):
         """A WorkflowRun is there, has changed, or is gone."""
         ...
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
+    def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
+        """The version whose workers get a run's workflow task, or an activity of it; empty: unversioned ones."""
+        ...
+
+    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
         """Whether somebody has asked for workflow tasks, or for activities, of a task queue lately."""
         ...
 
@@ -79,9 +83,14 @@ class NoWorkers:
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """Nothing to be done."""
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
+    def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
+        """There are no versions."""
+        del namespace, state, activity
+        return ""
+
+    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
         """Nobody does."""
-        del namespace, task_queue, activities
+        del namespace, task_queue, activities, version
         return False
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
@@ -108,24 +117,29 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
     if task is not None and code is not None:
         # A worker that has as many tasks as it may asks for no more, for as long as one may take.
         patience = timedelta(0) if told else max(PATIENCE, task.start_to_close_timeout)
-        if task.scheduled_time + patience <= now and not workers.polled(namespace, code.task_queue):
-            return f"no worker polls the task queue `{code.task_queue}`"
+        version = workers.version_of(namespace, state)
+        if task.scheduled_time + patience <= now and not workers.polled(namespace, code.task_queue, version=version):
+            return f"no worker{_of(version)} polls the task queue `{code.task_queue}`"
     patience = timedelta(0) if told else PATIENCE
     looked_at = set()
     for activity in state.offered_activities(now):
-        queue = activity.task_queue
+        queue, version = activity.task_queue, workers.version_of(namespace, state, activity)
         if queue in looked_at or activity.scheduled_time + patience > now:
             continue
         looked_at.add(queue)
-        if not workers.polled(namespace, queue, activities=True):
+        if not workers.polled(namespace, queue, activities=True, version=version):
             what = f"activity `{activity.activity_type}`" if state.for_clients else f"step `{activity.activity_id}`"
-            return f"{what}: no worker polls the task queue `{queue}` for activities"
+            return f"{what}: no worker{_of(version)} polls the task queue `{queue}` for activities"
     for operation, since in _uncalled(state):
         if since + patience <= now and not workers.handled(namespace, operation):
             what = f"operation `{operation.service}.{operation.operation}`"
             # Which task queue that is, is no business of the caller's namespace.
             return f"{what}: no worker polls the task queue of the Nexus endpoint `{operation.endpoint}`"
     return ""
+
+
+def _of(version: str) -> str:
+    return f" of version `{version}`" if version else ""
 
 
 def look_again_at(state: RunState, now: datetime) -> datetime | None:

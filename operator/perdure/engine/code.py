@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine import events as ev
+from perdure.engine.versioning import UNVERSIONED, Versioning
 
 DEFAULT_TIMEOUT = timedelta(seconds=10)
 """How long a worker has for a workflow task, where nobody says."""
@@ -44,6 +45,7 @@ class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     request_id: str = ""
     suggest_continue_as_new: bool = False
     history_size_bytes: int = 0
+    target_version_changed: bool = False
 
     @property
     def number(self) -> int:
@@ -74,6 +76,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """By update id."""
     memo: dict[str, Any] = {}
     search_attributes: dict[str, Any] = {}
+    versioning: Versioning = UNVERSIONED
 
     # Kept beside the history:
     admitted: dict[str, int] = {}

@@ -226,6 +226,8 @@ class ContinueAsNewWorkflowExecution:
     failure: Failure | None = None
     last_completion_result: Any = None
     cron_schedule: str = ""
+    initial_versioning_behavior: str = ""
+    """AutoUpgrade: the next run does not inherit the version that this one is pinned to."""
 
 
 ClosingCommand: TypeAlias = (

@@ -24,6 +24,7 @@ from perdure.engine.starts import (
     ParentReference,
     WorkflowStart,
 )
+from perdure.engine.versioning import DeploymentVersion, VersioningOverride
 
 
 class Event(
@@ -426,6 +427,9 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     links: Any = None
     standalone: bool = False
     """The run is a standalone activity: it schedules one activity, and closes as that closes."""
+    versioning_override: VersioningOverride | None = None
+    inherited_pinned_version: DeploymentVersion | None = None
+    """The version of its parent, or of the run before, which was pinned to it."""
 
 
 class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
@@ -466,9 +470,11 @@ class WorkflowExecutionUnpaused(Event, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionOptionsUpdated(Event, frozen=True, kw_only=True):
-    """Another start of the workflow, which was open, has attached what the end of the run completes."""
+    """A client has set or removed the versioning override, or another start has attached what the end of the run completes."""
 
-    attached_request_id: str
+    attached_request_id: str = ""
+    versioning_override: VersioningOverride | None = None
+    unset_versioning_override: bool = False
     attached_completion_callbacks: tuple[Callback, ...] = ()
     identity: str = ""
     links: Any = None
@@ -553,6 +559,8 @@ class WorkflowTaskStarted(Event, frozen=True, kw_only=True):
     request_id: str = ""
     suggest_continue_as_new: bool = False
     history_size_bytes: int = 0
+    target_worker_deployment_version_changed: bool = False
+    """The run is pinned, and new runs of its task queue start on another version."""
 
 
 class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
@@ -566,6 +574,11 @@ class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
     worker_version: Any = None
     binary_checksum: str = ""
     """Which build of the worker has decided, where `worker_version` does not say so: code may ask, also when replayed."""
+    worker_deployment_name: str = ""
+    deployment_version: DeploymentVersion | None = None
+    """Of a versioned worker."""
+    versioning_behavior: str = ""
+    """Pinned or AutoUpgrade; empty from an unversioned worker."""
 
 
 class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
@@ -651,6 +664,8 @@ class WorkflowExecutionContinuedAsNew(CommandEvent, frozen=True, kw_only=True):
     failure: Failure | None = None
     last_completion_result: Any = None
     cron_schedule: str = ""
+    initial_versioning_behavior: str = ""
+    """AutoUpgrade: the next run does not inherit the version that this one is pinned to."""
 
 
 class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):

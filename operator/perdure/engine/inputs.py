@@ -15,6 +15,7 @@ from perdure.engine.commands import Command
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
 from perdure.engine.starts import Callback, ExternalReference
+from perdure.engine.versioning import DeploymentVersion, VersioningOverride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +221,16 @@ class CallbacksAttached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverrideChanged:
+    """A client sets the versioning override of a run, or removes it."""
+
+    request_id: str
+    override: VersioningOverride | None
+    identity: str = ""
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForgotten:
     """Whoever asked has had the answer, and will not ask again."""
 
@@ -296,6 +307,8 @@ class TaskTaken:
     identity: str = ""
     suggest_events: int = 4_096
     """Events from which on the worker is told to continue as new."""
+    target_version_changed: bool = False
+    """Whether new runs of the task queue start on another version than the one that the run is pinned to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +338,9 @@ class TaskCompleted:
     metering_metadata: Any = None
     worker_version: Any = None
     binary_checksum: str = ""
+    worker_deployment_name: str = ""
+    deployment_version: DeploymentVersion | None = None
+    versioning_behavior: str = ""
     sticky_queue: str = ""
     sticky_timeout: timedelta | None = None
     force_new_task: bool = False
@@ -443,6 +459,7 @@ Request: TypeAlias = (
     | ActivityReset
     | OptionsChanged
     | CallbacksAttached
+    | OverrideChanged
     | WorkerInput
 )
 

@@ -203,7 +203,7 @@ def since(
                     initiated_event_id=event.initiated_event_id, failure=getattr(event, "failure", None)
                 )
             case ev.WorkflowExecutionOptionsUpdated():
-                yield callbacks_again(event)
+                yield options_again(event)
             case _:
                 yield from _operation_again(event, forked, started)
 
@@ -270,8 +270,15 @@ def _cause(event: ev.AnyEvent) -> Failure | None:
     return failure.cause if failure is not None else None
 
 
-def callbacks_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached:
-    """Callbacks that were attached to a run, to be attached once more."""
+def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached | inp.OverrideChanged:
+    """Callbacks that were attached to a run, or its versioning override, to be set once more."""
+    if not event.attached_request_id:
+        return inp.OverrideChanged(
+            request_id=f"{event.event_id}/override",
+            override=event.versioning_override,
+            identity=event.identity,
+            principal=event.principal,
+        )
     return inp.CallbacksAttached(
         request_id=event.attached_request_id,
         callbacks=event.attached_completion_callbacks,

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.versioning import DeploymentVersion, VersioningOverride
 
 MAX_CHILD_DEPTH = 20
 """How many ancestors a run may have: enough to divide work by levels, and few enough to stop a workflow that starts itself before
@@ -51,6 +52,8 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     request_id: str = ""
     completion_callbacks: tuple[Callback, ...] = ()
     links: Any = None
+    versioning_override: VersioningOverride | None = None
+    inherited_pinned_version: DeploymentVersion | None = None
 
 
 class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

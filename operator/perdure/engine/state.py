@@ -19,6 +19,7 @@ from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.opaque import size_of
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
+from perdure.engine.versioning import PINNED, Versioning
 
 PODS_QUEUE = "pods/"
 """Before the name of a Workflow: the task queue of its activities, each attempt of which is a pod."""
@@ -689,7 +690,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
                 )
                 for number, callback in enumerate(event.attached_completion_callbacks, len(state.callbacks) + 1)
             }
-            return change(state, callbacks={**state.callbacks, **attached})
+            return change(state, callbacks={**state.callbacks, **attached}, code=_with_override(state.code, event))
         case ev.WorkflowExecutionSignaled():
             return change(state, signals=state.signals + 1)
         case ev.WorkflowExecutionCancelRequested():
@@ -734,7 +735,21 @@ def _code(event: ev.WorkflowExecutionStarted) -> Code:
         priority=event.priority,
         memo=event.memo or {},
         search_attributes=event.search_attributes,
+        versioning=_versioning(event),
     )
+
+
+def _versioning(event: ev.WorkflowExecutionStarted) -> Versioning:
+    inherited = event.inherited_pinned_version
+    behavior = PINNED if inherited is not None else ""
+    return Versioning(behavior=behavior, version=inherited, override=event.versioning_override)
+
+
+def _with_override(code: Code | None, event: ev.WorkflowExecutionOptionsUpdated) -> Code | None:
+    if code is None or (event.versioning_override is None and not event.unset_versioning_override):
+        return code
+    versioning = msgspec.structs.replace(code.versioning, override=event.versioning_override)
+    return msgspec.structs.replace(code, versioning=versioning)
 
 
 def _apply_to_code(code: Code, event: ev.AnyEvent) -> Code:
@@ -751,7 +766,13 @@ def _apply_to_code(code: Code, event: ev.AnyEvent) -> Code:
             )
             return change(code, task=task, wanted=False)
         case ev.WorkflowTaskCompleted():
-            return change(code, task=None, previous_started_event_id=event.started_event_id, closing=False)
+            return change(
+                code,
+                task=None,
+                previous_started_event_id=event.started_event_id,
+                closing=False,
+                versioning=code.versioning.completed(event.versioning_behavior, event.deployment_version),
+            )
         case ev.WorkflowTaskFailed() | ev.WorkflowTaskTimedOut():
             return change(code, task=None)
         case ev.UpsertWorkflowSearchAttributes():

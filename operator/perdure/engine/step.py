@@ -252,6 +252,7 @@ class RunPass:
                 | inp.ActivityReset()
                 | inp.OptionsChanged()
                 | inp.CallbacksAttached()
+                | inp.OverrideChanged()
             ):
                 self.take_request(item)
             case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
@@ -350,12 +351,31 @@ class RunPass:
                 return self._pause(request)
             case inp.CallbacksAttached():
                 return self.operations.attach_callbacks(request)
+            case inp.OverrideChanged():
+                return self._override(request)
             case inp.ActivityAnswered():
                 return self.attempts.activity_answered(request)
             case inp.ActivityReset() | inp.OptionsChanged():
                 return self.attempts.activity_changed(request)
             case _:
                 raise TypeError(f"not a request: {request}")
+        return OK
+
+    def _override(self, request: inp.OverrideChanged) -> Answer:
+        """Set or remove the versioning override."""
+        code = self.ledger.state.code
+        if code is None:
+            message = "only workflows of Temporal SDK workers have a versioning override"
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
+        if code.versioning.override != request.override:
+            updated = ev.WorkflowExecutionOptionsUpdated(
+                versioning_override=request.override,
+                unset_versioning_override=request.override is None,
+                identity=request.identity,
+                principal=request.principal,
+                **self.ledger.here,
+            )
+            self.ledger.emit(updated, decide=False)
         return OK
 
     def _pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:

@@ -8,7 +8,12 @@ from typing import Any, ClassVar
 from google.protobuf.message import DecodeError
 from temporalio.api.command.v1 import Command as ProtoCommand
 from temporalio.api.common.v1 import Payloads, SearchAttributes
-from temporalio.api.enums.v1 import CommandType, ContinueAsNewInitiator, WorkflowIdReusePolicy
+from temporalio.api.enums.v1 import (
+    CommandType,
+    ContinueAsNewInitiator,
+    ContinueAsNewVersioningBehavior,
+    WorkflowIdReusePolicy,
+)
 from temporalio.api.enums.v1 import ParentClosePolicy as ProtoParentClosePolicy
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Rejection, Response
@@ -300,6 +305,7 @@ class CommandReader:
             failure=failures.to_json(said.failure) if said.HasField("failure") else None,
             last_completion_result=extras.last_completion_result,
             cron_schedule=name(said.cron_schedule, "CronSchedule", required=False),
+            initial_versioning_behavior=_initial_behavior(said.initial_versioning_behavior),
         )
 
     def _start_child(self, said: Any, metadata: Any) -> cmd.Command:
@@ -444,6 +450,10 @@ class CommandReader:
         "ModifyWorkflowProperties": (_modify, "BadModifyWorkflowPropertiesAttributes"),
     }
     """How each kind of command is read, and what a task fails with whose command cannot be obeyed."""
+
+
+def _initial_behavior(said: int) -> str:
+    return from_enum(ContinueAsNewVersioningBehavior, said) if said else ""
 
 
 def _policy(said: Any) -> RetryPolicy | None:

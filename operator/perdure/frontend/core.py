@@ -19,9 +19,11 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
-from perdure.engine.state import PendingOperation, RunState
+from perdure.engine.state import PendingActivity, PendingOperation, RunState
+from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import failures, priorities
 from perdure.frontend.admission import MessageMemory
+from perdure.frontend.deployment_registry import DeploymentRegistry
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, damaged
 from perdure.frontend.given import UNLIMITED
@@ -34,6 +36,7 @@ from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs, View
 from perdure.frontend.search_attributes import Registry
 from perdure.frontend.updates import Update, Updates
+from perdure.frontend.versions import Versions, queue_of
 from perdure.frontend.visibility import Visibility
 from perdure.frontend.workers import KnownWorkers
 from perdure.kube import client as kube
@@ -106,6 +109,8 @@ class Core:
         self.visibility = Visibility()
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
+        self.deployments = DeploymentRegistry(lambda: self.runs.manager.client, self._route_again)
+        self.versions = Versions(self.deployments, self.queues, self.is_pinned)
         self.calls = HandlerCallsOpen(self)
         self._memory = MessageMemory(_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,6 +139,20 @@ class Core:
         if run is not None:
             self.follow(run)
 
+    def _route_again(self, namespace: str) -> None:
+        """The worker deployments of a namespace have changed: what waits in task queues may go to other versions."""
+        for run in self.runs.manager.runs.all():
+            if run.ref.namespace == namespace:
+                self.follow(run)
+
+    def is_pinned(self, namespace: str, version: DeploymentVersion) -> bool:
+        """Whether an open workflow is pinned to a version."""
+        return any(
+            run.state.code.versioning.pinned_to == version
+            for run in self.runs.manager.runs.all()
+            if run.ref.namespace == namespace and run.state and run.state.code and not run.state.closed
+        )
+
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
         self.visibility.seen(obj, deleted=deleted)
@@ -150,14 +169,20 @@ class Core:
         self.updates.abort(run_id)
         self.queries.abort(run_id)
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
+    def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
+        """The version whose workers get a run's workflow task, or an activity of it; empty: unversioned ones."""
+        versions = self.versions
+        found = versions.of_activity(namespace, state, activity) if activity else versions.of_task(namespace, state)
+        return str(found) if found is not None else ""
+
+    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
         """Whether a worker asks for workflow tasks of a task queue, or did a moment ago; or has not had the time to.
 
         One that does as many activities as it can asks for none until one of them is done: it is known for minutes.
         """
         if now() < self._begun + _WORKERS_COME_WITHIN:
             return True
-        queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue)
+        queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue, version)
         return self.queues.alive(queue) or (activities and bool(self.queues.pollers(queue)))
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
@@ -175,9 +200,10 @@ class Core:
         offers: dict[Offer, QueueName] = {}
         task = state.offered_task()
         if state.code is not None and task is not None and run_id not in self.reserved:
-            queue = QueueName(namespace, Kind.WORKFLOW, state.code.task_queue)
+            version = self.versions.of_task(namespace, state)
+            queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = QueueName(namespace, Kind.WORKFLOW, task.sticky_queue)
-            if task.sticky_queue and self.queues.alive(sticky):
+            if task.sticky_queue and version == state.code.versioning.version and self.queues.alive(sticky):
                 queue = sticky
             rank = priorities.rank(state.code.priority)
             offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = queue
@@ -185,7 +211,8 @@ class Core:
         for activity in state.offered_activities(time):
             rank = priorities.rank(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
-            offers[offer] = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+            queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+            offers[offer] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
         return offers
 
     # Updates
@@ -295,12 +322,26 @@ class Core:
                 query.attached = True  # goes with the next task or, where none follows, by itself after this one
                 return
         query.attached = False
-        self._offer_query(entry, query, code.sticky_queue if code is not None else "")
+        version = self.versions.of_task(entry.namespace, state) if state is not None else self._version_of_closed(entry)
+        sticky_queue = ""
+        if code is not None and version == code.versioning.version:
+            sticky_queue = code.sticky_queue
+        self._offer_query(entry, query, sticky_queue, version)
 
-    def _offer_query(self, entry: Entry, query: Query, sticky_queue: str) -> None:
+    def _version_of_closed(self, entry: Entry) -> DeploymentVersion | None:
+        """The version whose workers answer queries about a run that is no longer worked on."""
+        record = self.visibility.get(entry.namespace, entry.uid)
+        if record is None:
+            return None
+        return self.versions.of_closed(
+            record.namespace, record.task_queue, record.workflow_id, record.search_attributes
+        )
+
+    def _offer_query(self, entry: Entry, query: Query, sticky_queue: str, version: DeploymentVersion | None) -> None:
         record = self.visibility.get(entry.namespace, entry.uid)
         sticky = QueueName(entry.namespace, Kind.WORKFLOW, sticky_queue)
         normal = QueueName(entry.namespace, Kind.WORKFLOW, record.task_queue if record is not None else "")
+        normal = queue_of(normal, version)
         name = sticky if sticky_queue and self.queues.alive(sticky) else normal
         offer = Offer(entry.uid, query=query.query_id)
         self.queues.offer(offer, name)

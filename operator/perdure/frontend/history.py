@@ -18,10 +18,12 @@ from temporalio.api import enums
 from temporalio.api.common.v1 import Callback as ProtoCallback
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import EventType, TaskQueueKind, UpdateAdmittedEventOrigin
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Request
+from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
 
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout
@@ -29,6 +31,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback
+from perdure.engine.versioning import ONE_TIME, DeploymentVersion, VersioningOverride
 from perdure.frontend import failures, links
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -174,10 +177,32 @@ def _message(kind: str, value: Any) -> Message | None:
             return data.memo(value)
         case "SearchAttributes":
             return data.attributes(value)
+        case "WorkerDeploymentVersion" if isinstance(value, DeploymentVersion):
+            return deployment_version(value)
+        case "VersioningOverride" if isinstance(value, VersioningOverride):
+            return versioning_override(value)
         case "RetryPolicy" if isinstance(value, RetryPolicy):
             return retry_policy(value)
         case _:
             return None
+
+
+def deployment_version(version: DeploymentVersion) -> WorkerDeploymentVersion:
+    """A version as Temporal's."""
+    return WorkerDeploymentVersion(deployment_name=version.deployment_name, build_id=version.build_id)
+
+
+def versioning_override(override: VersioningOverride) -> ProtoOverride:
+    """A versioning override as Temporal's."""
+    made = ProtoOverride()
+    if override.version is None:
+        made.auto_upgrade = True
+    elif override.behavior == ONE_TIME:
+        made.one_time.target_deployment_version.CopyFrom(deployment_version(override.version))
+    else:
+        made.pinned.behavior = ProtoOverride.PinnedOverrideBehavior.PINNED_OVERRIDE_BEHAVIOR_PINNED
+        made.pinned.version.CopyFrom(deployment_version(override.version))
+    return made
 
 
 def retry_policy(policy: RetryPolicy) -> ProtoRetryPolicy:

@@ -40,6 +40,8 @@ class QueueName:
     namespace: str
     kind: Kind
     name: str
+    version: str = ""
+    """Of a worker deployment, whose workers alone poll this part of the queue; empty: unversioned workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,11 @@ class TaskQueues:
             return {}
         queue.forget_pollers()
         return dict(queue.pollers)
+
+    def versions(self, name: QueueName) -> list[QueueName]:
+        """The parts of a task queue that workers of different versions poll, or that something waits in."""
+        asked = name.namespace, name.kind, name.name
+        return [each for each in self._queues if (each.namespace, each.kind, each.name) == asked]
 
     def statistics(self, name: QueueName) -> Statistics:
         """How much waits in a queue, and how fast it moves."""

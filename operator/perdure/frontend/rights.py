@@ -37,10 +37,27 @@ _DELETE = Right("delete", "workflowruns")
 _SEE_SCHEDULES, _LIST_SCHEDULES = Right("get", "schedules"), Right("list", "schedules")
 _MAKE_SCHEDULE, _CHANGE_SCHEDULE = Right("create", "schedules"), Right("update", "schedules")
 _REGISTER = Right("update", "configmaps", group="")
+_ROUTE = _REGISTER
+"""Worker deployments are in a ConfigMap, too."""
 _ENDPOINTS = "nexusendpoints"
 """A resource that exists only in roles, as of the whole cluster: an endpoint says which namespaces may call another one."""
 
-FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"})
+DEPRECATED = frozenset(
+    {
+        "DescribeDeployment",
+        "GetCurrentDeployment",
+        "GetDeploymentReachability",
+        "GetWorkerBuildIdCompatibility",
+        "GetWorkerTaskReachability",
+        "GetWorkerVersioningRules",
+        "ListDeployments",
+        "SetCurrentDeployment",
+        "UpdateWorkerBuildIdCompatibility",
+        "UpdateWorkerVersioningRules",
+    }
+)
+"""Earlier forms of worker versioning, which are not supported."""
+FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"}) | DEPRECATED
 """What anybody may ask who is known; nothing of it tells of a namespace."""
 _RIGHTS: dict[str, tuple[Right, ...]] = {
     "StartWorkflowExecution": (_START,),
@@ -97,6 +114,16 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "ListNamespaces": (Right("list", "namespaces", group=""),),
     "DescribeTaskQueue": (_READ,),
     "ListWorkers": (_READ,),
+    "DescribeWorkerDeployment": (_READ,),
+    "DescribeWorkerDeploymentVersion": (_READ,),
+    "ListWorkerDeployments": (_LIST,),
+    "SetWorkerDeploymentCurrentVersion": (_ROUTE,),
+    "SetWorkerDeploymentRampingVersion": (_ROUTE,),
+    "SetWorkerDeploymentManager": (_ROUTE,),
+    "UpdateWorkerDeploymentVersionMetadata": (_ROUTE,),
+    "DeleteWorkerDeployment": (_ROUTE,),
+    "DeleteWorkerDeploymentVersion": (_ROUTE,),
+    "UpdateWorkflowExecutionOptions": (_TELL,),
     "DescribeWorker": (_READ,),
     "ListSearchAttributes": (_READ,),
     "AddSearchAttributes": (_REGISTER,),

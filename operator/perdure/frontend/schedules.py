@@ -34,6 +34,7 @@ from perdure.frontend import given, history
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import TIMES, from_times, to_times
 from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.history import versioning_override
 from perdure.frontend.starts import TIMEOUTS, run_asked_for
 from perdure.frontend.visibility import attribute_field, status_named
 from perdure.language.program import retry_policy
@@ -168,12 +169,8 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
         if not value:
             raise ValueError(f"schedule.action.start_workflow.{field}: must be set")
         given.name(value, f"schedule.action.start_workflow.{field}")
-    for field, said in (
-        ("cron_schedule", bool(start.cron_schedule)),
-        ("versioning_override", start.HasField("versioning_override")),
-    ):
-        if said:
-            raise ValueError(f"schedule.action.start_workflow.{field}: is not offered in a schedule")
+    if start.cron_schedule:
+        raise ValueError("schedule.action.start_workflow.cron_schedule: is not offered in a schedule")
     try:
         return run_asked_for(start, types, namespace)
     except ValueError as error:
@@ -283,6 +280,8 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     ):
         if said is not None:
             getattr(made, field).CopyFrom(said)
+    if extras.versioning_override is not None:
+        made.versioning_override.CopyFrom(versioning_override(extras.versioning_override))
     if extras.priority is not None:
         made.priority.CopyFrom(data.message_from_json(extras.priority, type(made.priority)))
     return made

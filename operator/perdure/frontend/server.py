@@ -22,18 +22,21 @@ from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core, Settings
 from perdure.frontend.door import MAX_ANSWER, MAX_MESSAGE, WAITING, Door
-from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
+from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable, unimplemented
 from perdure.frontend.given import UnfitError
 from perdure.frontend.guard import Guard
 from perdure.frontend.namespaces import namespace_of
+from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.batches import Batches
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import Changing
+from perdure.frontend.service.deployments import WorkerDeployments
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
 from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
+from perdure.frontend.service.overrides import WorkflowOptions
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.standalone import StandaloneActivities
@@ -112,12 +115,21 @@ class Frontend(Core):
             Changing(self),
             Batches(self),
             TaskWorkers(self),
+            WorkerDeployments(self),
+            WorkflowOptions(self),
             NexusTasks(self),
             NexusEndpoints(self),
             System(self),
         ):
             found |= _handlers_of(service)
-        return found
+        return found | dict.fromkeys(DEPRECATED, _deprecated)
+
+
+async def _deprecated(request: Any, call: CallContext) -> Any:
+    """Refuse an earlier form of worker versioning."""
+    del call
+    rpc = type(request).__name__.removesuffix("Request")
+    raise unimplemented(f"{rpc} is deprecated and not supported: use worker deployments (`temporal worker deployment`)")
 
 
 def _handlers_of(service: object) -> dict[str, Handler]:

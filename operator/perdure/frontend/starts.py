@@ -19,6 +19,7 @@ from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend import links, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
+from perdure.frontend.overrides import override_of
 from perdure.kube.clock import now
 from perdure.runtime.callbacks import SYSTEM_URL
 from perdure.runtime.chains import retry_policy_json
@@ -74,7 +75,10 @@ def run_asked_for(
         memo=data.memo_to_json(asked.memo),
         user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
         priority=priorities.asked_for(asked),
+        versioning_override=override_of(asked.versioning_override) if asked.HasField("versioning_override") else None,
     )
+    if by_name and extras.versioning_override is not None:
+        raise UnfitError("VersioningOverride is not supported for Workflows, which are started by name")
     check_beside(extras)
     return spec, extras
 

@@ -19,6 +19,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from perdure.api.lenient import mapping, moment, text
 from perdure.api.searching import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
+from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Filter
@@ -217,12 +218,32 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
         root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
         first_run_id=entry.first_uid,
-        search_attributes=mapping(code.get("searchAttributes")) if code else spec.get("searchAttributes") or {},
+        search_attributes={
+            **mapping(code.get("searchAttributes")),
+            **versioning_attributes(mapping(code.get("versioning"))),
+        }
+        if code
+        else spec.get("searchAttributes") or {},
         memo=mapping(code.get("memo")) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),
         refused=entry.refused,
         standalone=entry.standalone,
     )
+
+
+def versioning_attributes(versioning: Mapping[str, Any]) -> dict[str, Any]:
+    """The search attributes that tell of the versioning of a run, as its state is recorded."""
+    override, version = mapping(versioning.get("override")), mapping(versioning.get("version"))
+    if override.get("version"):
+        version = mapping(override["version"])
+    behavior = text(override.get("behavior") or versioning.get("behavior"))
+    name, build = text(version.get("deploymentName")), text(version.get("buildId"))
+    found = {
+        "TemporalWorkerDeployment": name,
+        "TemporalWorkerDeploymentVersion": f"{name}:{build}" if name else "",
+        "TemporalWorkflowVersioningBehavior": PINNED if behavior == ONE_TIME else behavior,
+    }
+    return {key: {"type": "Keyword", "value": value} for key, value in found.items() if value}
 
 
 def only_activity(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ from perdure.engine.starts import (
     WorkflowStart,
 )
 from perdure.engine.state import PendingChild, RunState, RunStatus
+from perdure.engine.versioning import UNVERSIONED, Versioning
 from perdure.runtime.attempts import KubeObject, RunRef
 
 
@@ -159,7 +160,13 @@ def inherited_priority(inherited: Any, own: Any) -> Any:
     return {**(inherited or {}), **(own or {})} or None
 
 
-def child_run(parent: RunRef, child: PendingChild, depth: int = 1, priority: Any = None) -> KubeObject:
+def child_run(
+    parent: RunRef,
+    child: PendingChild,
+    depth: int = 1,
+    priority: Any = None,
+    versioning: Versioning = UNVERSIONED,
+) -> KubeObject:
     """The WorkflowRun of a child that is to be started; its name is a lock.
 
     A child that is to be terminated with its parent also goes with the parent's object: it is owned by it.
@@ -169,6 +176,7 @@ def child_run(parent: RunRef, child: PendingChild, depth: int = 1, priority: Any
         child: What it starts.
         depth: How many ancestors the child has.
         priority: Of the parent, as JSON; the child inherits what it does not say itself.
+        versioning: Of the parent; the child inherits a version that it is pinned to.
     """
     assert child.start is not None
     tie = Parent(
@@ -184,6 +192,12 @@ def child_run(parent: RunRef, child: PendingChild, depth: int = 1, priority: Any
     if priority:
         extras = extras or StartExtras()
         extras = msgspec.structs.replace(extras, priority=inherited_priority(priority, extras.priority))
+    if child.start.task_queue and versioning.inherited is not None:
+        extras = msgspec.structs.replace(
+            extras or StartExtras(),
+            inherited_pinned_version=versioning.inherited,
+            versioning_override=versioning.inherited_override,
+        )
     return _run(parent.namespace, name, _spec(child.start), tie, None, extras=extras)
 
 
@@ -237,7 +251,10 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
         extras = msgspec.structs.replace(extras, initiator="Retry", request_id="")
         if isinstance(closing, ev.WorkflowExecutionFailed):  # as Temporal's server; after a timeout it keeps the result
             extras = msgspec.structs.replace(extras, last_completion_result=None)
-    given = msgspec.structs.replace(extras, identity="", links=None) if state.code is not None else None
+    given = None
+    if state.code is not None:
+        override = state.code.versioning.inherited_override
+        given = msgspec.structs.replace(extras, identity="", links=None, versioning_override=override)
     successor = _run(meta["namespace"], state.successor, spec, parent_of(run), tie, _same_labels(run), extras=given)
     return _as_owned(successor, run)
 
@@ -286,6 +303,7 @@ def _as_continued(
         last_completion_result=closing.last_completion_result,
         cron_schedule=closing.cron_schedule,
         request_id="",
+        inherited_pinned_version=None if closing.initial_versioning_behavior else code.versioning.inherited,
     )
     return spec, extras
 

@@ -9,7 +9,7 @@ from perdure.controller.workers import PATIENCE, NoWorkers, look_again_at, unser
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
-from perdure.engine.state import PendingOperation
+from perdure.engine.state import PendingActivity, PendingOperation, RunState
 
 SECOND = timedelta(seconds=1)
 TASK = "no worker polls the task queue `orders`"
@@ -20,11 +20,16 @@ OPERATION = "operation `invoices.charge`: no worker polls the task queue of the 
 class Pollers(NoWorkers):
     """Ask for some sorts of work."""
 
-    def __init__(self, *sorts: str) -> None:
+    def __init__(self, *sorts: str, version: str = "") -> None:
         self.sorts = sorts
+        self.version = version
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False) -> bool:
-        assert (namespace, task_queue) == ("shop", "orders")
+    def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
+        assert (namespace, state.closed, activity) == ("shop", False, activity)
+        return self.version
+
+    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
+        assert (namespace, task_queue, version) == ("shop", "orders", self.version)
         return ("activities" if activities else "tasks") in self.sorts
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
@@ -49,6 +54,12 @@ def test_a_workflow_task_that_nobody_asks_for_is_told_of_after_a_while() -> None
     assert told(run, PATIENCE) == TASK
     run.take(10)
     assert told(run, 2 * PATIENCE) == ""
+
+
+def test_a_version_that_nobody_polls_as_is_named() -> None:
+    run = Coded.begin()
+    found = unserved(run.state, T0 + PATIENCE, Pollers(version="shop:v1"), "shop", told=False)
+    assert found == "no worker of version `shop:v1` polls the task queue `orders`"
 
 
 def test_an_attempt_that_nobody_asks_for_is_told_of_after_a_while() -> None:

@@ -53,6 +53,13 @@ def sections(run: ShownRun, page: Page) -> Iterator[Text]:
             yield from content
 
 
+def _workers(run: ShownRun) -> Iterator[Text]:
+    if run.task_queue:
+        yield _field("Task queue", run.task_queue)
+    if run.versioning:
+        yield _field("Version", run.versioning)
+
+
 def header(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show what a run is and how it stands.
 
@@ -69,8 +76,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
         yield _field("Activity", f"{run.activity} (standalone)")
     else:
         yield _field("Workflow", run.workflow or "written in the run itself")
-    if run.task_queue:
-        yield _field("Task queue", run.task_queue)
+    yield from _workers(run)
     if run.workflow_id != run.name:
         yield _field("Workflow id" if run.activity is None else "Activity ID", run.workflow_id)
     if run.uid:

@@ -103,6 +103,8 @@ class ShownRun:
     """None where it runs steps."""
     task_queue: str
     """Of its workers; empty where pods do the work."""
+    versioning: str
+    """The version of its workers and its versioning behavior; empty where it has none."""
     workflow_id: str
     """Of a standalone activity, its activity ID."""
     phase: str
@@ -196,6 +198,7 @@ def read_run(
         workflow=reference.get("name") or reference.get("type"),
         activity=standalone.get("type"),
         task_queue=str((code.task_queue if code is not None else standalone.get("taskQueue")) or ""),
+        versioning=_versioning(mapping(mapping(state.get("code")).get("versioning"))),
         code=code,
         workflow_id=str(spec.get("workflowId") or name),
         phase=phase,
@@ -224,6 +227,19 @@ def read_run(
         removed_at=_removed_at(spec, end),
         seen=seen,
     )
+
+
+def _versioning(told: Mapping[str, Any]) -> str:
+    """The versioning of a run, such as ``shop:v1 (Pinned)``; empty where it has none."""
+    override = mapping(told.get("override"))
+    behavior = str(override.get("behavior") or told.get("behavior") or "")
+    if not behavior:
+        return ""
+    version = mapping(override.get("version") or told.get("version"))
+    name = (
+        f"{version['deploymentName']}:{version.get('buildId', '')}" if version.get("deploymentName") else "any version"
+    )
+    return f"{name} ({behavior}{', by an override' if override else ''})"
 
 
 def _shown(value: Any) -> Any:

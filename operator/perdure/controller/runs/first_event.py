@@ -224,6 +224,8 @@ def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Pa
         "user_metadata": extras.user_metadata,
         "completion_callbacks": extras.completion_callbacks,
         "links": extras.links,
+        "versioning_override": extras.versioning_override,
+        "inherited_pinned_version": extras.inherited_pinned_version,
         "root_workflow_id": root[0],
         "root_run_id": root[1],
     }

@@ -300,6 +300,7 @@ class Tasks:
             request_id=item.request_id,
             suggest_continue_as_new=events > item.suggest_events or size > SUGGEST_BYTES,
             history_size_bytes=size,
+            target_version_changed=item.target_version_changed,
         )
         return _yes()
 
@@ -371,6 +372,9 @@ class Tasks:
                     metering_metadata=item.metering_metadata,
                     worker_version=item.worker_version,
                     binary_checksum=item.binary_checksum,
+                    worker_deployment_name=item.worker_deployment_name,
+                    deployment_version=item.deployment_version,
+                    versioning_behavior=item.versioning_behavior,
                     **ledger.here,
                 ),
                 decide=False,
@@ -454,6 +458,7 @@ class Tasks:
                 request_id=task.request_id,
                 suggest_continue_as_new=task.suggest_continue_as_new,
                 history_size_bytes=task.history_size_bytes,
+                target_worker_deployment_version_changed=task.target_version_changed,
             ),
             decide=False,
         )

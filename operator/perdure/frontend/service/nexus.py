@@ -71,7 +71,8 @@ class NexusTasks:
         """Wait for a call; an empty answer if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
-        queue = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
+        named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
+        queue = await self._core.versions.polled_queue(named, request.deployment_options)
         self._core.workers.tell(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:

@@ -22,7 +22,7 @@ from perdure.engine import inputs
 from perdure.engine.nexus import MAX_CALLBACKS
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import given, links
+from perdure.frontend import deployments, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
@@ -30,12 +30,16 @@ from perdure.frontend.errors import (
     CompletedError,
     RpcError,
     invalid,
+    precondition,
 )
 from perdure.frontend.given import MAX_ID, UnfitError, duration
+from perdure.frontend.overrides import override_refused
+from perdure.frontend.queues import Kind
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
+from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
 from perdure.runtime.blobs import with_content
 from perdure.runtime.callbacks import TOKEN_HEADER, token_of
@@ -199,8 +203,17 @@ class Starting:
             large = [*with_content(body["spec"]), *with_content(signal)]
         else:
             large = [*with_content(body["spec"])]
-        eager = isinstance(request, StartWorkflowExecutionRequest) and request.request_eager_execution
+        eager = await self._may_begin_eagerly(request)
         return await self._maker.make(body, eager=eager, large=large)
+
+    async def _may_begin_eagerly(self, request: Any) -> bool:
+        """Whether the client gets the first workflow task itself: it is a worker of the version that the task goes to."""
+        if not isinstance(request, StartWorkflowExecutionRequest) or not request.request_eager_execution:
+            return False
+        known = await self._core.deployments.load(request.namespace)
+        target = deployments.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
+        version = version_of(request.eager_worker_deployment_options)
+        return version == target and not request.HasField("versioning_override")
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
         newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
@@ -213,6 +226,10 @@ class Starting:
         try:
             types = await self._core.registry.types(request.namespace)
             spec, extras = run_asked_for(request, types, request.namespace, apart=True)
+            if extras.versioning_override is not None:
+                known = await self._core.deployments.load(request.namespace)
+                if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
+                    raise precondition(refused)
             delay = duration(request, "workflow_start_delay")
             extras = msgspec.structs.replace(
                 extras,

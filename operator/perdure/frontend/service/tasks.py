@@ -34,7 +34,8 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import RunState
-from perdure.frontend import failures
+from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend import failures, versions
 from perdure.frontend import payloads as data
 from perdure.frontend.commands import BadCommandError, CommandReader, KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.core import Core, outcome_of
@@ -48,6 +49,7 @@ from perdure.frontend.runs import refusal
 from perdure.frontend.service.activities import handed_out
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
+from perdure.frontend.versions import version_of
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
 """Bytes of the answer to a query. It is not stored, so it may have as many as on Temporal's server."""
@@ -69,8 +71,9 @@ class WorkflowTasks:
         """Wait for a task; an empty answer if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
-        queue = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
+        named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
         sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+        queue = await self._core.versions.polled_queue(named, request.deployment_options, sticky=sticky)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
             offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
@@ -93,7 +96,7 @@ class WorkflowTasks:
         if offer.query:
             return await self._give_query(entry, offer, sticky=sticky)
         try:
-            answer = await self._core.runs.ask(entry, self._taken(uuid.uuid4().hex, identity))
+            answer = await self._core.runs.ask(entry, self._taken(entry, uuid.uuid4().hex, identity))
             if not answer.ok:
                 return None
             return await self._task(entry, sticky=sticky)
@@ -101,12 +104,15 @@ class WorkflowTasks:
             self._give_back(entry)
             raise
 
-    def _taken(self, request_id: str, identity: str) -> inputs.TaskTaken:
+    def _taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
+        run = self._core.runs.manager.runs.get(entry.uid)
+        state = run.state if run is not None else None
         return inputs.TaskTaken(
             request_id=request_id,
             epoch=self._core.epoch,
             identity=identity,
             suggest_events=self._core.settings.suggest_events,
+            target_version_changed=state is not None and self._core.versions.target_changed(entry.namespace, state),
         )
 
     def _give_back(self, entry: Entry) -> None:
@@ -185,6 +191,7 @@ class WorkflowTasks:
         """A worker has decided."""
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
+        versioned = versions.reported(request)
         try:
             record = self._core.visibility.get(entry.namespace, entry.uid)
             reader = CommandReader(
@@ -210,8 +217,8 @@ class WorkflowTasks:
             raise invalid(f"{error.cause}: {error}") from error
         sticky = request.sticky_attributes
         following = None
-        if request.return_new_workflow_task:
-            following = self._taken(f"after/{token.engine().text()}", request.identity)
+        if request.return_new_workflow_task and self._stays(entry, versioned.get("deployment_version")):
+            following = self._taken(entry, f"after/{token.engine().text()}", request.identity)
         completed = inputs.TaskCompleted(
             request_id=uuid.uuid4().hex,
             token=token.engine(),
@@ -221,6 +228,7 @@ class WorkflowTasks:
             sdk_metadata=data.message_to_json(request.sdk_metadata),
             metering_metadata=data.message_to_json(request.metering_metadata),
             worker_version=_worker_version(request),
+            **versioned,
             binary_checksum=name(request.binary_checksum, "binary_checksum", required=False),
             sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
             sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
@@ -244,6 +252,14 @@ class WorkflowTasks:
             if task is not None:
                 response.workflow_task.CopyFrom(task)
         return response
+
+    def _stays(self, entry: Entry, version: DeploymentVersion | None) -> bool:
+        """Whether the version that has decided a run also decides it next."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        state = run.state if run is not None else None
+        if state is None or state.code is None:
+            return False
+        return version is None or self._core.versions.of_task(entry.namespace, state) in {version, None}
 
     async def _endpoints(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints | None:
         """The Nexus endpoints, where an answer asks for an operation."""
@@ -453,6 +469,7 @@ def virtual_events(state: RunState) -> list[ev.AnyEvent]:
             request_id=task.request_id,
             suggest_continue_as_new=task.suggest_continue_as_new,
             history_size_bytes=task.history_size_bytes,
+            target_worker_deployment_version_changed=task.target_version_changed,
         )
     )
     return events
@@ -478,5 +495,7 @@ def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
 
 def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
     """Which build of the worker has decided, where it says so: the SDK tells the workflow's code."""
+    if version_of(request.deployment_options) is not None:
+        return None
     build = request.worker_version_stamp.build_id or request.deployment_options.build_id
     return {"buildId": build} if build else None

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueStats, TaskQueueTypeInfo
+from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType, WorkerVersioningMode
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueStats, TaskQueueTypeInfo, TaskQueueVersioningInfo
 from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
@@ -17,8 +17,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend.core import Core
+from perdure.frontend.deployments import Deployments, routing
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import NO_TIME
+from perdure.frontend.history import deployment_version
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.queues import Kind, QueueName
@@ -58,21 +60,26 @@ class TaskWorkers:
         kind = _KINDS.get(request.task_queue_type, Kind.WORKFLOW)
         told = self._described(request, QueueName(request.namespace, kind, name))
         response = DescribeTaskQueueResponse(pollers=told.pollers, stats=told.stats)
-        response.versioning_info.current_version = _NO_VERSION
-        response.versioning_info.update_time.FromDatetime(NO_TIME)
+        known = await self._core.deployments.load(request.namespace)
+        response.versioning_info.CopyFrom(_versioning(known, kind, name))
         return response
 
     def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:
-        found = self._core.queues.statistics(name)
+        parts = {name, *self._core.queues.versions(name)}
+        found = [self._core.queues.statistics(part) for part in parts]
         told = TaskQueueTypeInfo(
-            pollers=[_poller(identity, time) for identity, time in self._core.queues.pollers(name).items()],
+            pollers=[
+                _poller(identity, time, part.version)
+                for part in parts
+                for identity, time in self._core.queues.pollers(part).items()
+            ],
             stats=TaskQueueStats(
-                approximate_backlog_count=found.waiting,
-                tasks_add_rate=found.added,
-                tasks_dispatch_rate=found.dispatched,
+                approximate_backlog_count=sum(each.waiting for each in found),
+                tasks_add_rate=sum(each.added for each in found),
+                tasks_dispatch_rate=sum(each.dispatched for each in found),
             ),
         )
-        told.stats.approximate_backlog_age.FromTimedelta(found.age)
+        told.stats.approximate_backlog_age.FromTimedelta(max(each.age for each in found))
         if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
             if not request.report_stats:
                 told.ClearField("stats")
@@ -128,7 +135,30 @@ def _known(name: str) -> object:
         raise InvalidQueryError(f"{name} is not a field of a worker") from None
 
 
-def _poller(identity: str, time: datetime) -> PollerInfo:
+def _versioning(known: Deployments, kind: Kind, name: str) -> TaskQueueVersioningInfo:
+    """The versions that the tasks of a task queue go to."""
+    current, ramp, percentage = routing(known, kind, name)
+    made = TaskQueueVersioningInfo(current_version=_NO_VERSION)
+    if current is not None:
+        made.current_version = f"{current.deployment_name}.{current.build_id}"
+        made.current_deployment_version.CopyFrom(deployment_version(current))
+    ramping = ramp[0] if ramp is not None else None
+    if ramp is not None:
+        made.ramping_version = f"{ramping.deployment_name}.{ramping.build_id}" if ramping is not None else _NO_VERSION
+        made.ramping_version_percentage = percentage
+    if ramping is not None:
+        made.ramping_deployment_version.CopyFrom(deployment_version(ramping))
+    of = [known[each.deployment_name] for each in (current, ramping) if each is not None]
+    times = [time for each in of for time in (each.current_changed_time, each.percentage_changed_time) if time]
+    made.update_time.FromDatetime(max(times, default=NO_TIME))
+    return made
+
+
+def _poller(identity: str, time: datetime, version: str) -> PollerInfo:
     made = PollerInfo(identity=identity, rate_per_second=100_000)
+    if version:
+        options = made.deployment_options
+        options.deployment_name, _, options.build_id = version.partition(":")
+        options.worker_versioning_mode = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
     made.last_access_time.FromDatetime(time)
     return made

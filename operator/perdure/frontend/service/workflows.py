@@ -20,6 +20,7 @@ from temporalio.api.enums.v1 import (
     PendingWorkflowTaskState,
     QueryRejectCondition,
     TaskQueueKind,
+    VersioningBehavior,
     WorkflowExecutionStatus,
 )
 from temporalio.api.query.v1 import QueryRejected
@@ -52,6 +53,7 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.state import HandlerCalls, PendingActivity, PendingCallback, PendingOperation, RunState
+from perdure.engine.versioning import PINNED, UNVERSIONED
 from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
@@ -66,7 +68,14 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.history import Historian, callback, request_of, retry_policy
+from perdure.frontend.history import (
+    Historian,
+    callback,
+    deployment_version,
+    request_of,
+    retry_policy,
+    versioning_override,
+)
 from perdure.frontend.paging import MAX_BYTES
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
@@ -260,6 +269,7 @@ class Workflows:
         _describe_start(response, history[0])
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
+        _describe_versioning(response, view.state)
         pending = (view.state.left_activities or view.state.activities).values()
         told = await self._core.whole(entry.namespace, lambda: list(map(_activity, pending)), MAX_BYTES)
         response.pending_activities.extend(told)
@@ -328,12 +338,36 @@ def _describe_builds(
             resettable=True,
         )
         point.create_time.FromDatetime(event.event_time)
-    builds = dict.fromkeys(point.build_id or point.binary_checksum for point in info.auto_reset_points.points)
-    known = [_NO_BUILD, *(f"{_NO_BUILD}:{build}" for build in builds if build)]
+    known = _builds(completed, [point.build_id or point.binary_checksum for point in info.auto_reset_points.points])
     info.search_attributes.indexed_fields["BuildIds"].CopyFrom(data.attribute({"type": "KeywordList", "value": known}))
     last = historian.one(completed[-1]).workflow_task_completed_event_attributes
     if last.HasField("worker_version"):
         info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
+
+
+def _builds(completed: Sequence[ev.WorkflowTaskCompleted], unversioned: Sequence[str]) -> list[str]:
+    """The search attribute BuildIds: the version that the run is pinned to, then the builds that have decided."""
+    versions = [(event.deployment_version, event.versioning_behavior) for event in completed]
+    pinned, behavior = versions[-1]
+    known = [f"pinned:{pinned}"] if pinned is not None and behavior == PINNED else []
+    if any(version is None for version, _ in versions):
+        known += [_NO_BUILD, *(f"{_NO_BUILD}:{build}" for build in dict.fromkeys(unversioned) if build)]
+    return known
+
+
+def _describe_versioning(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
+    code = state.code
+    if code is None or code.versioning == UNVERSIONED:
+        return
+    versioning, info = code.versioning, response.workflow_execution_info
+    told = info.versioning_info
+    told.behavior = to_enum(VersioningBehavior, versioning.behavior)
+    if versioning.version is not None:
+        told.deployment_version.CopyFrom(deployment_version(versioning.version))
+        told.version = f"{versioning.version.deployment_name}.{versioning.version.build_id}"
+        info.worker_deployment_name = versioning.version.deployment_name
+    if versioning.override is not None:
+        told.versioning_override.CopyFrom(versioning_override(versioning.override))
 
 
 def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:

@@ -13,11 +13,12 @@ from perdure.engine.effects import CloseChild
 from perdure.engine.inputs import Answer
 from perdure.engine.starts import ParentClosePolicy, too_deep
 from perdure.engine.state import PendingChild
+from perdure.engine.versioning import Versioning
 from perdure.kube import client as kube
 from perdure.runtime.chains import Ancestor, adopted, child_run, is_child, parent_of
 
 
-async def start(context: EffectContext, child: PendingChild, depth: int, priority: Any) -> None:
+async def start(context: EffectContext, child: PendingChild, depth: int, priority: Any, versioning: Versioning) -> None:
     """Create the run of a child.
 
     Args:
@@ -25,13 +26,14 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
         child: The child.
         depth: How many ancestors it has.
         priority: Of the parent, as JSON.
+        versioning: Of the parent.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
     """
     if context.reset and any(known_runs(context, child)):
         return  # the reset run's child continues as a child of this run
-    body = child_run(context.run, child, depth, priority)
+    body = child_run(context.run, child, depth, priority, versioning)
     failure = too_deep(depth)
     try:
         if failure is None:

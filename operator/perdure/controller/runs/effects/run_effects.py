@@ -16,6 +16,7 @@ from perdure.engine import effects as fx
 from perdure.engine import inputs
 from perdure.engine.effects import Effect, effects
 from perdure.engine.state import RunState
+from perdure.engine.versioning import UNVERSIONED
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin, depth_of
@@ -122,7 +123,8 @@ class Effects:
                 child = state.children[str(number)]
                 priority = state.code.priority if state.code is not None else None
                 what = f"the child `{child_name(self.context.run.name, number)}`"
-                starting = children.start(self.context, child, depth_of(run) + 1, priority)
+                versioning = state.code.versioning if state.code is not None else UNVERSIONED
+                starting = children.start(self.context, child, depth_of(run) + 1, priority, versioning)
                 await self._unless_refused(effect, what, now, starting)
             case fx.CloseChild(number):
                 self._note(effect, children.close(self.context, state.children[str(number)]))

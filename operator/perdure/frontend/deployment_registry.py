@@ -1,0 +1,141 @@
+"""The worker deployments of each namespace, in a ConfigMap of it."""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from perdure.frontend.deployments import Deployment, Deployments
+from perdure.frontend.errors import exhausted, namespace_not_found, unavailable
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+
+CONFIG_MAP = "perdure-worker-deployments"
+"""Name of the ConfigMap."""
+_FRESH = timedelta(seconds=10)
+"""How long a ConfigMap that was read counts: a change by another operator, or with `kubectl`, takes effect within this time."""
+_TRIES = 20
+_MAX_KEY = 253
+_log = structlog.get_logger("perdure.frontend.deployments")
+
+
+class DeploymentRegistry:
+    """Reads and writes the worker deployments of namespaces."""
+
+    def __init__(self, client: Callable[[], kube.Client], changed: Callable[[str], None]) -> None:
+        """Create a registry.
+
+        Args:
+            client: Returns the client of the API server.
+            changed: Called with a namespace whose deployments are no longer as they were when last read.
+        """
+        self._client = client
+        self._changed = changed
+        self._read: dict[str, tuple[datetime, Deployments]] = {}
+
+    def known(self, namespace: str) -> Deployments:
+        """Return the deployments as they were last read."""
+        return self._read[namespace][1] if namespace in self._read else {}
+
+    async def load(self, namespace: str) -> Deployments:
+        """Return the deployments.
+
+        Raises:
+            RpcError: the API server did not answer, and no earlier answer is known.
+        """
+        read = self._read.get(namespace)
+        if read is not None and now() - read[0] < _FRESH:
+            return read[1]
+        try:
+            return self._learn(namespace, _decoded(await self._get(namespace)))
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            if read is not None:
+                return read[1]
+            raise unavailable(str(error)) from error
+
+    async def change(self, namespace: str, change: Callable[[Deployments], Deployments]) -> Deployments:
+        """Change the deployments; what `change` leaves as it is costs no write.
+
+        Raises:
+            RpcError: `change` raises it, there is no room, or the API server does not answer.
+        """
+        try:
+            for _ in range(_TRIES):
+                with suppress(kube.AlreadyExistsError, kube.ConflictError):
+                    return self._learn(namespace, await self._write(namespace, change))
+        except kube.NotFoundError:
+            raise namespace_not_found(namespace) from None
+        except (kube.InvalidError, kube.TooLargeError) as error:
+            raise exhausted(f"the worker deployments of the namespace cannot be stored: {error.message}") from error
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
+
+    async def _write(self, namespace: str, change: Callable[[Deployments], Deployments]) -> Deployments:
+        found = await self._get(namespace)
+        before = _decoded(found)
+        after = change(before)
+        if after == before:
+            return before
+        # An entry that cannot be read stays for whoever has written it.
+        unread = {key: value for key, value in (found.get("data") or {}).items() if _name(key) not in before}
+        data = {**unread, **{_key(name): msgspec.json.encode(each).decode() for name, each in after.items()}}
+        meta = found.get("metadata") or {"name": CONFIG_MAP, "namespace": namespace}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+        if found:
+            await self._client().replace(_url(namespace, CONFIG_MAP), body)
+        else:
+            await self._client().create(_url(namespace), body)
+        return after
+
+    async def _get(self, namespace: str) -> kube.Object:
+        try:
+            return await self._client().get(_url(namespace, CONFIG_MAP))
+        except kube.NotFoundError:
+            return {}
+
+    def _learn(self, namespace: str, deployments: Deployments) -> Deployments:
+        before = self.known(namespace)
+        self._read[namespace] = now(), deployments
+        if before != deployments:
+            self._changed(namespace)
+        return deployments
+
+
+def _url(namespace: str, name: str | None = None) -> str:
+    return kube.path(kube.CORE, namespace, "configmaps", name)
+
+
+def fits_key(name: str) -> bool:
+    """Whether the name of a deployment can be a key of a ConfigMap, escaped."""
+    return len(_key(name)) <= _MAX_KEY
+
+
+def _key(name: str) -> str:
+    """The key of a deployment. Its name has no dot, so that a dot can begin an escaped byte."""
+    return re.sub(r"[^-_a-zA-Z0-9]", lambda found: "".join(f".{byte:02x}" for byte in found[0].encode()), name)
+
+
+def _name(key: str) -> str:
+    raw = re.sub(rb"\.([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), key.encode())
+    return raw.decode(errors="replace")
+
+
+def _decoded(found: kube.Object) -> Deployments:
+    """The deployments of a ConfigMap. One that cannot be read is reported, and routes nothing."""
+    deployments = {}
+    for key, value in (found.get("data") or {}).items():
+        try:
+            each = msgspec.json.decode(value, type=Deployment)
+        except msgspec.MsgspecError as error:
+            _log.warning("A worker deployment cannot be read", deployment=_name(key), error=str(error))
+            continue
+        routed = {each.current, each.ramping} - {"", None}
+        if routed <= each.versions.keys():
+            deployments[_name(key)] = each
+        else:
+            _log.warning("A worker deployment routes to versions that it does not have", deployment=_name(key))
+    return deployments

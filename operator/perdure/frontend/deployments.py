@@ -1,0 +1,445 @@
+"""Worker deployments: their versions, and which of them new and upgrading workflows go to. Pure.
+
+The rules and messages are those of Temporal's server (service/worker/workerdeployment, common/worker_versioning).
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend.errors import exhausted, invalid, not_found, precondition
+from perdure.frontend.queues import Kind
+
+MAX_DEPLOYMENTS = 100
+"""Deployments of a namespace (matching.maxDeployments)."""
+MAX_VERSIONS = 100
+"""Versions of a deployment (matching.maxVersionsInDeployment)."""
+MAX_QUEUES = 100
+"""Task queues of a version (matching.maxTaskQueuesInDeploymentVersion)."""
+UNVERSIONED = "__unversioned__"
+"""In place of a version in the deprecated fields of messages: workers without versioning."""
+GRACE = timedelta(minutes=3)
+"""How long a version drains at least: a workflow that has started on it may not have reported yet that it is pinned."""
+_MAX_NAME = 480
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A version of a deployment."""
+
+    create_time: datetime
+    task_queues: dict[str, tuple[str, ...]] = {}
+    """By kind: the task queues that its workers have polled."""
+    routing_changed_time: datetime | None = None
+    current_since_time: datetime | None = None
+    ramping_since_time: datetime | None = None
+    first_activation_time: datetime | None = None
+    last_current_time: datetime | None = None
+    last_deactivation_time: datetime | None = None
+    metadata: dict[str, Any] = {}
+    last_modifier_identity: str = ""
+
+    def polls(self, kind: str, queue: str) -> bool:
+        """Whether its workers have polled a task queue."""
+        return queue in self.task_queues.get(kind, ())
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A worker deployment; the value of its key in the ConfigMap, as JSON."""
+
+    create_time: datetime
+    versions: dict[str, Version] = {}
+    """By build ID."""
+    current: str = ""
+    """Build ID of the current version; empty: unversioned workers."""
+    ramping: str | None = None
+    """Build ID of the ramping version; empty: unversioned workers; None: no version is ramping."""
+    percentage: float = 0.0
+    current_changed_time: datetime | None = None
+    ramping_changed_time: datetime | None = None
+    percentage_changed_time: datetime | None = None
+    revision: int = 0
+    """Number of changes of the routing."""
+    changes: int = 0
+    """Number of all changes by clients: the conflict token."""
+    last_modifier_identity: str = ""
+    manager_identity: str = ""
+
+    @property
+    def conflict_token(self) -> bytes:
+        """What a client passes to change the deployment only as it has read it."""
+        return str(self.changes).encode()
+
+
+Deployments = Mapping[str, Deployment]
+"""By name."""
+
+
+def check_name(value: str, field: str = "WorkerDeploymentName") -> None:
+    """Check the name of a deployment, or a build ID (field `BuildID`).
+
+    Raises:
+        RpcError: it is empty, too long, or has characters that it cannot have.
+    """
+    if not value:
+        raise invalid(f"{field} cannot be empty")
+    if len(value.encode()) > _MAX_NAME:
+        raise invalid(f"size of {field} larger than the maximum allowed")
+    for character in ".:" if field == "WorkerDeploymentName" else "":
+        if character in value:
+            raise invalid(f"worker deployment name cannot contain '{character}'")
+    if value.startswith("__"):
+        raise invalid(f"{field} cannot start with '__'")
+
+
+def no_deployment(name: str) -> Exception:
+    """There is no such deployment."""
+    return not_found(f"no Worker Deployment found with name '{name}'; does your Worker Deployment have pollers?")
+
+
+def need_room(known: Deployments) -> None:
+    """Check that a namespace may have one more deployment.
+
+    Raises:
+        RpcError: it may not.
+    """
+    if len(known) >= MAX_DEPLOYMENTS:
+        raise exhausted(f"reached maximum deployments in namespace ({MAX_DEPLOYMENTS})")
+
+
+# What workers change
+
+
+def is_registered(known: Deployments, version: DeploymentVersion, kind: str, queue: str) -> bool:
+    """Whether it is recorded that workers of a version poll a task queue."""
+    found = known.get(version.deployment_name)
+    build = found.versions.get(version.build_id) if found is not None else None
+    return build is not None and build.polls(kind, queue)
+
+
+def registered(
+    known: Deployments,
+    version: DeploymentVersion,
+    kind: str,
+    queue: str,
+    time: datetime,
+    *,
+    removable: Callable[[DeploymentVersion], bool],
+) -> Deployments:
+    """The deployments once a worker of a version has polled a task queue.
+
+    Args:
+        known: The deployments.
+        version: Of the worker.
+        kind: Of the task queue.
+        queue: The task queue.
+        time: The time.
+        removable: Whether a version can make room for a new one: nothing polls it, and no workflow is pinned to it.
+
+    Raises:
+        RpcError: there would be too many deployments, versions, or task queues.
+    """
+    if is_registered(known, version, kind, queue):
+        return known
+    name = version.deployment_name
+    found = known.get(name)
+    if found is None:
+        need_room(known)
+        found = Deployment(create_time=time)
+    found = _with_version(found, version, time, removable)
+    build = found.versions[version.build_id]
+    queues = build.task_queues.get(kind, ())
+    if sum(map(len, build.task_queues.values())) >= MAX_QUEUES:
+        raise exhausted(f"maximum number of task queues ({MAX_QUEUES}) have been registered in deployment")
+    build = replace(build, task_queues={**build.task_queues, kind: (*queues, queue)})
+    return {**known, name: replace(found, versions={**found.versions, version.build_id: build})}
+
+
+def _with_version(
+    found: Deployment, version: DeploymentVersion, time: datetime, removable: Callable[[DeploymentVersion], bool]
+) -> Deployment:
+    if version.build_id in found.versions:
+        return found
+    versions = dict(found.versions)
+    if len(versions) >= MAX_VERSIONS:
+        free = (
+            build
+            for build in sorted(versions, key=lambda each: versions[each].create_time)
+            if build not in {found.current, found.ramping}
+            and removable(DeploymentVersion(deployment_name=version.deployment_name, build_id=build))
+        )
+        oldest = next(free, None)
+        if oldest is None:
+            raise exhausted(f"cannot add version, maximum number of versions ({MAX_VERSIONS}) has been reached")
+        del versions[oldest]
+    return replace(found, versions={**versions, version.build_id: Version(create_time=time)})
+
+
+# What clients change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingChange:
+    """What every request to change the routing of a deployment says."""
+
+    name: str
+    build_id: str
+    identity: str = ""
+    conflict_token: bytes = b""
+    ignore_missing_task_queues: bool = False
+    allow_no_pollers: bool = False
+
+
+def check_change(found: Deployment, identity: str, conflict_token: bytes) -> None:
+    """Check that a client may change a deployment.
+
+    Raises:
+        RpcError: it has read another state of it, or another client manages it.
+    """
+    if conflict_token and conflict_token != found.conflict_token:
+        raise precondition("conflict token mismatch")
+    if found.manager_identity and found.manager_identity != identity:
+        raise precondition(
+            f"ManagerIdentity '{found.manager_identity}' is set and does not match user identity '{identity}'; to proceed, "
+            "set your own identity as the ManagerIdentity, remove the ManagerIdentity, or wait for the other client to do so"
+        )
+
+
+def with_current(
+    found: Deployment, asked: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
+) -> Deployment:
+    """A deployment with another current version.
+
+    Args:
+        found: The deployment.
+        asked: What the client asks for; an empty build ID: unversioned workers.
+        time: The time.
+        active: Whether tasks come to a task queue of a version: build ID, kind, and name of the queue.
+
+    Raises:
+        RpcError: it cannot be changed so.
+    """
+    build = asked.build_id
+    if build == found.current and asked.identity == found.last_modifier_identity:
+        return found
+    found = _changeable(found, asked, time)
+    if build != found.current:
+        _need_queues(found, asked, "current", active)
+        versions = dict(found.versions)
+        if found.current:
+            versions[found.current] = _deactivated(versions[found.current], time, still=found.ramping == found.current)
+        if build:
+            versions[build] = replace(
+                _activated(versions[build], time),
+                current_since_time=time,
+                ramping_since_time=None,
+                last_current_time=time,
+            )
+        found = replace(found, versions=versions, current=build, current_changed_time=time, revision=found.revision + 1)
+        if found.ramping == build:
+            found = replace(
+                found, ramping=None, percentage=0.0, ramping_changed_time=time, percentage_changed_time=time
+            )
+    return replace(found, changes=found.changes + 1, last_modifier_identity=asked.identity)
+
+
+def with_ramping(
+    found: Deployment,
+    asked: RoutingChange,
+    percentage: float,
+    time: datetime,
+    active: Callable[[str, str, str], bool],
+) -> Deployment:
+    """A deployment with another ramping version, or percentage.
+
+    Args:
+        found: The deployment.
+        asked: What the client asks for. With an empty build ID: unversioned workers or, with zero percent, no version.
+        percentage: Of the workflows, from 0 to 100.
+        time: The time.
+        active: As in `with_current`.
+
+    Raises:
+        RpcError: it cannot be changed so.
+    """
+    ramping = asked.build_id if asked.build_id or percentage else None
+    same = ramping == found.ramping and percentage == found.percentage
+    if same and asked.identity == found.last_modifier_identity:
+        return found
+    if ramping is not None and ramping == found.current:
+        shown = f"{asked.name}.{ramping}" if ramping else UNVERSIONED
+        raise precondition(f"requested ramping version {shown} is already current")
+    found = _changeable(found, asked, time)
+    if not same:
+        versions = dict(found.versions)
+        if ramping != found.ramping:
+            _need_queues(found, asked, "ramping", active)
+            if found.ramping:
+                versions[found.ramping] = _deactivated(versions[found.ramping], time, still=False)
+            if ramping:
+                versions[ramping] = replace(_activated(versions[ramping], time), ramping_since_time=time)
+        elif ramping:
+            versions[ramping] = replace(versions[ramping], routing_changed_time=time)
+        changed = time if ramping != found.ramping else found.ramping_changed_time
+        found = replace(
+            found,
+            versions=versions,
+            ramping=ramping,
+            percentage=percentage,
+            ramping_changed_time=changed,
+            percentage_changed_time=time,
+            revision=found.revision + 1,
+        )
+    return replace(found, changes=found.changes + 1, last_modifier_identity=asked.identity)
+
+
+def _changeable(found: Deployment, asked: RoutingChange, time: datetime) -> Deployment:
+    """The deployment, with the version that is asked for."""
+    build = asked.build_id
+    if asked.conflict_token and asked.conflict_token != found.conflict_token:
+        raise precondition("conflict token mismatch")
+    if build and build not in found.versions and not asked.allow_no_pollers:
+        raise not_found(f"build ID '{build}' not found in Worker Deployment '{asked.name}'")
+    check_change(found, asked.identity, asked.conflict_token)
+    if not build:
+        return found
+    return _with_version(found, DeploymentVersion(deployment_name=asked.name, build_id=build), time, lambda _: False)
+
+
+def _need_queues(found: Deployment, asked: RoutingChange, what: str, active: Callable[[str, str, str], bool]) -> None:
+    """Refuse a version whose workers do not poll a task queue that the current version has tasks in."""
+    if asked.ignore_missing_task_queues or not asked.build_id or not found.current:
+        return
+    current, proposed = found.versions[found.current], found.versions[asked.build_id]
+    for kind, queues in current.task_queues.items():
+        for queue in queues:
+            if not proposed.polls(kind, queue) and active(found.current, kind, queue):
+                raise precondition(
+                    f"proposed {what} version '{asked.name}:{asked.build_id}' is missing active task queues from the current "
+                    f"version; these would become unversioned if it is set as the {what} version"
+                )
+
+
+def _activated(version: Version, time: datetime) -> Version:
+    first = version.first_activation_time or time
+    return replace(version, routing_changed_time=time, first_activation_time=first, last_deactivation_time=None)
+
+
+def _deactivated(version: Version, time: datetime, *, still: bool) -> Version:
+    return replace(
+        version,
+        routing_changed_time=time,
+        current_since_time=None,
+        ramping_since_time=version.ramping_since_time if still else None,
+        last_deactivation_time=None if still else time,
+    )
+
+
+# Where work goes
+
+
+def target(known: Deployments, kind: Kind, queue: str, workflow_id: str) -> DeploymentVersion | None:
+    """The version that a workflow of a task queue goes to unless it is pinned; None: unversioned workers.
+
+    A deployment counts whose current or ramping version polls the queue; of several, the one that was changed last.
+    """
+    current, ramping, percentage = routing(known, kind, queue)
+    if ramping is not None and percentage > 0 and _threshold(workflow_id) < percentage:
+        return ramping[0]
+    return current
+
+
+def routing(
+    known: Deployments, kind: Kind, queue: str
+) -> tuple[DeploymentVersion | None, tuple[DeploymentVersion | None] | None, float]:
+    """The current version of a task queue, its ramping version, and the percentage of workflows that go to that.
+
+    None as a version stands for unversioned workers; the ramping version is in a tuple, or None where no version is ramping.
+    """
+    of = [(name, each) for name, each in known.items() if any(v.polls(kind, queue) for v in each.versions.values())]
+    current = _latest(
+        (each.current_changed_time, DeploymentVersion(deployment_name=name, build_id=each.current))
+        for name, each in of
+        if each.current and each.versions[each.current].polls(kind, queue)
+    )
+    ramps = [
+        (
+            each.percentage_changed_time,
+            DeploymentVersion(deployment_name=name, build_id=each.ramping) if each.ramping else None,
+            each.percentage,
+        )
+        for name, each in of
+        if each.ramping is not None and (not each.ramping or each.versions[each.ramping].polls(kind, queue))
+    ]
+    versioned = [ramp for ramp in ramps if ramp[1] is not None] or ramps
+    if not versioned:
+        return current, None, 0.0
+    _, ramping, percentage = max(versioned, key=lambda ramp: str(ramp[0]))
+    return current, (ramping,), percentage
+
+
+def _latest(found: Any) -> DeploymentVersion | None:
+    return max(found, key=lambda each: each[0], default=(None, None))[1]
+
+
+def _threshold(workflow_id: str) -> float:
+    """A number from 0 to 100, always the same for a workflow ID."""
+    digest = hashlib.blake2b(workflow_id.encode(), digest_size=4).digest()
+    return 100 * int.from_bytes(digest) / 2**32
+
+
+def drainage(version: Version, *, pinned: bool, time: datetime) -> str:
+    """Whether a version that is no longer current or ramping is still needed: Draining or Drained; empty if it never was."""
+    if version.last_deactivation_time is None:
+        return ""
+    if pinned or time < version.last_deactivation_time + GRACE:
+        return "Draining"
+    return "Drained"
+
+
+def status_of(found: Deployment, build: str, drained: str) -> str:
+    """The status of a version, in the words of WorkerDeploymentVersionStatus."""
+    if build == found.current:
+        return "Current"
+    if build == found.ramping:
+        return "Ramping"
+    return drained or "Inactive"
+
+
+def without_version(found: Deployment, name: str, build: str, identity: str) -> Deployment:
+    """A deployment without a version.
+
+    Raises:
+        RpcError: the version is current or ramping, or another client manages the deployment.
+    """
+    if build in {found.current, found.ramping}:
+        raise precondition(f"version '{name}:{build}' cannot be deleted since it is current or ramping")
+    check_change(found, identity, b"")
+    kept = {each: version for each, version in found.versions.items() if each != build}
+    return replace(found, versions=kept, last_modifier_identity=identity)
+
+
+def with_manager(found: Deployment, manager: str, identity: str, conflict_token: bytes) -> Deployment:
+    """A deployment that only one client may change; with an empty identity, any may.
+
+    Raises:
+        RpcError: the client has read another state of it.
+    """
+    if conflict_token and conflict_token != found.conflict_token:
+        raise precondition("conflict token mismatch")
+    return replace(found, manager_identity=manager, last_modifier_identity=identity, changes=found.changes + 1)
+
+
+def with_metadata(
+    found: Deployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
+) -> Deployment:
+    """A deployment with other metadata of a version."""
+    version = found.versions[build]
+    metadata = {key: value for key, value in {**version.metadata, **upserted}.items() if key not in removed}
+    version = replace(version, metadata=metadata, last_modifier_identity=identity)
+    return replace(found, versions={**found.versions, build: version})

@@ -1,0 +1,50 @@
+"""Versioning overrides that clients set on workflows. Pure."""
+
+from typing import Any
+
+from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
+
+from perdure.engine.versioning import AUTO_UPGRADE, ONE_TIME, PINNED, DeploymentVersion, VersioningOverride
+from perdure.frontend.deployments import Deployments, is_registered
+from perdure.frontend.given import UnfitError
+from perdure.frontend.queues import Kind
+
+
+def override_of(said: ProtoOverride) -> VersioningOverride:
+    """A versioning override, as a client gives it.
+
+    Raises:
+        UnfitError: it is incomplete.
+    """
+    kind = said.WhichOneof("override")
+    if kind == "auto_upgrade":
+        if not said.auto_upgrade:
+            raise UnfitError("auto-upgrade override must be true")
+        return VersioningOverride(behavior=AUTO_UPGRADE)
+    if kind == "pinned":
+        if not said.pinned.HasField("version"):
+            raise UnfitError("must provide version if override is pinned.")
+        if not said.pinned.behavior:
+            raise UnfitError("must specify pinned override behavior if override is pinned.")
+        return VersioningOverride(behavior=PINNED, version=_version(said.pinned.version))
+    if kind == "one_time":
+        if not said.one_time.HasField("target_deployment_version"):
+            raise UnfitError("must provide target deployment version if override is one-time.")
+        return VersioningOverride(behavior=ONE_TIME, version=_version(said.one_time.target_deployment_version))
+    raise UnfitError("override behavior is required")
+
+
+def _version(said: Any) -> DeploymentVersion:
+    if not said.deployment_name:
+        raise UnfitError("WorkerDeploymentName cannot be empty")
+    if not said.build_id:
+        raise UnfitError("BuildID cannot be empty")
+    return DeploymentVersion(deployment_name=said.deployment_name, build_id=said.build_id)
+
+
+def override_refused(known: Deployments, override: VersioningOverride | None, queue: str) -> str:
+    """Why a run of a task queue cannot have an override; empty if it can."""
+    version = override.version if override is not None else None
+    if version is None or is_registered(known, version, Kind.WORKFLOW, queue):
+        return ""
+    return f"Pinned version '{version}' is not present in task queue '{queue}' of type 'Workflow'"

@@ -1,0 +1,171 @@
+"""Which version of a worker deployment gets a task, and which version a poller has."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from temporalio.api.enums.v1 import VersioningBehavior, WorkerVersioningMode
+
+from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.versioning import PINNED, DeploymentVersion
+from perdure.frontend import deployments
+from perdure.frontend.deployment_registry import DeploymentRegistry, fits_key
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import invalid
+from perdure.frontend.queues import Kind, QueueName, TaskQueues
+from perdure.kube.clock import now
+
+_VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+
+
+def version_of(options: Any) -> DeploymentVersion | None:
+    """The version of a worker, as its deployment options say; None for an unversioned one.
+
+    Raises:
+        RpcError: they cannot be those of a version.
+    """
+    if options.worker_versioning_mode != _VERSIONED:
+        return None
+    if not options.deployment_name:
+        raise invalid("versioned worker must have deployment name")
+    if not options.build_id:
+        raise invalid("versioned worker must have build id")
+    if ":" in options.deployment_name or "." in options.deployment_name:
+        raise invalid("deployment name cannot contain ':' or '.'")
+    deployments.check_name(options.deployment_name)
+    deployments.check_name(options.build_id, "BuildID")
+    if not fits_key(options.deployment_name):
+        raise invalid("size of WorkerDeploymentName larger than the maximum allowed")
+    return DeploymentVersion(deployment_name=options.deployment_name, build_id=options.build_id)
+
+
+def queue_of(name: QueueName, version: DeploymentVersion | None) -> QueueName:
+    """The part of a task queue that the workers of a version poll; of unversioned ones, for None."""
+    return QueueName(name.namespace, name.kind, name.name, str(version) if version is not None else "")
+
+
+class Versions:
+    """Registers the versions that poll, and routes tasks to them."""
+
+    def __init__(
+        self,
+        registry: DeploymentRegistry,
+        queues: TaskQueues,
+        pinned: Callable[[str, DeploymentVersion], bool],
+    ) -> None:
+        """Create a router.
+
+        Args:
+            registry: The worker deployments.
+            queues: The task queues.
+            pinned: Whether an open workflow of a namespace is pinned to a version.
+        """
+        self.registry = registry
+        self._queues = queues
+        self._pinned = pinned
+
+    async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
+        """The queue that a worker polls, once its version is registered. Only the first poll of each queue writes.
+
+        Args:
+            name: The task queue that the poll names.
+            options: The deployment options of the worker.
+            sticky: Whether that is the queue of this one worker.
+
+        Raises:
+            RpcError: the options are invalid, there are too many versions, or the API server does not answer.
+        """
+        version = version_of(options)
+        known = await self.registry.load(name.namespace)
+        if version is None or sticky:
+            return name
+        if not deployments.is_registered(known, version, name.kind, name.name):
+            time = now()
+            await self.registry.change(
+                name.namespace,
+                lambda found: deployments.registered(
+                    found,
+                    version,
+                    name.kind,
+                    name.name,
+                    time,
+                    removable=lambda each: self._removable(name.namespace, each),
+                ),
+            )
+        return queue_of(name, version)
+
+    def _removable(self, namespace: str, version: DeploymentVersion) -> bool:
+        return not self.has_pollers(namespace, version) and not self._pinned(namespace, version)
+
+    def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:
+        """Whether workers of a version poll, or did a moment ago."""
+        found = self.registry.known(namespace).get(version.deployment_name)
+        build = found.versions.get(version.build_id) if found is not None else None
+        return build is not None and any(
+            self._queues.alive(QueueName(namespace, Kind(kind), queue, str(version)))
+            for kind, queues in build.task_queues.items()
+            for queue in queues
+        )
+
+    def of_task(self, namespace: str, state: RunState) -> DeploymentVersion | None:
+        """The version that decides a run next; None: unversioned workers."""
+        code = state.code
+        if code is None:
+            return None
+        pinned, known = code.versioning.pinned_to, self.registry.known(namespace)
+        if pinned is not None and (
+            code.previous_started_event_id
+            or code.versioning.override is not None
+            or deployments.is_registered(known, pinned, Kind.WORKFLOW, code.task_queue)
+        ):
+            return pinned
+        return deployments.target(known, Kind.WORKFLOW, code.task_queue, state.workflow_id)
+
+    def of_activity(self, namespace: str, state: RunState, activity: PendingActivity) -> DeploymentVersion | None:
+        """The version that gets an activity; None: unversioned workers.
+
+        Activities of a pinned workflow stay on its version where that polls their task queue.
+        """
+        pinned, known = (
+            state.code.versioning.pinned_to if state.code is not None else None,
+            self.registry.known(namespace),
+        )
+        if pinned is not None and deployments.is_registered(known, pinned, Kind.ACTIVITY, activity.task_queue):
+            return pinned
+        return deployments.target(known, Kind.ACTIVITY, activity.task_queue, state.workflow_id)
+
+    def of_closed(
+        self, namespace: str, task_queue: str, workflow_id: str, attributes: Mapping[str, Any]
+    ) -> DeploymentVersion | None:
+        """The version that answers queries about a closed run, by its search attributes; None: unversioned workers."""
+        told = {name: value["value"] for name, value in attributes.items() if isinstance(value, dict)}
+        if told.get("TemporalWorkflowVersioningBehavior") == PINNED:
+            name, _, build = str(told.get("TemporalWorkerDeploymentVersion", "")).partition(":")
+            return DeploymentVersion(deployment_name=name, build_id=build)
+        return deployments.target(self.registry.known(namespace), Kind.WORKFLOW, task_queue, workflow_id)
+
+    def target_changed(self, namespace: str, state: RunState) -> bool:
+        """Whether a run is pinned, and new runs of its task queue start on another version."""
+        code = state.code
+        if code is None or code.versioning.pinned_to is None:
+            return False
+        target = deployments.target(self.registry.known(namespace), Kind.WORKFLOW, code.task_queue, state.workflow_id)
+        return target is not None and target != code.versioning.pinned_to
+
+
+def reported(request: Any) -> dict[str, Any]:
+    """What a worker reports of its version and the versioning behavior with a completed workflow task, as `TaskCompleted`.
+
+    Raises:
+        RpcError: an unversioned worker reports a behavior.
+    """
+    version = version_of(request.deployment_options)
+    behavior = from_enum(VersioningBehavior, request.versioning_behavior)
+    if version is None and request.versioning_behavior:
+        raise invalid(
+            "versioning behavior cannot be specified without deployment options being set with versioned mode"
+        )
+    return {
+        "worker_deployment_name": request.deployment_options.deployment_name,
+        "deployment_version": version,
+        "versioning_behavior": behavior if request.versioning_behavior else "",
+    }

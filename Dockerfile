@@ -68,7 +68,7 @@ LABEL org.opencontainers.image.title="Perdure" \
       org.opencontainers.image.description="Durable workflows with nothing but Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0"
 # The official Python images ship no bytecode of the standard library, and a read-only container could never keep it:
-# without this line every start compiles it anew. Debian's own Python has it already, there nothing is done.
+# without this line every start compiles it again. Debian's Python includes the bytecode, so the line does nothing there.
 # The passwd line gives the numeric user a name, which Python's getpass insists on.
 RUN python3 -c "import compileall, re, sysconfig; compileall.compile_dir(sysconfig.get_path('stdlib'), quiet=2, workers=0, rx=re.compile(r'/(test|tests|idlelib|lib2to3|tkinter|turtledemo|site-packages|dist-packages)/'))" \
  && echo 'perdure:x:65532:65532:Perdure:/tmp:/usr/sbin/nologin' >> /etc/passwd \

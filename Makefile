@@ -1,23 +1,23 @@
-# make help          what there is
-# make quickstart    everything, from nothing to a finished workflow
-# make test          every test that decides, on a real cluster
+# make help          list the targets
+# make quickstart    create a cluster, install Perdure, run an example workflow
+# make test          run all tests, on a real cluster
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal test-sdk lint format generate clean
 
-# kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
+# kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
 NAME ?= perdure
 UV_VERSION := 0.13.8
 
 CACHE := $(or $(PERDURE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perdure)
-# The version that the image has: tests must run on what ships.
+# The Python version of the image: tests must run on the same version.
 export UV_PYTHON ?= 3.11
 UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 
-help: ## Show what there is
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(CACHE)/uv/bin/uv:
@@ -27,57 +27,58 @@ $(CACHE)/uv/bin/uv:
 setup: $(if $(findstring $(CACHE),$(UV)),$(UV)) ## Install the project and its tools into .venv
 	$(UV) sync --frozen --quiet
 
-quickstart: setup ## Bring up a cluster, install Perdure, run an order through it, show what happened
+quickstart: setup ## Create a cluster, install Perdure, run an example workflow, and show its result
 	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py
 
-cluster: ## Bring up a kind cluster (NAME=perdure) and print how to reach it
+cluster: ## Create a kind cluster (NAME=perdure) and print how to connect to it
 	python3 hack/cluster up --name $(NAME)
 
-cluster-down: ## Remove that cluster, and with the last one every trace of it
+cluster-down: ## Delete that cluster, and with the last one all its files
 	python3 hack/cluster down --name $(NAME)
 
-image: ## Build the project's image into build/perdure.tar
+image: ## Build the image into build/perdure.tar
 	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar
 
-wheels: setup ## Build the wheel of perdure.activity, for images that run activities, into dist/
+wheels: setup ## Build the wheel of perdure.activity, for activity images, into dist/
 	$(UV) build --quiet --wheel --out-dir dist packages/perdure-activity
 
 install: setup ## Install Perdure into the cluster
 	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py --install-only
 
-test: setup ## Run every test that decides; brings up a cluster of its own, named perdure-test, and removes it
+test: setup ## Run all tests on a new cluster named perdure-test, which is deleted afterwards
 	$(RUN) python hack/runtests.py
 
-test-all: setup ## Run the same, and the benchmarks, which print figures
+test-all: setup ## Run all tests, longer chaos tests, and the benchmarks
 	$(RUN) python hack/runtests.py --all
 
 test-unit: setup ## Run the tests that need no cluster
 	python3 hack/cluster tools >/dev/null
 	$(RUN) pytest -q -m "not cluster and not bench"
 
-simulate: setup ## Run the operator in virtual time with seeds of faults: ARGS="--scenario rough --seeds 100", or ARGS=--help
+simulate: setup ## Run the operator in virtual time with random faults: ARGS="--scenario rough --seeds 100", or ARGS=--help
 	PYTHONPATH=operator:tests PYTHONHASHSEED=0 $(RUN) python -m simulated $(ARGS)
 
-test-temporal: setup ## Run Temporal's SDK against the operator, on the cluster NAME (or KUBECONFIG's)
+test-temporal: setup ## Run the tests with Temporal's SDK, on the cluster NAME (or that of KUBECONFIG)
 	$(RUN) pytest -q tests/temporal
 
-test-sdk: setup ## Run the official SDK's tests, given their folder: SDK=path/to/sdk-python ADDRESS=host:port
+test-sdk: setup ## Run the tests of the official Python SDK: SDK=path/to/sdk-python ADDRESS=host:port
 	$(RUN) python hack/sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
 
-lint: setup ## Run every check that reads code
+lint: setup ## Run all static checks
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
 	MYPYPATH=hack $(RUN) mypy -p cluster -p deploy -p quickstart -p runtests
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
+	$(RUN) python hack/wordlist.py
 
-format: setup ## Format the code and mend what can be mended
+format: setup ## Format the code and apply automatic fixes
 	$(RUN) ruff check --fix-only .
 	$(RUN) ruff format .
 
-generate: setup ## Write the generated files anew
+generate: setup ## Regenerate the generated files
 	$(RUN) python -m perdure.api.crdgen
 
-clean: ## Remove what was built here; the cache of cluster parts stays
+clean: ## Remove build output; the cache of cluster parts stays
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """`make quickstart`: from nothing to a finished workflow, and what happened on the way.
 
-An order goes through an example workflow. Half-way through its first activity the pod is killed, to see another one go on
+An order goes through an example workflow. Half-way through its first activity the pod is killed, to see another one resume
 from the last heartbeat; its second activity fails twice by itself; and a durable sleep lies before the third. Beside it a
 schedule fires every ten seconds.
 """
@@ -122,7 +122,7 @@ def _how_to_find(target: Target) -> str:
 
 
 def _until_heartbeat(target: Target, *, items: int, seconds: float = 120.0) -> None:
-    """Wait until the heartbeat of the first attempt says that so many items are picked."""
+    """Wait until the heartbeat of the first attempt reports that number of picked items."""
     deadline = time.monotonic() + seconds
     last = "there is no heartbeat yet"
     while time.monotonic() < deadline:

@@ -5,7 +5,7 @@ from typing import Any
 from perdure import activity
 
 NO_ANSWER, NO_MONEY = "0119", "0002"
-"""As at payment services' test desks, the end of the card's number says what becomes of it."""
+"""As in the test mode of payment services, the last digits of the card number select the result."""
 
 
 def charge(order: dict[str, Any]) -> dict[str, Any]:

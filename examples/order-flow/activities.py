@@ -9,7 +9,7 @@ SECONDS_PER_ITEM = 1.0
 
 
 def reserve_stock(order: dict[str, Any]) -> dict[str, Any]:
-    """Pick the items one by one. After each, a heartbeat says how far it got: a new pod goes on from there."""
+    """Pick the items one by one. After each, a heartbeat records the progress: a new pod resumes from there."""
     before = activity.last_heartbeat_details() or {"picked": []}
     picked = list(before["picked"])
     for item in order["items"][len(picked) :]:

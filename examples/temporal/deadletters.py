@@ -1,4 +1,4 @@
-"""A dead-letter queue as code: a workflow that keeps the work that has failed, until somebody has it done again."""
+"""A dead-letter queue as code: a workflow that keeps failed work until someone requests that it runs again."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,7 +45,7 @@ class DeadLettersWorkflow:
 
     @workflow.run
     async def run(self, letters: list[Letter]) -> None:  # noqa: ARG002 (the constructor has them)
-        """Do again what is wanted; when the history has grown long, go on with a new one."""
+        """Run the requested work again; continue as new when the history is long."""
         while True:
             await workflow.wait_condition(lambda: bool(self.wanted) or workflow.info().is_continue_as_new_suggested())
             if not self.wanted:

@@ -1,4 +1,4 @@
-"""A long activity that goes on where it was interrupted, and a schedule that has it done every night."""
+"""A long activity that resumes where it was interrupted, and a schedule that runs it every night."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 
 @activity.defn
 async def count_lines(lines: int) -> int:
-    """Work through a file; after a crash, go on where the last heartbeat was."""
+    """Process a file; after a crash, resume from the last heartbeat."""
     begun = activity.info().heartbeat_details
     at = begun[0] if begun else 0
     while at < lines:
@@ -31,7 +31,7 @@ async def count_lines(lines: int) -> int:
 
 @workflow.defn
 class FileWorkflow:
-    """Has a long activity done that heartbeats and goes on where it was interrupted."""
+    """Runs a long activity that heartbeats and resumes where it was interrupted."""
 
     @workflow.run
     async def run(self, lines: int) -> int:

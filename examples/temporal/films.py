@@ -13,12 +13,12 @@ LONG = timedelta(hours=1)
 BEAT = timedelta(seconds=2)
 """The answer to a heartbeat tells an activity that it was cancelled, and the SDK sends one in time for this timeout."""
 CLEANS_UP = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-"""To go on only when an activity that was cancelled has cleaned up."""
+"""How to wait until a cancelled activity has cleaned up."""
 
 
 @contextmanager
 def unfinished(folder: str, film: str) -> Iterator[Path]:
-    """A file that is there only while somebody works on it."""
+    """A file that exists only while an activity uses it."""
     part = Path(folder, f"{film}.part")
     part.touch()
     try:
@@ -39,7 +39,7 @@ async def render(film: str, folder: str, frames: int) -> str:
 
 @activity.defn
 async def show(film: str, folder: str) -> None:
-    """Show a preview for as long as somebody may look at it."""
+    """Show a preview until it is cancelled."""
     with unfinished(folder, film):
         while True:
             activity.heartbeat()
@@ -70,7 +70,7 @@ class RenderWorkflow:
 
 @workflow.defn
 class ReviewWorkflow:
-    """Shows a preview until somebody has said what they think of it, or nobody has for too long."""
+    """Shows a preview until someone reviews it, or a timeout."""
 
     def __init__(self) -> None:
         """Nobody has looked yet."""

@@ -12,7 +12,7 @@ SHORT = timedelta(seconds=30)
 
 @dataclass
 class Order:
-    """What somebody wants, and how they pay."""
+    """The items of an order, and the payment method."""
 
     order_id: str
     amount: int

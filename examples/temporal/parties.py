@@ -1,4 +1,4 @@
-"""Children, and what becomes of them when their parent closes: the three parent close policies."""
+"""Children, and what happens to them when their parent closes: the three parent close policies."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ POLICIES = (ParentClosePolicy.ABANDON, ParentClosePolicy.TERMINATE, ParentCloseP
 
 @workflow.defn
 class GuestWorkflow:
-    """Stays until it is told to leave, or asked to by being cancelled."""
+    """Stays until it gets a signal to leave, or is cancelled."""
 
     def __init__(self) -> None:
         """Nobody has said anything."""

@@ -17,7 +17,7 @@ ONCE = RetryPolicy(maximum_attempts=1)
 
 @dataclass
 class Payout:
-    """Money that somebody is to have."""
+    """An amount and its recipient."""
 
     payout_id: str
     bank: str
@@ -47,7 +47,7 @@ class CircuitBreaker:
         self.timer: asyncio.Task[None] | None = None
 
     async def call(self, work: Callable[[], Awaitable[str]]) -> str:
-        """Do the work, or refuse it at once."""
+        """Do the work, or reject it immediately."""
         if self.state not in {"closed", "half-open"}:
             raise CircuitOpenError("the circuit is open")
         if self.state == "half-open":
@@ -75,7 +75,7 @@ class CircuitBreaker:
 
 @workflow.defn
 class PayoutsWorkflow:
-    """Pays what it is told to, for as long as it is open; all payouts share its circuit."""
+    """Makes the requested payouts while it is open; all payouts share its circuit breaker."""
 
     @workflow.init
     def __init__(self, limit: int, pause: float) -> None:
@@ -86,7 +86,7 @@ class PayoutsWorkflow:
 
     @workflow.run
     async def run(self, limit: int, pause: float) -> int:  # noqa: ARG002 (the circuit has them)
-        """Go on until it is closed; how much was paid."""
+        """Run until it is closed, and return the amount that was paid."""
         await workflow.wait_condition(lambda: self.closing and workflow.all_handlers_finished())
         return self.paid
 

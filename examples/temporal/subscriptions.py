@@ -23,7 +23,7 @@ class SubscriptionWorkflow:
 
     @workflow.run
     async def run(self, customer: str, period_seconds: float) -> list[str]:
-        """Go on until somebody cancels."""
+        """Run until the subscription is cancelled."""
         try:
             for period in range(1, 13):
                 paid = await workflow.execute_activity(

@@ -1,4 +1,4 @@
-"""A saga: what was booked is undone in reverse order; what cannot be undone is told."""
+"""A saga: bookings are undone in reverse order; those that cannot be undone are reported."""
 
 from datetime import timedelta
 

@@ -104,7 +104,7 @@ class OwnDaemon:
             "pidfile": str(run / "docker.pid"),
             "live-restore": True,
             "log-level": "warn",
-            # Nodes are on a network of their own; docker0 might be somebody else's.
+            # Nodes have a separate network; docker0 might belong to another user.
             "bridge": "none",
         }
         if not capable:
@@ -190,7 +190,7 @@ class OwnDaemon:
         containers are the children of the shims.
         """
         run = str(self.cache.docker_run)
-        # By name as well: somebody may have the log or a socket of ours open in a tool.
+        # By name as well: another tool may have our log or a socket open.
         programs = {
             pid: Path(processes.command_line(pid)[0]).name for pid in processes.find(run) if processes.command_line(pid)
         }

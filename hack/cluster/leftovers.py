@@ -45,7 +45,7 @@ def mounts_below(mountinfo: str, folder: Path) -> list[Path]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount everything at or below a folder, even if somebody still looks into it."""
+    """Unmount everything at or below a folder, even if a process still uses it."""
     for point in mounts_below(MOUNT_TABLE.read_text(), folder):
         if not commands.succeeds(["umount", str(point)]):
             commands.succeeds(["umount", "--lazy", str(point)])

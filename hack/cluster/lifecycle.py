@@ -1,4 +1,4 @@
-"""Creating, mending, filling and removing clusters."""
+"""Create, repair, fill and delete clusters."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def healthy_or_mended(cache: Cache, docker: Docker, state: State) -> bool:
     except ClusterError:
         pass
     try:
-        with stage(f"mend cluster {state.name}"):
+        with stage(f"repair cluster {state.name}"):
             if stopped:
                 docker.run("start", *stopped)
             if paused:
@@ -132,7 +132,7 @@ def healthy_or_mended(cache: Cache, docker: Docker, state: State) -> bool:
         # All of it: a node that was killed a moment ago still counts as Ready.
         checks.check_cluster(kubectl, docker, list(containers), state.lookup)
     except ClusterError as error:
-        say(f"Cluster {state.name} cannot be mended ({error}), so it is made anew.")
+        say(f"Cluster {state.name} cannot be repaired ({error}); it is re-created.")
         return False
     return True
 

@@ -30,7 +30,7 @@ COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "ku
 METADATA = {
     "Env": ["container=docker", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
     "Entrypoint": ["/usr/local/bin/entrypoint", "/sbin/init"],
-    # systemd ends on this signal; SIGTERM only makes it start itself anew.
+    # systemd ends on this signal; SIGTERM only makes it re-execute itself.
     "StopSignal": "SIGRTMIN+3",
 }
 

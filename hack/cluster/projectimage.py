@@ -59,7 +59,7 @@ def build_with_buildah(cache: Cache, work: Path, *, dockerfile: Path, context: P
     """Build the image without Docker or a registry."""
     debian.require_packages(debian.BUILDAH_PACKAGES, cache.logs / "apt.log")
     log = cache.logs / "image.log"
-    # A build that failed or was killed leaves its container, mounted and in the way.
+    # A build that failed or was killed leaves its mounted container, which would block this one.
     commands.succeeds([*buildah(cache, "rm"), "--all"])
     base = ensure_base(cache)
     with stage(f"{tag}: buildah build"):

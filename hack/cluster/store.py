@@ -2,7 +2,7 @@
 
 A killed build must leave nothing that a later one takes for finished. So an entry is
 made under ``work/`` and renamed to its place as the last step, and everything found
-under ``work/`` by somebody who holds the build lock is a leftover.
+under ``work/`` by a holder of the build lock is a leftover.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ def files_below(folder: Path) -> list[Path]:
 
 @contextmanager
 def locked(lock: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold a lock file; whoever has to wait is told so."""
+    """Hold a lock file; print a message if another process holds it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with lock.open("a") as handle:

@@ -73,7 +73,7 @@ input: Callable[[], Any] = read_input  # noqa: A001 - only ever used as `activit
 
 
 def last_heartbeat_details() -> Any:
-    """Read what an earlier attempt left with its last heartbeat, to go on from there.
+    """Read the details of the last heartbeat of an earlier attempt, to resume from there.
 
     Returns:
         The JSON value; None where there is none.
@@ -90,7 +90,7 @@ def heartbeat(details: Any = None) -> None:
         details: Any JSON value, for the next attempt and for people. None takes back earlier details.
 
     Raises:
-        CancelledError: Somebody asked the activity to stop. Raised once: you may catch it, and heartbeat while cleaning up.
+        CancelledError: A cancellation was requested. Raised once: you can catch it, and heartbeat while you clean up.
         SupersededError: Nobody waits for this attempt any more.
         PayloadTooLargeError: The details do not fit.
     """

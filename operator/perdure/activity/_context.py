@@ -78,8 +78,8 @@ class Context:
             if get("PERDURE_LEASE")
             else None
         )
-        self.told_to_stop: str | None = None
-        """Why the process was told to end (SIGTERM); None where it was not."""
+        self.stop_reason: str | None = None
+        """Why the process got a SIGTERM; None if it did not."""
         self._on_lease = False
 
     def payload(self, name: str) -> Any:
@@ -100,8 +100,8 @@ class Context:
 
     def cancelled(self) -> str | None:
         """Tell why the attempt should stop; None where it should not."""
-        if self.told_to_stop is not None or self.heartbeats is None:
-            return self.told_to_stop
+        if self.stop_reason is not None or self.heartbeats is None:
+            return self.stop_reason
         return self.heartbeats.cancelled()
 
     def complete(self, result: Any) -> None:

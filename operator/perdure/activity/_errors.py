@@ -1,7 +1,7 @@
 """What an activity raises, and what is raised in it.
 
 BaseException
- ├─ CancelledError            somebody asked the activity to stop
+ ├─ CancelledError            the cancellation of the activity was requested
  │   └─ SupersededError       nobody waits for this attempt any more
  └─ Exception
      └─ ApplicationError      a failure with a type of its own
@@ -32,7 +32,7 @@ class SupersededError(CancelledError):
 
 
 class ApplicationError(Exception):
-    """A failure of the activity, described for whoever handles it."""
+    """A failure of the activity, with a type and details for its handlers."""
 
     def __init__(
         self,

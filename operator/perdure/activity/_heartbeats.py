@@ -152,7 +152,7 @@ class Heartbeats:
         return superseded if superseded is not None else self._cancelled
 
     def raise_if_stopped(self) -> None:
-        """Raise what the answers said. A cancellation is raised once: who catches it may go on heartbeating."""
+        """Raise what the responses reported. A cancellation is raised once: after catching it, the caller can still heartbeat."""
         with self._changed:
             if self._superseded is not None:
                 raise SupersededError(self._superseded)
@@ -177,7 +177,7 @@ class Heartbeats:
         Args:
             text: The result, JSON.
             drop_details: Whether the result needs the room of the heartbeat details.
-            patience: Seconds to go on trying while the API server does not answer.
+            patience: Seconds to keep retrying while the API server does not respond.
 
         Raises:
             SupersededError: The API server refuses: nobody waits for the result.
@@ -299,7 +299,7 @@ class Heartbeats:
             self._send()
 
     def _pause(self) -> float | None:
-        """How long until there is a heartbeat to send by itself; None: until somebody calls."""
+        """How long until the next automatic heartbeat; None: until the next call."""
         if not self._by_itself or self._sent_at is None:
             return None
         return max(self._sent_at + self._interval - self._clock(), 0.001)

@@ -26,7 +26,7 @@ class LeaseError(Exception):
 
 
 class Lease:
-    """One Lease. Not for several threads at once.
+    """One Lease. Not thread-safe.
 
     The address of the API server and the place of the token are Kubernetes' own; `PERDURE_API_SERVER` and
     `PERDURE_SERVICE_ACCOUNT_DIRECTORY` give others, for trying an activity out without a pod.

@@ -19,7 +19,7 @@ def encode(value: Any) -> str:
         The text.
 
     Raises:
-        TypeError: The value is no JSON value.
+        TypeError: The value is not a JSON value.
         ValueError: Kubernetes could not keep it as it is: NaN, an integer beyond 64 bits, lists in lists in lists …
     """
     _check(value, 0)
@@ -32,7 +32,7 @@ def decode(text: str) -> Any:
     """Read JSON; a text that is none is returned as it is.
 
     Args:
-        text: What somebody wrote.
+        text: The text.
 
     Returns:
         The value.

@@ -176,15 +176,15 @@ class _Stopper:
         self._raise = False
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        first = self._context.told_to_stop is None
+        first = self._context.stop_reason is None
         reason = self._context.cancelled() if first else None
-        self._context.told_to_stop = reason or "the process was told to end (SIGTERM)"
+        self._context.stop_reason = reason or "the process received SIGTERM"
         if not first or not self._raise:
             return
         if self.cancel is not None:
             self.cancel()
         else:
-            raise CancelledError(self._context.told_to_stop)
+            raise CancelledError(self._context.stop_reason)
 
     def _told(self) -> None:
         """A heartbeat's answer says that the attempt should stop. Called in any thread."""

@@ -1,6 +1,6 @@
 """The sidecar: does for any program, through files, what `perdure.activity` does for Python.
 
-$PERDURE_FILES/heartbeat    written by the activity, each time anew: a heartbeat; what stands in it are the details, JSON or text
+$PERDURE_FILES/heartbeat    written by the activity for each heartbeat; its content is the details, JSON or text
 $PERDURE_FILES/cancelled    written here, when the activity should stop; what stands in it is the reason
 $PERDURE_FILES/result       written by the activity before it ends with exit code 0: its result, JSON or text
 
@@ -32,7 +32,7 @@ _LARGEST_FILE = 8 * 1024 * 1024
 """What the folder holds."""
 _READ = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-)  # not blocking: a pipe that nobody writes to is opened at once
+)  # not blocking: a pipe without a writer opens immediately
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FILE = "`{}` is no regular file: links, pipes and folders are not read"
 

@@ -39,7 +39,7 @@ class ActivityEnvironment:
         Args:
             last_heartbeat_details: What an earlier attempt has left.
             on_heartbeat: Called with the details of each heartbeat; it may call `cancel`.
-            info: Fields of `Info` that are to be other than their defaults, such as `attempt` or `run_id`.
+            info: Fields of `Info` that differ from their defaults, such as `attempt` or `run_id`.
         """
         self.heartbeats: list[Any] = []
         """The details of all heartbeats so far, None where there were none."""
@@ -95,7 +95,7 @@ class ActivityEnvironment:
             What it returns, as it would arrive; for a coroutine function something to await that gives that.
 
         Raises:
-            TypeError, ValueError: Input or result is no JSON, or would not arrive as it is.
+            TypeError, ValueError: Input or result is not JSON, or would change on the way.
             BaseException: Whatever the activity raises.
         """
         given = (decode(encode(input)),) if takes_input(function) else ()

@@ -1,4 +1,4 @@
-"""Times of a schedule: cron lines, intervals, calendars, exclusions, and what daylight saving does to them."""
+"""Times of a Schedule: cron lines, intervals, calendars, exclusions, and daylight saving time."""
 
 import re
 from datetime import timedelta
@@ -15,13 +15,13 @@ CRON_PATTERN = (
     "(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|@every[ \\t]+[^ \\t#]+|([^ \\t@#][^ \\t@]*[ \\t]+){4,6}"
     "[^ \\t@#][^ \\t@]*)([ \\t]+#.*|[ \\t]*)$"
 )
-"""The shape of a cron line; what its fields mean is told by the condition `Ready`."""
+"""Pattern of a cron line. The condition `Ready` reports invalid fields."""
 
 CRON_MESSAGE = (
     "must be a cron line: 5 to 7 fields such as `0 12 * * MON-FRI`, or `@daily`, or `@every 45m`; "
-    "a zone may stand before it, as in `CRON_TZ=Europe/Berlin 30 2 * * *`"
+    "a time zone can precede it, as in `CRON_TZ=Europe/Berlin 30 2 * * *`"
 )
-"""The sentence a person sees who wrote something else."""
+"""Validation message for an invalid cron line."""
 
 _MONTHS = (
     "(?i:jan[a-z]*|feb[a-z]*|mar[a-z]*|apr[a-z]*|may|june?|july?|aug[a-z]*|sep[a-z]*|oct[a-z]*|nov[a-z]*|dec[a-z]*)"
@@ -30,7 +30,7 @@ _WEEKDAYS = "(?i:su[a-z]*|mo[a-z]*|tu[a-z]*|we[a-z]*|th[a-z]*|fr[a-z]*|sa[a-z]*)
 
 
 def _calendar_field(value: str, message: str, *, special: str = "", suffix: str = "") -> FieldShape:
-    """A list of values, ranges and steps; `special` are further items, `suffix` may follow a value in place of a range."""
+    """A list of values, ranges and steps; `special` are further items, `suffix` can follow a value instead of a range."""
     max_length = 256
     item = f"([*]|{special}({value})(-({value}){suffix})?)(/[0-9]{{1,4}})?"
     pattern = f"^ *{item} *(, *{item} *)*$"
@@ -93,31 +93,31 @@ CronLine = Annotated[
         cel_string(512, ("self.matches('" + CRON_PATTERN.replace("\\t", "\\\\t") + "')", CRON_MESSAGE)),
     ),
 ]
-"""One line of cron."""
+"""A cron line."""
 
 
 class SkippedPolicy(StrEnum):
-    """What to do about a time that does not exist, because clocks are set forward."""
+    """What to do if a time does not exist because clocks are set forward."""
 
     RUN_AFTER = "RunAfter"
-    """It counts as the first instant after the gap."""
+    """Use the first time after the gap."""
 
     SKIP = "Skip"
-    """It is passed over, as Temporal does."""
+    """Skip the time, as Temporal does."""
 
 
 class RepeatedPolicy(StrEnum):
-    """What to do about a time that occurs twice, because clocks are set back."""
+    """What to do if a time occurs twice because clocks are set back."""
 
     FIRST = "First"
-    """The first one counts."""
+    """Use the first one."""
 
     BOTH = "Both"
-    """Both count."""
+    """Use both."""
 
 
 class Interval(SpecModel):
-    """Times at a fixed distance, counted from the Unix epoch (1970-01-01T00:00:00Z)."""
+    """Times at a fixed interval, counted from the Unix epoch (1970-01-01T00:00:00Z)."""
 
     rules = (
         Rule(
@@ -128,67 +128,67 @@ class Interval(SpecModel):
     )
 
     every: Annotated[timedelta, DurationShape(at_least=timedelta(seconds=1))]
-    """Distance between two times, such as `6h`; whole seconds, at least 1s."""
+    """Interval between two times, such as `6h`; whole seconds, at least 1s."""
 
     offset: Duration = timedelta(0)
-    """By how much the times are later than the multiples of `every`, such as `5h`. Default 0s."""
+    """Offset of the times from the multiples of `every`, such as `5h`. Default: 0s."""
 
 
 class Calendar(SpecModel):
-    """Times by the calendar and the clock of the schedule's zone; all fields must match.
+    """Times by calendar and clock in the time zone of the Schedule. All fields must match.
 
-    Each field is a list with commas of values, ranges (`9-17`) and steps (`0/15`, `1-31/7`), or `*`.
+    Each field is a comma-separated list of values, ranges (`9-17`) and steps (`0/15`, `1-31/7`), or `*`.
     """
 
     year: Year = "*"
-    """Years, such as `2026` or `2026-2028`. Default `*`."""
+    """Years, such as `2026` or `2026-2028`. Default: `*`."""
 
     month: Month = "*"
-    """Months, 1 to 12 or names, such as `Jan,Apr,Jul,Oct`. Default `*`."""
+    """Months, 1 to 12 or names, such as `Jan,Apr,Jul,Oct`. Default: `*`."""
 
     day_of_month: DayOfMonth = "*"
     """Days of the month, 1 to 31, such as `1,15`; `L` is the last day, `L-2` two days before it, `LW` the last working
-    day (Monday to Friday), `15W` the working day nearest to the 15th. Default `*`."""
+    day (Monday to Friday), `15W` the working day nearest to the 15th. Default: `*`."""
 
     day_of_week: DayOfWeek = "*"
     """Days of the week, 0 to 7 (Sunday is both) or names, such as `Mon-Fri`; `Mon#1` is the first Monday of the month,
-    `FriL` the last Friday. Default `*`."""
+    `FriL` the last Friday. Default: `*`."""
 
     hour: Hour = "0"
-    """Hours, 0 to 23, such as `9-17`. Default 0."""
+    """Hours, 0 to 23, such as `9-17`. Default: 0."""
 
     minute: Sixtieth = "0"
-    """Minutes, 0 to 59, such as `0/15`. Default 0."""
+    """Minutes, 0 to 59, such as `0/15`. Default: 0."""
 
     second: Sixtieth = "0"
-    """Seconds, 0 to 59. Default 0."""
+    """Seconds, 0 to 59. Default: 0."""
 
     comment: Text = ""
-    """What these times are, for people."""
+    """Description of these times, for people."""
 
 
 class Exclusion(Calendar):
-    """Times at which nothing is started. Fields that are left out match everything, so that a date is a whole day."""
+    """Times at which no runs start. Omitted fields match everything, so that a date is a whole day."""
 
     hour: Hour = "*"
-    """Hours, 0 to 23, such as `9-17`. Default `*`: the whole day."""
+    """Hours, 0 to 23, such as `9-17`. Default: `*`, the whole day."""
 
     minute: Sixtieth = "*"
-    """Minutes, 0 to 59. Default `*`: the whole hour."""
+    """Minutes, 0 to 59. Default: `*`, the whole hour."""
 
     second: Sixtieth = "*"
-    """Seconds, 0 to 59. Default `*`: the whole minute."""
+    """Seconds, 0 to 59. Default: `*`, the whole minute."""
 
 
 class DaylightSaving(SpecModel):
-    """What happens on the days on which clocks are set forward or back.
+    """What happens when clocks are set forward or back.
 
-    It concerns times whose hour is fixed; a calendar whose hour is `*` or has a step follows the real hours.
+    It applies to times with a fixed hour. A calendar whose hour is `*` or has a step follows elapsed hours.
     """
 
     skipped: SkippedPolicy = SkippedPolicy.RUN_AFTER
-    """A time that does not exist: `RunAfter` starts at the first instant after the gap, `Skip` not at all.
-    Default RunAfter."""
+    """For a time that does not exist, `RunAfter` starts a run at the first time after the gap, `Skip` starts none.
+    Default: RunAfter."""
 
     repeated: RepeatedPolicy = RepeatedPolicy.FIRST
-    """A time that occurs twice: `First` starts once, `Both` twice. Default First."""
+    """For a time that occurs twice, `First` starts one run, `Both` starts two. Default: First."""

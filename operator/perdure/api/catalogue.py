@@ -1,6 +1,6 @@
 """The page docs/reasons.md: which conditions and Events each kind has, and what their reasons mean.
 
-Each meaning is from the docstring in `perdure.api.reasons`: what concerns every kind, and what follows the name of this one.
+Each meaning comes from the docstring in `perdure.api.reasons`: the part for all kinds, and the part after the name of the kind.
 `python -m perdure.api.crdgen` writes the page.
 """
 
@@ -13,7 +13,7 @@ from perdure.api.docstrings import member_docs
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 
 PAGE: Final = "docs/reasons.md"
-"""Where the page is in the checkout."""
+"""Path of the page in the checkout."""
 
 _UNKNOWN, _TRUE, _FALSE = str(ConditionStatus.UNKNOWN), str(ConditionStatus.TRUE), str(ConditionStatus.FALSE)
 _NORMAL, _WARNING = "Normal", "Warning"
@@ -135,7 +135,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
         },
     },
 }
-"""By kind and type of the condition: its reasons, and the status that each goes with."""
+"""By kind and type of the condition: its reasons, and the status for each."""
 
 EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     "WorkflowRun": {
@@ -212,7 +212,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.UNREADABLE: _WARNING,
     },
 }
-"""By kind of the object that they are about: the reasons of Events, and the type that each goes with."""
+"""By kind of the involved object: the reasons of Events, and the type of each."""
 
 _OF_KIND: Final = re.compile(rf" ?\b({'|'.join(CONDITIONS)}): ")
 
@@ -221,8 +221,8 @@ _HEAD: Final = f"""\
 
 <!-- Written by `python -m perdure.api.crdgen` from operator/perdure/api/reasons.py; do not edit. -->
 
-Look up here what a condition or an Event means and what you can do. The reason is for programs; the message next to it says what
-exactly is wrong.
+Look up here what a condition or an Event means and what you can do. The reason is for programs; the message next to it says
+what exactly is wrong.
 
     kubectl get wfr order-1001 -o jsonpath='{{.status.conditions}}'
     kubectl wait wfr/order-1001 --for=condition=Succeeded
@@ -240,7 +240,7 @@ _EVENTS: Final = """\
 ## Events
 
 `perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after an hour by
-default, and some may be lost. Do not build on them: conditions and histories are the record. The Events of an Operation are on
+default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of an Operation are on
 the run that it targets, or on the Operation itself if it targets no run.
 """
 
@@ -261,8 +261,8 @@ def catalogue() -> str:
         for each, rows in conditions.items():
             lines += [f"`{each}`: {_meaning(types[each], kind)}\n", *_table("status", rows.items(), reasons, kind)]
     lines.append(_EVENTS)
-    for kind, told in EVENTS.items():
-        lines += [f"### Events: {kind}\n", *_table("type", told.items(), events, kind)]
+    for kind, types_by_reason in EVENTS.items():
+        lines += [f"### Events: {kind}\n", *_table("type", types_by_reason.items(), events, kind)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -275,7 +275,7 @@ def _table(column: str, rows: Iterable[tuple[str, str]], docs: Mapping[str, str]
 
 
 def _meaning(doc: str, kind: str) -> str:
-    """What a docstring says of objects of a kind; the names of other pages become links."""
+    """Return the part of a docstring that applies to a kind; the names of other pages become links."""
     general, *special = _OF_KIND.split(doc)
     own = dict(zip(special[::2], special[1::2], strict=True))
     text = " ".join(filter(None, (general, own.get(kind))))

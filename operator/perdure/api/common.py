@@ -1,4 +1,4 @@
-"""What all kinds share: group and version, base models, metadata, the way mistakes are told."""
+"""Base of all kinds: group and version, base models, metadata, validation messages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ GROUP = "perdure.dev"
 """The API group of every kind."""
 
 VERSION = "v1alpha1"
-"""The version that is served and stored."""
+"""The served and stored version."""
 
 API_VERSION = f"{GROUP}/{VERSION}"
-"""What manifests write as `apiVersion`."""
+"""The `apiVersion` of manifests."""
 
 CATEGORY = "perdure"
 """`kubectl get perdure` lists every kind."""
@@ -42,7 +42,7 @@ class Column:
     """What the column shows."""
 
     type: Literal["string", "integer", "boolean", "date"] = "string"
-    """How the value is shown; a `date` as the time that has passed since."""
+    """Type of the value; kubectl shows a `date` as the elapsed time."""
 
     wide: bool = False
     """Whether only `kubectl get -o wide` shows it."""
@@ -54,33 +54,33 @@ AGE = Column("Age", ".metadata.creationTimestamp", "How long ago the object was 
 
 @dataclass(frozen=True, slots=True)
 class KindInfo:
-    """What the API server has to know about a kind, beside its fields."""
+    """Metadata of a kind for its CRD."""
 
     plural: str
     """The resource name, as in paths and RBAC rules."""
 
     short_name: str
-    """What people type instead of the plural."""
+    """Short name for kubectl."""
 
     columns: tuple[Column, ...]
-    """What `kubectl get` shows after the name and before the age."""
+    """Columns of `kubectl get`, between the name and the age."""
 
     selectable: tuple[str, ...] = ()
-    """JSONPaths of fields that `--field-selector` takes, eight at most."""
+    """JSONPaths of fields for `--field-selector`, at most eight."""
 
     has_status: bool = True
     """Whether the operator writes a status."""
 
 
 def condition_path(kind: str, field: str) -> str:
-    """Give the JSONPath of a condition's field, for a column.
+    """Return the JSONPath of a field of a condition, for a column.
 
     Args:
         kind: The type of the condition.
         field: The field, such as `status` or `reason`.
 
     Returns:
-        A JSONPath that finds nothing as long as the condition is not set.
+        A JSONPath that matches nothing while the condition is not set.
     """
     return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
@@ -98,12 +98,12 @@ class ApiModel(BaseModel):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """What must hold between the fields of this object; checked here and by the API server."""
+    """Rules between the fields of this object; checked here and by the API server."""
 
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
-        """Take a null for a field that is left out, as the API server does."""
+        """Treat null as an omitted field, as the API server does."""
         if isinstance(data, dict):
             return {key: value for key, value in data.items() if value is not None}
         return data
@@ -122,7 +122,7 @@ class ApiModel(BaseModel):
         result = handler.resolve_ref_schema(handler(schema))
         defaults = cls.model_construct().dump()
         for name, field_schema in result.get("properties", {}).items():
-            # Pydantic writes defaults in its own way (`PT1M`); a manifest has to say `1m`.
+            # Pydantic writes defaults in its own format (`PT1M`); a manifest must have `1m`.
             field_schema.pop("default", None)
             if defaults.get(name) not in (None, [], {}):
                 field_schema["default"] = defaults[name]
@@ -134,7 +134,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def parse(cls, data: object) -> Self:
-        """Read what a manifest says; only the camelCase names count.
+        """Read a manifest, by the camelCase names.
 
         Args:
             data: The decoded YAML or JSON object.
@@ -143,31 +143,31 @@ class ApiModel(BaseModel):
             The model, with defaults filled in.
 
         Raises:
-            pydantic.ValidationError: The object breaks a rule; `mistakes` tells them as sentences.
+            pydantic.ValidationError: The object is invalid; `mistakes` returns the messages.
         """
         return cls.model_validate(data, by_alias=True, by_name=False)
 
     def dump(self) -> dict[str, Any]:
-        """Write the object as a manifest says it.
+        """Write the object as a manifest.
 
         Returns:
-            JSON values under camelCase names; fields that are not set are left out, defaults are not.
+            JSON values by camelCase names, including defaults, without fields that are not set.
         """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class SpecModel(ApiModel):
-    """Base of what users write: a field that does not exist is a mistake, not a surprise later."""
+    """Base of models that users write; an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class StatusModel(ApiModel):
-    """Base of what the operator writes: an unknown field comes from a newer version and is passed over."""
+    """Base of models that the operator writes; an unknown field comes from a newer version and is ignored."""
 
 
 class OwnerReference(StatusModel):
-    """The object that this one belongs to and is removed with."""
+    """The object that owns this one; both are deleted together."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -184,52 +184,52 @@ class OwnerReference(StatusModel):
     """UID of the owner."""
 
     controller: bool = False
-    """Whether the owner is the one that manages this object."""
+    """Whether the owner is the managing controller."""
 
     block_owner_deletion: bool = False
     """Whether deleting the owner in the foreground waits for this object."""
 
 
 class ObjectMeta(StatusModel):
-    """Kubernetes' own metadata, as far as it matters here; other fields are kept as they are."""
+    """Kubernetes metadata; fields that are not declared here are kept."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str = ""
-    """Name of the object, unique among its kind in the namespace."""
+    """Name of the object, unique per kind and namespace."""
 
     generate_name: str = ""
-    """Prefix from which the API server makes a unique name."""
+    """Prefix for a unique name that the API server generates."""
 
     namespace: str = ""
     """Namespace of the object."""
 
     uid: str = ""
-    """Unique in time and space; the API server sets it."""
+    """Unique ID, set by the API server."""
 
     resource_version: str = ""
-    """Changes with every write; for compare-and-swap."""
+    """Changes with every write; for optimistic concurrency."""
 
     generation: int = 0
-    """Counts changes of the spec."""
+    """Incremented with every change of the spec."""
 
     creation_timestamp: str | None = None
     """When the API server stored the object, RFC 3339 in UTC."""
 
     deletion_timestamp: str | None = None
-    """When deletion was asked for; None while it was not."""
+    """When the deletion was requested; None if it was not."""
 
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels, for selecting."""
+    """Labels, for selectors."""
 
     annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations, for everything else."""
+    """Annotations."""
 
     finalizers: list[str] = Field(default_factory=list)
-    """Who must let go of the object before it disappears."""
+    """Finalizers that must be removed before the object is deleted."""
 
     owner_references: list[OwnerReference] = Field(default_factory=list)
-    """The objects that this one belongs to."""
+    """The owners of the object."""
 
     @model_serializer(mode="wrap")
     def _leave_out_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -237,25 +237,25 @@ class ObjectMeta(StatusModel):
 
 
 class Resource(ApiModel):
-    """Base of the kinds: what `kubectl apply` takes."""
+    """Base of all kinds."""
 
     model_config = ConfigDict(extra="forbid")
 
     info: ClassVar[KindInfo]
-    """What the API server has to know about the kind."""
+    """Metadata of the kind for its CRD."""
 
     api_version: str = Field(default=API_VERSION, pattern=f"^{API_VERSION}$")
     """Always `perdure.dev/v1alpha1`."""
 
     kind: str
-    """Which of the kinds the object is."""
+    """Kind of the object."""
 
     metadata: ObjectMeta = ObjectMeta()
-    """Name, namespace, labels and the like."""
+    """Name, namespace, labels and so on."""
 
 
 def field_path(location: tuple[int | str, ...]) -> str:
-    """Write the place of a field as the API server does: `spec.steps[0].activity`.
+    """Write the path of a field as the API server does: `spec.steps[0].activity`.
 
     Args:
         location: The parts of the path, as pydantic reports them.
@@ -267,10 +267,10 @@ def field_path(location: tuple[int | str, ...]) -> str:
 
 
 def mistakes(error: ValidationError) -> list[str]:
-    """Tell what is wrong with a manifest, one sentence for each mistake.
+    """List the errors of a manifest, one sentence each.
 
     Args:
-        error: What reading the manifest raised.
+        error: The error of reading the manifest.
 
     Returns:
         Sentences such as ``spec.jitter: must be a duration: …``, in the order of the fields.
@@ -279,10 +279,10 @@ def mistakes(error: ValidationError) -> list[str]:
 
 
 def mistakes_by_path(error: ValidationError) -> list[tuple[str, str]]:
-    """Tell what is wrong with a manifest: the place of each mistake, and its sentence.
+    """List the errors of a manifest, with their field paths.
 
     Args:
-        error: What reading the manifest raised.
+        error: The error of reading the manifest.
 
     Returns:
         Pairs such as ``("spec.jitter", "must be a duration: …")``, in the order of the fields.
@@ -292,7 +292,7 @@ def mistakes_by_path(error: ValidationError) -> list[tuple[str, str]]:
 
 
 def _models() -> dict[str, type[ApiModel]]:
-    """All models by name, which is how a mistake tells what was read."""
+    """All models by name, which is the title of a validation error."""
     found: dict[str, type[ApiModel]] = {}
     left = [ApiModel]
     while left:
@@ -321,7 +321,7 @@ _SENTENCES = {
     "dict_type": "must be an object",
     "model_type": "must be an object",
 }
-"""What pydantic calls a mistake, and how it is told."""
+"""Messages by pydantic's error type."""
 
 
 def _sentence(detail: ErrorDetails, root: type[ApiModel] | None) -> str:

@@ -1,4 +1,4 @@
-"""Conditions: what is true of an object, why, and since when."""
+"""Conditions of an object: what is true, why, and since when."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -13,7 +13,7 @@ from perdure.api.fields import Large, Time, map_list
 from perdure.api.reasons import ConditionReason, ConditionType
 
 MAX_MESSAGE = 32_768
-"""Characters of a condition's message; a longer one is cut, with `…` at its end."""
+"""Maximum length of a message; a longer one is truncated and ends with `…`."""
 
 
 class ConditionStatus(StrEnum):
@@ -26,11 +26,11 @@ class ConditionStatus(StrEnum):
     """It does not hold."""
 
     UNKNOWN = "Unknown"
-    """Not known yet: for `Succeeded`, the run is still open."""
+    """Not known yet. For `Succeeded`, the run is still open."""
 
 
 class Condition(StatusModel):
-    """One thing that is true, false or not yet known of the object."""
+    """One aspect of the state of an object, which is true, false or unknown."""
 
     type: Annotated[
         str,
@@ -38,22 +38,22 @@ class Condition(StatusModel):
             min_length=1, max_length=316, pattern="^([-A-Za-z0-9.]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
         ),
     ]
-    """What is told, in CamelCase, such as `Ready` or `Succeeded`."""
+    """Type of the condition in CamelCase, such as `Ready` or `Succeeded`."""
 
     status: ConditionStatus
-    """Whether it holds: True, False or Unknown."""
+    """Whether the condition holds: True, False or Unknown."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
-    """Why, as one CamelCase word for programs."""
+    """Reason as one CamelCase word, for programs."""
 
     message: Annotated[str, Field(max_length=MAX_MESSAGE)] = ""
-    """Why, as a sentence for people."""
+    """Reason as a sentence, for people."""
 
     observed_generation: Large | None = None
-    """The `metadata.generation` of the spec that this was found for."""
+    """The `metadata.generation` that the condition describes."""
 
     last_transition_time: Time
-    """When `status` changed last."""
+    """When `status` last changed."""
 
 
 Conditions = Annotated[list[Condition], map_list("type", 16)]
@@ -61,7 +61,7 @@ Conditions = Annotated[list[Condition], map_list("type", 16)]
 
 
 def read_conditions(status: Mapping[str, Any]) -> list[Condition]:
-    """The conditions in a status as the API server has it; without those that were edited and cannot be read."""
+    """Read the conditions in the status of an object; invalid ones are left out."""
     found = []
     for each in status.get("conditions") or ():
         with suppress(ValidationError):
@@ -74,10 +74,10 @@ def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | No
 
     Args:
         conditions: The conditions of an object.
-        kind: The type looked for.
+        kind: The type.
 
     Returns:
-        The condition, or None where it has not been set.
+        The condition, or None if it is not set.
     """
     return next((condition for condition in conditions if condition.type == kind), None)
 
@@ -92,19 +92,19 @@ def set_condition(
     now: datetime,
     observed_generation: int | None = None,
 ) -> list[Condition]:
-    """Set a condition, by keeping the others and the order.
+    """Set a condition; the others and the order stay the same.
 
     Args:
-        conditions: The conditions so far; they are not changed.
+        conditions: The old conditions, which are not changed.
         kind: The type of the condition to set.
         status: Whether it holds; None is Unknown.
-        reason: Why.
-        message: Why, as a sentence; cut to `MAX_MESSAGE` characters.
-        now: The time; becomes `lastTransitionTime` only if the status changed.
-        observed_generation: The generation of the spec that this was found for.
+        reason: The reason.
+        message: A sentence; truncated to `MAX_MESSAGE` characters.
+        now: Becomes `lastTransitionTime` if the status changed.
+        observed_generation: The generation of the spec that the condition describes.
 
     Returns:
-        The new list. It equals the old one where nothing changed, so that no write is needed.
+        The new list, which equals the old one if nothing changed.
     """
     conditions = list(conditions)
     if not isinstance(status, ConditionStatus):

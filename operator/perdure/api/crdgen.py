@@ -1,6 +1,6 @@
-"""Writes the CRDs and their copy in the Helm chart from the models, and docs/reasons.md from the reasons.
+"""Generate the CRDs and their copies in the Helm chart from the models, and docs/reasons.md from the reasons.
 
-`python -m perdure.api.crdgen` writes `crds/*.yaml`, `charts/perdure/templates/crds/*.yaml` and `docs/reasons.md` of the
+`python -m perdure.api.crdgen` writes `crds/*.yaml`, `charts/perdure/templates/crds/*.yaml` and `docs/reasons.md` to the
 checkout; with `--check` it writes nothing and fails if a file is stale.
 """
 
@@ -38,17 +38,17 @@ KINDS: tuple[type[Resource], ...] = (
     HistorySegment,
     Payload,
 )
-"""Every kind of the group."""
+"""All kinds of the group."""
 
 HEADER = "# Written by `python -m perdure.api.crdgen` from the models in operator/perdure/api; do not edit.\n"
-"""First line of every file in YAML."""
+"""First line of each YAML file."""
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-"""The checkout that this module stands in."""
+"""The checkout that contains this module."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without anchors, and with long texts as blocks."""
+    """Writes YAML without anchors, and multi-line strings as blocks."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - as PyYAML declares it
         return True
@@ -62,7 +62,7 @@ _Dumper.add_representer(str, _text)
 
 
 def custom_resource_definition(kind: type[Resource]) -> dict[str, Any]:
-    """Make the CRD of a kind.
+    """Create the CRD of a kind.
 
     Args:
         kind: The model of the kind.
@@ -71,7 +71,7 @@ def custom_resource_definition(kind: type[Resource]) -> dict[str, Any]:
         The CustomResourceDefinition as a manifest.
 
     Raises:
-        SchemaError: The model lacks something that a good CRD needs.
+        SchemaError: The model is not valid for a CRD.
     """
     name, info = kind.__name__, kind.info
     version: dict[str, Any] = {"name": VERSION, "served": True, "storage": True}
@@ -119,22 +119,22 @@ def crd_yaml(kind: type[Resource]) -> str:
         The text of the file in `crds/`.
 
     Raises:
-        SchemaError: The model lacks something that a good CRD needs.
+        SchemaError: The model is not valid for a CRD.
     """
     body = yaml.dump(custom_resource_definition(kind), Dumper=_Dumper, sort_keys=False, width=116, allow_unicode=True)
     return HEADER + body
 
 
 def chart_template(crd: str) -> str:
-    """Make the chart's template of a CRD.
+    """Create the chart template of a CRD.
 
     Args:
         crd: The text of the file in `crds/`.
 
     Returns:
-        The same, installed only with `crds.enabled`, and kept at uninstallation with `crds.keep`.
+        The same, installed if `crds.enabled` is true, and kept on uninstall if `crds.keep` is true.
     """
-    # What looks like a template in a description must come out as it is.
+    # Text in a description that looks like a template must stay unchanged.
     body = crd.removeprefix(HEADER).replace("{{", '{{ "{{" }}')
     head, metadata, rest = body.partition("metadata:\n")
     return (
@@ -150,13 +150,13 @@ def chart_template(crd: str) -> str:
 
 
 def generated_files() -> dict[str, str]:
-    """Make all files.
+    """Generate all files.
 
     Returns:
         The text of each, by its path in the checkout.
 
     Raises:
-        SchemaError: A model lacks something that a good CRD needs.
+        SchemaError: A model is not valid for a CRD.
         ValueError: A reason has no docstring.
     """
     files = {catalogue.PAGE: catalogue.catalogue()}
@@ -168,40 +168,42 @@ def generated_files() -> dict[str, str]:
 
 
 def stale_files(root: Path, files: dict[str, str]) -> list[str]:
-    """Compare what is there with what should be.
+    """Find the generated files that are not up to date.
 
     Args:
         root: The checkout.
         files: The text of each file, by its path in the checkout.
 
     Returns:
-        Paths of files that are missing, differ, or should not be there.
+        Paths of files that are missing, differ, or must not exist.
     """
-    there = {
+    existing = {
         path.relative_to(root).as_posix()
         for folder in ("crds", "charts/perdure/templates/crds")
         for path in (root / folder).glob("*.yaml")
     }
-    there |= {path for path in files if (root / path).exists()}
+    existing |= {path for path in files if (root / path).exists()}
     differing = {
-        path for path, text in files.items() if path not in there or (root / path).read_text(encoding="utf-8") != text
+        path
+        for path, text in files.items()
+        if path not in existing or (root / path).read_text(encoding="utf-8") != text
     }
-    return sorted(differing | (there - files.keys()))
+    return sorted(differing | (existing - files.keys()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files, or check them.
+    """Write or check the files.
 
     Args:
-        arguments: The command line; None takes the process's own.
+        arguments: The command line; None means that of the process.
 
     Returns:
-        The exit code: 0, or 1 where files are stale, a model cannot become a CRD, or a reason has no docstring.
+        The exit code: 0, or 1 if files are stale, a model is not valid for a CRD, or a reason has no docstring.
     """
     parser = argparse.ArgumentParser(
         prog="python -m perdure.api.crdgen", description="Write the CRDs and docs/reasons.md."
     )
-    parser.add_argument("--check", action="store_true", help="Write nothing, and fail where a file is stale")
+    parser.add_argument("--check", action="store_true", help="Write nothing, and fail if a file is stale")
     parser.add_argument("--root", type=Path, default=CHECKOUT, help="The checkout to write to")
     options = parser.parse_args(arguments)
     try:

@@ -1,4 +1,4 @@
-"""DeadLetter: an activity that failed for good and was set aside, to be re-driven."""
+"""DeadLetter: an activity that finally failed and can be re-driven."""
 
 from typing import Annotated, Literal
 
@@ -12,16 +12,16 @@ from perdure.api.workflowrun import Failure, StepPath
 
 
 class RunReference(SpecModel):
-    """The run that something belongs to."""
+    """Reference to a run."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the WorkflowRun."""
 
     workflow_id: WorkflowId
-    """Its workflow id."""
+    """Its workflow ID."""
 
     run_id: Uid
-    """Its run id: the UID of the WorkflowRun."""
+    """Its run ID: the UID of the WorkflowRun."""
 
 
 class DeadLetterSpec(SpecModel):
@@ -33,71 +33,71 @@ class DeadLetterSpec(SpecModel):
     """The run that the activity belongs to."""
 
     step: StepPath
-    """The step that it belongs to, with block and item, such as `rooms[3]`."""
+    """Path of its step, with block and item, such as `rooms[3]`."""
 
     activity: Annotated[str, Field(max_length=1000)]
     """Name of the activity."""
 
     definition: JsonObject | None = None
-    """The activity as it was resolved when it was scheduled: what does it, timeouts, retry policy."""
+    """The activity as resolved when it was scheduled: container or worker, timeouts, retry policy."""
 
     input: Json = None
-    """Input of the activity; a re-drive gives it the same."""
+    """Input of the activity. A re-drive uses the same input."""
 
     failure: Failure
     """Why the last attempt failed, with its causes."""
 
     attempts: Count
-    """How many attempts there were."""
+    """Number of attempts."""
 
     retry_state: Annotated[str, Field(max_length=64)] | None = None
-    """Why it was not tried again, such as NonRetryableFailure, MaximumAttemptsReached or Timeout."""
+    """Why there was no further attempt, such as NonRetryableFailure, MaximumAttemptsReached or Timeout."""
 
     scheduled_time: Time | None = None
     """When the activity was scheduled."""
 
     failed_time: Time
-    """When it failed for good."""
+    """When the activity finally failed."""
 
 
 class DeadLetterStatus(StatusModel):
-    """What came of re-driving it."""
+    """Observed status of a DeadLetter."""
 
     observed_generation: Large | None = None
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
 
     conditions: Conditions = Field(default_factory=list)
-    """`Redriven`: Unknown while it runs again, True when it succeeded, False when it failed again."""
+    """`Redriven`: Unknown while the activity runs again, True once it succeeded, False if it failed again."""
 
     redrives: Count = 0
-    """How often it was re-driven."""
+    """Number of re-drives."""
 
     last_redrive_time: Time | None = None
-    """When it was re-driven last."""
+    """When the last re-drive started."""
 
     output: Json = None
-    """Output of the re-drive that succeeded."""
+    """Output of the successful re-drive."""
 
     failure: Failure | None = None
     """Failure of the last re-drive, with its causes."""
 
     state: JsonObject | None = None
-    """What the engine remembers of a re-drive that is under way: compact, and for the operator only."""
+    """Internal state of the current re-drive. Only the operator reads and writes it."""
 
 
 class DeadLetter(Resource):
-    """An activity that failed for good and was set aside with its input and error, to be re-driven."""
+    """An activity that finally failed, with its input and failure, so that you can re-drive it."""
 
     info = KindInfo(
         plural="deadletters",
         short_name="dlt",
         columns=(
             Column("Run", ".spec.workflowRun.name", "The run that the activity belongs to"),
-            Column("Step", ".spec.step", "The step that it belongs to"),
+            Column("Step", ".spec.step", "The step of the activity"),
             Column("Activity", ".spec.activity", "The activity"),
-            Column("Attempts", ".spec.attempts", "How many attempts there were", "integer"),
+            Column("Attempts", ".spec.attempts", "Number of attempts", "integer"),
             Column("Redriven", condition_path("Redriven", "status"), "Whether a re-drive succeeded"),
-            Column("Message", ".spec.failure.message", "Why it failed", wide=True),
+            Column("Message", ".spec.failure.message", "Why the activity failed", wide=True),
         ),
         selectable=(".spec.workflowRun.name", ".spec.workflowRun.workflowId", ".spec.activity"),
     )
@@ -109,4 +109,4 @@ class DeadLetter(Resource):
     """What failed, and why. Immutable; the operator writes it."""
 
     status: DeadLetterStatus = DeadLetterStatus()
-    """What came of re-driving it."""
+    """Observed status."""

@@ -1,13 +1,13 @@
-"""How deep a value may nest. The API server takes values that nest 10,000 deep; what writes JSON here takes 254 levels in all."""
+"""Maximum depth of values. The API server accepts 10,000 levels; the JSON encoder of the operator accepts 254."""
 
 from typing import Any, Final
 
 MAX_DEPTH: Final = 200
-"""Levels of a value that a run carries along: inside of its status and its events, it nests some more."""
+"""Maximum number of levels of a value of a run. In the status and in events, it nests deeper."""
 
 
 def nests_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value nests more than that many levels; found level by level, so that the deepest one costs no stack."""
+    """Whether a value nests deeper than that; iterative, so that deep values do not overflow the stack."""
     level = [value]
     for _ in range(levels + 1):
         level = [

@@ -1,4 +1,4 @@
-"""Docstrings under the members of an enumeration, which Python itself does not keep.
+"""Docstrings under the members of an enumeration, which Python does not keep.
 
 `kubectl explain` and the generated catalogues show them.
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def member_docs(enum: type[StrEnum]) -> dict[str, str]:
-    """Read what stands under each member.
+    """Read the docstring under each member.
 
     Args:
-        enum: An enumeration whose source is at hand.
+        enum: An enumeration whose source file exists.
 
     Returns:
-        The docstring of each member on one line, by the member's value, in the order of the members.
+        The docstring of each member on one line, by the value of the member, in the order of the members.
 
     Raises:
         ValueError: A member has no docstring.

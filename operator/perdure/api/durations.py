@@ -1,10 +1,10 @@
-"""Durations as people write them: `90s`, `1h30m`, `30d`.
+"""Durations in manifests: `90s`, `1h30m`, `30d`.
 
-The form is GEP-2257 of the Gateway API (whole numbers with the units h, m, s and ms, at most four of them, in any
-order) with more digits for the small units (`604800s`), and before it there may be days of 24 hours: `30d`, `1d12h`.
+The format is GEP-2257 of the Gateway API (whole numbers with the units h, m, s and ms, at most four of them, in any
+order) with more digits for the small units (`604800s`), optionally preceded by days of 24 hours: `30d`, `1d12h`.
 The Python value is always a `datetime.timedelta`.
 
-Three types for fields are made here; others are `Annotated[timedelta, DurationShape(...)]`:
+This module defines three field types; others are `Annotated[timedelta, DurationShape(...)]`:
 
 * `Duration`: any duration, `0s` included;
 * `PositiveDuration`: longer than `0s`;
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
 DURATION_PATTERN = r"^(\d{1,5}d)?(\d{1,5}h|\d{1,7}m|\d{1,9}m?s){0,4}$"
-"""What `parse_duration` accepts, but for the empty string. Go and Python (with `re.ASCII`) read it alike. It is short, since the
-API server counts the cost of a rule by the length of its pattern. The digits keep the sum of four parts below the 292 years that
-a duration of CEL can hold; GEP-2257 allows five of every unit."""
+"""What `parse_duration` accepts, except the empty string. Go and Python (with `re.ASCII`) interpret it equally. It is short,
+because the API server computes the cost of a rule from the length of its pattern. The numbers of digits keep the sum of four
+parts below 292 years, the maximum of a duration in CEL; GEP-2257 allows five digits for every unit."""
 
 DECIMAL_PATTERN = r"^((\d{1,5}d)?(\d{1,5}h|\d{1,7}m|\d{1,9}m?s){0,4}|\d{1,10}[.]\d{1,9}s)$"
 """What `parse_decimal_duration` accepts: `DURATION_PATTERN`, or decimal seconds."""
 
 DURATION_MAX_LENGTH = 34
-"""Characters of the longest duration."""
+"""Maximum length of a duration."""
 
 DURATION_MESSAGE = (
     "must be a duration: whole numbers with the units d, h, m, s or ms, such as `90s`, `1h30m` or `30d`, with at most "
     "5 digits of days and hours, 7 of minutes, 9 of seconds"
 )
-"""The sentence a person sees who wrote something else."""
+"""Validation message for an invalid duration."""
 
 DECIMAL_MESSAGE = (
     "must be a duration such as `90s`, `1h30m` or `30d`, or decimal seconds with at most nine fractional "
@@ -48,10 +48,10 @@ DECIMAL_MESSAGE = (
 """The same for fields that also take Google's form."""
 
 LONGEST = timedelta(days=99_999)
-"""The longest duration, 273 years. A longer sum of parts counts as this one."""
+"""The maximum duration, 273 years. A longer sum of parts becomes this one."""
 
 MILLISECOND = timedelta(milliseconds=1)
-"""The finest part of a duration."""
+"""The resolution of a duration."""
 
 _FORM = re.compile(DURATION_PATTERN, re.ASCII)
 _DECIMAL_FORM = re.compile(DECIMAL_PATTERN, re.ASCII)
@@ -69,7 +69,7 @@ def parse_duration(text: str) -> timedelta:
         The sum of the parts, at most `LONGEST`.
 
     Raises:
-        ValueError: The text has another form; the message says which one is accepted.
+        ValueError: The text is invalid; the message shows the valid form.
     """
     if not text or len(text) > DURATION_MAX_LENGTH or _FORM.fullmatch(text) is None:
         raise ValueError(f"{text!r} {DURATION_MESSAGE}")
@@ -81,13 +81,13 @@ def parse_decimal_duration(text: str) -> timedelta:
     """Read a duration such as `1h30m`, or decimal seconds such as `3.5s`.
 
     Args:
-        text: What `parse_duration` takes, or seconds with up to nine fractional digits.
+        text: A duration for `parse_duration`, or seconds with up to nine fractional digits.
 
     Returns:
-        The duration, to the microsecond (finer digits are cut), at most `LONGEST`.
+        The duration, truncated to microseconds, at most `LONGEST`.
 
     Raises:
-        ValueError: The text has another form; the message says which ones are accepted.
+        ValueError: The text is invalid; the message shows the valid forms.
     """
     if not text or _DECIMAL_FORM.fullmatch(text) is None:
         raise ValueError(f"{text!r} {DECIMAL_MESSAGE}")
@@ -103,10 +103,10 @@ def format_duration(value: timedelta) -> str:
     `parse_duration(format_duration(d)) == d` for every whole number of milliseconds up to `LONGEST`.
 
     Args:
-        value: The duration; rounded to the nearest millisecond, the form has nothing finer.
+        value: The duration; rounded to the nearest millisecond.
 
     Returns:
-        For instance `1h30m`, `30d` or `0s`.
+        Such as `1h30m`, `30d` or `0s`.
 
     Raises:
         ValueError: The duration is negative or longer than `LONGEST`.
@@ -123,33 +123,33 @@ def format_duration(value: timedelta) -> str:
 
 
 def show_duration(value: timedelta) -> str:
-    """Write any duration for people, as manifests do; out of range it is the nearest one that can be written.
+    """Write any duration in the format of manifests; one out of range becomes the nearest valid one.
 
     Args:
         value: The duration.
 
     Returns:
-        For instance `10s`.
+        Such as `10s`.
     """
     return format_duration(min(max(value, timedelta(0)), LONGEST))
 
 
 def nearest_duration(value: timedelta) -> str:
-    """Write any duration as one that a field of the type `PositiveDuration` takes: from one millisecond up to `LONGEST`.
+    """Write any duration as a valid `PositiveDuration`: from one millisecond up to `LONGEST`.
 
-    Clients of Temporal may ask for others, such as half a millisecond.
+    Temporal clients can send others, such as half a millisecond.
     """
     return format_duration(min(max(value, MILLISECOND), LONGEST))
 
 
 def format_decimal_duration(value: timedelta) -> str:
-    """Write a duration as `format_duration` does, or as decimal seconds where that would lose microseconds.
+    """Write a duration as `format_duration` does, or as decimal seconds if that would lose microseconds.
 
     Args:
         value: The duration, to the microsecond.
 
     Returns:
-        For instance `1h30m` or `0.000001s`.
+        Such as `1h30m` or `0.000001s`.
 
     Raises:
         ValueError: The duration is negative or longer than `LONGEST`.
@@ -162,11 +162,11 @@ def format_decimal_duration(value: timedelta) -> str:
 
 
 def duration_cel(text: str = "self", *, decimal: bool = False) -> str:
-    """CEL that says that a text is a duration.
+    """Return a CEL expression that checks that a string is a duration.
 
     Args:
         text: A CEL expression of type string.
-        decimal: Whether decimal seconds count as well.
+        decimal: Whether decimal seconds are valid as well.
 
     Returns:
         A CEL expression of type bool.
@@ -175,15 +175,15 @@ def duration_cel(text: str = "self", *, decimal: bool = False) -> str:
 
 
 def not_longer_cel(shorter: str, longer: str, *, strictly: bool = False, decimal: bool = False) -> str:
-    """CEL that says that one duration is not longer than another, to the millisecond.
+    """Return a CEL expression that checks that one duration is not longer than another, to the millisecond.
 
-    What is no duration passes: its own rule tells.
+    Invalid durations pass: another rule reports them.
 
     Args:
         shorter: A CEL expression of type string, such as `self.initialInterval`.
         longer: Another one.
         strictly: Whether they must not be equal either.
-        decimal: Whether they may be decimal seconds.
+        decimal: Whether they can be decimal seconds.
 
     Returns:
         A CEL expression of type bool.
@@ -192,7 +192,7 @@ def not_longer_cel(shorter: str, longer: str, *, strictly: bool = False, decimal
     wellformed = f"{duration_cel(shorter, decimal=decimal)} && {duration_cel(longer, decimal=decimal)}"
 
     def milliseconds(text: str) -> str:
-        # CEL knows no days. Read as hours, each is 23 hours short.
+        # CEL has no unit for days. Read as hours, each day is 23 hours short.
         days = f"({text}.contains('d') ? int({text}.substring(0, {text}.indexOf('d'))) : 0)"
         return f"duration({text}.replace('d', 'h')).getMilliseconds() + {days} * {23 * _MILLISECONDS['h']}"
 
@@ -201,32 +201,32 @@ def not_longer_cel(shorter: str, longer: str, *, strictly: bool = False, decimal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DurationShape:
-    """How one kind of duration field is read, written and checked, in Python and by the API server."""
+    """How a type of duration is read, written and validated, in Python and by the API server."""
 
     at_least: timedelta = timedelta(0)
-    """The shortest allowed; at most one hour, which keeps the CEL rule exact without knowing days."""
+    """The minimum; at most one hour, so that the CEL rule is exact although CEL has no days."""
 
     decimal: bool = False
-    """Whether decimal seconds (`3.5s`) are taken as well."""
+    """Whether decimal seconds (`3.5s`) are valid as well."""
 
     @property
     def minimum_message(self) -> str:
-        """The sentence a person sees who wrote a shorter duration."""
+        """Validation message for a shorter duration."""
         if self.at_least <= MILLISECOND:
             return "must be longer than `0s`; leave the field out for its default"
         return f"must be at least `{format_duration(self.at_least)}`"
 
     def read(self, value: object) -> timedelta:
-        """Turn what a manifest or a caller gives into a `timedelta`.
+        """Convert the value of a manifest or a caller to a `timedelta`.
 
         Args:
-            value: Text, or a `timedelta` that is taken as it is.
+            value: A string, or a `timedelta`.
 
         Returns:
             The duration.
 
         Raises:
-            ValueError: The text is no duration, or it is shorter than allowed.
+            ValueError: The string is not a duration, or the duration is too short.
         """
         if isinstance(value, timedelta):
             duration = value
@@ -239,20 +239,20 @@ class DurationShape:
         return duration
 
     def write(self, value: timedelta) -> str:
-        """Give the canonical text of a duration.
+        """Return the canonical form of a duration.
 
         Args:
             value: The duration.
 
         Returns:
-            For instance `1h30m`.
+            Such as `1h30m`.
         """
         return format_decimal_duration(value) if self.decimal else format_duration(value)
 
     def _minimum_cel(self) -> str:
         if self.at_least <= MILLISECOND:
-            return "self.matches('[^0dhms]')"  # not zeros and units alone
-        # A day read as an hour is long enough for every minimum of up to an hour.
+            return "self.matches('[^0dhms]')"  # not only zeros and units
+        # A day read as an hour satisfies every minimum of up to an hour.
         minimum = f"duration(self.replace('d', 'h')) >= duration('{format_duration(self.at_least)}')"
         return f"!({duration_cel()}) || {minimum}"
 

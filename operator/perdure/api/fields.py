@@ -1,7 +1,7 @@
 """Types of fields: names, expressions, times, free-form JSON, lists.
 
-Each is an annotation that reads a value the same way in Python as the API server does, and that knows its own part of
-the CRD schema. Bounds stand here too, since the API server wants a bound on everything that a rule looks at.
+Each type is an annotation that validates a value in Python as the API server does, and that has its part of the CRD
+schema. It also has the bounds: the API server requires one for every field that a rule reads.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
 MAX_NAME = 63
-"""Characters of a name inside a definition; the same as a label value."""
+"""Maximum length of a name inside a definition; the same as that of a label value."""
 
 MAX_RESOURCE_NAME = 253
-"""Characters of the name of a Kubernetes object."""
+"""Maximum length of the name of a Kubernetes object."""
 
 MAX_EXPRESSION = 4096
-"""Characters of an expression."""
+"""Maximum length of an expression."""
 
 MAX_SHORT_EXPRESSION = 256
-"""Characters of an expression that stands for a duration or a time."""
+"""Maximum length of an expression for a duration or a time."""
 
 MAX_TIMEOUT_EXPRESSION = 100
-"""Characters of an expression that gives a timeout. There are so many of those fields that the API server, which reckons what
-its rules may cost with all of them full, has no room for more."""
+"""Maximum length of an expression for a timeout. The API server estimates the cost of rules with all fields full, and there are
+too many timeouts for a larger limit."""
 
 MAX_TEXT = 4096
-"""Characters of a text for people: a reason, a note, a message."""
+"""Maximum length of a text for people: a reason, a note, a message."""
 
 TIME_PATTERN = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 """RFC 3339 with an offset."""
 
-TIME_MESSAGE = "must be a time as RFC 3339 writes it, with its offset, such as `2026-12-24T18:00:00Z`"
-"""The sentence a person sees who wrote something else."""
+TIME_MESSAGE = "must be an RFC 3339 time with an offset, such as `2026-12-24T18:00:00Z`"
+"""Validation message for an invalid time."""
 
 NAME_PATTERN = "^[A-Za-z][-_A-Za-z0-9]*$"
-"""A name inside a definition: also names of functions and classes in other languages fit."""
+"""A name inside a definition. Names of functions and classes in other languages are valid."""
 
 _LIKE_A_TIME = "^[-0-9]{10}T[:.0-9]{8,18}(Z|[-+][:0-9]{5})$"
-"""Looser than `TIME_PATTERN`, and short: the cost of a rule goes by the length of its pattern."""
+"""Less strict than `TIME_PATTERN`, and short: the cost of a rule depends on the length of its pattern."""
 
-NAME_MESSAGE = "must be a name: letters, digits, `-` and `_`, from a letter on, at most 63 characters"
-"""The sentence a person sees who wrote something else."""
+NAME_MESSAGE = "must be a name of letters, digits, `-` and `_` that begins with a letter, at most 63 characters"
+"""Validation message for an invalid name."""
 
 VARIABLE_PATTERN = "^[A-Za-z_][A-Za-z0-9_]*$"
-"""A name that expressions can use as it is."""
+"""A name that is valid as a variable in expressions."""
 
 RESERVED = (
     *("input", "params", "steps", "index", "signals", "vars", "run", "now", "schedule"),
     *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
     *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
 )
-"""Names that expressions know already, or that CEL keeps for itself."""
+"""Names that expressions define, or that CEL reserves."""
 
 _TIME_FORM = re.compile(TIME_PATTERN)
 _NAME_FORM = re.compile(NAME_PATTERN)
@@ -79,7 +79,7 @@ _VARIABLE_FORM = re.compile(VARIABLE_PATTERN)
 
 
 def is_expression(value: object) -> bool:
-    """Tell whether a value is one whole expression, `${…}`.
+    """Whether a value is one whole expression, `${…}`.
 
     Args:
         value: Any value of a manifest.
@@ -100,7 +100,7 @@ def parse_time(text: str) -> datetime:
         The time in UTC, to the microsecond.
 
     Raises:
-        ValueError: The text has another form; the message says which one is accepted.
+        ValueError: The text is invalid; the message shows the valid form.
     """
     if _TIME_FORM.fullmatch(text) is None:
         raise ValueError(TIME_MESSAGE)
@@ -114,13 +114,13 @@ def format_time(value: datetime) -> str:
     """Write a time as RFC 3339 in UTC.
 
     Args:
-        value: A time that knows its zone.
+        value: A time with a time zone.
 
     Returns:
-        For instance `2026-12-24T18:00:00Z`; with six fractional digits where it has any.
+        Such as `2026-12-24T18:00:00Z`; with six fractional digits if any is not zero.
 
     Raises:
-        ValueError: The time does not know its zone.
+        ValueError: The time has no time zone.
     """
     if value.tzinfo is None:
         raise ValueError(f"{value.isoformat()} must have a time zone")
@@ -129,16 +129,16 @@ def format_time(value: datetime) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldShape:
-    """How one kind of field is read and written in Python, and its part of the CRD schema."""
+    """How a type of field is read and written in Python, and its part of the CRD schema."""
 
     read: Callable[[Any], Any]
-    """Turns what a manifest or a caller gives into the Python value; raises ValueError with a sentence."""
+    """Converts the value of a manifest or a caller to the Python value; raises ValueError with a message."""
 
     schema: dict[str, Any]
-    """The part of the CRD schema."""
+    """Part of the CRD schema."""
 
     write: Callable[[Any], str] | None = None
-    """Turns the Python value into what a manifest says; None where that is the same."""
+    """Converts the Python value to the value in a manifest; None if both are the same."""
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         writer = None
@@ -154,31 +154,31 @@ class FieldShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListShape:
-    """How a list is bounded, and how the API server merges it."""
+    """Bounds of a list, and how the API server merges it."""
 
     kind: Literal["atomic", "set", "map"]
-    """`atomic`: replaced as a whole; `set`: each item once; `map`: items are known by a field."""
+    """`atomic`: replaced as a whole; `set`: unique items; `map`: items with a key."""
 
     max_items: int
-    """How many items there may be."""
+    """Maximum number of items."""
 
     key: str | None = None
-    """The field, in manifests, by which the items of a `map` are known."""
+    """The field, in manifests, that is the key of the items of a `map`."""
 
     min_items: int = 0
-    """How many items there must be."""
+    """Minimum number of items."""
 
     def check(self, items: list[Any]) -> list[Any]:
-        """Check the number of items and that none is there twice.
+        """Check the number of items and that they are unique.
 
         Args:
-            items: The list as validated so far.
+            items: The list, whose items are valid.
 
         Returns:
             The same list.
 
         Raises:
-            ValueError: There are too many or too few, or one is there twice.
+            ValueError: There are too many or too few items, or one is repeated.
         """
         if len(items) > self.max_items:
             raise ValueError(f"must have at most {self.max_items} items")
@@ -188,7 +188,7 @@ class ListShape:
             keys = [item if self.key is None else getattr(item, self.key) for item in items]
             for key in keys:
                 if keys.count(key) > 1:
-                    raise ValueError(f"must have each {self.key or 'item'} once, but {key!r} is there twice")
+                    raise ValueError(f"must have unique {self.key or 'item'}s, but has {key!r} twice")
         return items
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -211,8 +211,8 @@ def atomic_list(max_items: int, *, min_items: int = 0) -> ListShape:
     """Annotate a list that is replaced as a whole.
 
     Args:
-        max_items: How many items there may be.
-        min_items: How many items there must be.
+        max_items: Maximum number of items.
+        min_items: Minimum number of items.
 
     Returns:
         Metadata for `typing.Annotated`.
@@ -221,11 +221,11 @@ def atomic_list(max_items: int, *, min_items: int = 0) -> ListShape:
 
 
 def set_list(max_items: int, *, min_items: int = 0) -> ListShape:
-    """Annotate a list of scalars in which each stands once.
+    """Annotate a list of unique scalars.
 
     Args:
-        max_items: How many items there may be.
-        min_items: How many items there must be.
+        max_items: Maximum number of items.
+        min_items: Minimum number of items.
 
     Returns:
         Metadata for `typing.Annotated`.
@@ -234,12 +234,12 @@ def set_list(max_items: int, *, min_items: int = 0) -> ListShape:
 
 
 def map_list(key: str, max_items: int, *, min_items: int = 0) -> ListShape:
-    """Annotate a list whose items are known by one of their fields.
+    """Annotate a list whose items have a key.
 
     Args:
-        key: That field.
-        max_items: How many items there may be.
-        min_items: How many items there must be.
+        key: The field that is the key.
+        max_items: Maximum number of items.
+        min_items: Minimum number of items.
 
     Returns:
         Metadata for `typing.Annotated`.
@@ -248,12 +248,12 @@ def map_list(key: str, max_items: int, *, min_items: int = 0) -> ListShape:
 
 
 def matching(pattern: re.Pattern[str], max_length: int, message: str) -> Callable[[Any], str]:
-    """Make the reader of a string that has a form.
+    """Create the reader of a string with a pattern.
 
     Args:
-        pattern: The form of the whole string.
-        max_length: How many characters there may be.
-        message: The sentence for who wrote something else.
+        pattern: The pattern of the whole string.
+        max_length: Maximum length.
+        message: Validation message for a string that does not match.
 
     Returns:
         A function for `FieldShape.read`.
@@ -270,11 +270,11 @@ def matching(pattern: re.Pattern[str], max_length: int, message: str) -> Callabl
 
 
 def cel_string(max_length: int, *rules: tuple[str, str]) -> dict[str, Any]:
-    """Make the CRD schema of a string that CEL rules check, so that a mistake is told in words.
+    """Create the CRD schema of a string that CEL rules validate, so that errors have a readable message.
 
     Args:
-        max_length: How many characters there may be.
-        rules: CEL expressions over `self`, each with its sentence.
+        max_length: Maximum length.
+        rules: CEL expressions on `self`, each with its message.
 
     Returns:
         The schema.
@@ -288,22 +288,22 @@ def cel_string(max_length: int, *rules: tuple[str, str]) -> dict[str, Any]:
 
 
 EXPRESSION_MESSAGE = "must be one expression in `${…}`, such as `${input.nights > 0}`"
-"""The sentence a person sees who left the `${…}` out."""
+"""Validation message for text without `${…}`."""
 
 VARIABLE_MESSAGE = (
-    "must be a name that expressions can use: letters, digits and `_`, not from a digit on, and none of those they "
-    "know already, such as `input`, `steps` or `run`"
+    "must be a variable name of letters, digits and `_` that does not begin with a digit, and not a reserved name such as "
+    "`input`, `steps` or `run`"
 )
-"""The sentence a person sees who chose another name."""
+"""Validation message for an invalid variable name."""
 
 DURATION_OR_EXPRESSION_MESSAGE = DURATION_MESSAGE + ", or an expression in `${…}`"
-"""The sentence a person sees who wrote neither."""
+"""Validation message for any other value."""
 
 TIME_OR_EXPRESSION_MESSAGE = TIME_MESSAGE + ", or an expression in `${…}`"
-"""The sentence a person sees who wrote neither."""
+"""Validation message for any other value."""
 
 TIMEOUT_MESSAGE = "must be longer than `0s`; leave the field out for its default"
-"""The sentence a person sees who wrote a timeout of zero."""
+"""Validation message for a timeout of zero."""
 
 _EXPRESSION_CEL = "self.startsWith('${') && self.endsWith('}')"
 
@@ -336,7 +336,7 @@ def _read_variable(value: Any) -> str:
 def _read_duration_or_expression(value: Any, longest: int = MAX_SHORT_EXPRESSION) -> timedelta | str:
     if is_expression(value):
         if len(value) > longest:
-            raise ValueError(f"must have at most {longest} characters; compute it in a step before, with `set`")
+            raise ValueError(f"must have at most {longest} characters; compute it in an earlier step with `set`")
         return str(value)
     try:
         return value if isinstance(value, timedelta) else parse_duration(str(value))
@@ -373,22 +373,22 @@ def _write_time(value: datetime | str) -> str:
 
 
 Json = Annotated[Any, FieldShape(lambda value: value, {"x-kubernetes-preserve-unknown-fields": True, "nullable": True})]
-"""Any JSON value, kept as it is. Rules of the API server cannot look into it."""
+"""Any JSON value, kept unchanged. Rules of the API server cannot read it."""
 
 JsonObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
-"""Any JSON object, kept as it is."""
+"""Any JSON object, kept unchanged."""
 
 Flag = Annotated[bool, Field(strict=True)]
-"""True or false, not a word for it."""
+"""True or false, not a string."""
 
 Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
-"""A whole number from 0 on."""
+"""A whole number of at least 0."""
 
 Positive = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, json_schema_extra={"format": "int32"})]
-"""A whole number from 1 on."""
+"""A whole number of at least 1."""
 
 Large = Annotated[int, Field(strict=True, ge=0, le=2**53, json_schema_extra={"format": "int64"})]
-"""A whole number from 0 on that may not fit into 32 bits, but into every JSON reader."""
+"""A whole number of at least 0 that can exceed 32 bits, but not 2^53."""
 
 Time = Annotated[
     datetime,
@@ -398,7 +398,7 @@ Time = Annotated[
         format_time,
     ),
 ]
-"""A point in time; the Python value knows its zone."""
+"""A point in time; the Python value has a time zone."""
 
 Name = Annotated[
     str,
@@ -410,10 +410,10 @@ Name = Annotated[
 """The name of something inside a definition: a step, an activity, a block, a signal, a branch."""
 
 PlainName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]
-"""The same deep inside lists, where a rule that tells the mistake in words would cost too much."""
+"""The same deep inside lists, where a rule with a readable message would cost too much."""
 
 Reference = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-"""Refers to something by its `Name`; whether it exists is told by a condition."""
+"""A reference by `Name`. A condition reports whether the target exists."""
 
 Variable = Annotated[
     str,
@@ -428,7 +428,7 @@ Variable = Annotated[
         ),
     ),
 ]
-"""A name that expressions use as it is."""
+"""A variable name in expressions."""
 
 ResourceName = Annotated[
     str,
@@ -441,22 +441,22 @@ ResourceName = Annotated[
 """The name of a Kubernetes object in the same namespace."""
 
 WorkflowId = Annotated[str, Field(min_length=1, max_length=MAX_WORKFLOW_ID)]
-"""The id of a workflow, chosen by who starts it."""
+"""A workflow ID, chosen by the client."""
 
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_WORKFLOW_ID)]
-"""A type, task queue, signal or other name whose form a program elsewhere decides."""
+"""A type, task queue, signal or other name that code defines."""
 
 Uid = Annotated[str, Field(max_length=128)]
-"""The UID of an object, or of a run."""
+"""The UID of an object, or a run ID."""
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 """A text for people."""
 
 Template = Annotated[str, Field(max_length=MAX_EXPRESSION)]
-"""A text in which every `${…}` is replaced by its value."""
+"""A text in which the value of each `${…}` replaces it."""
 
 FailureTypeName = Annotated[str, Field(min_length=1, max_length=253)]
-"""The type of a failure, compared as it is."""
+"""The type of a failure; exact match."""
 
 Expression = Annotated[
     str, FieldShape(_read_expression, cel_string(MAX_EXPRESSION, (_EXPRESSION_CEL, EXPRESSION_MESSAGE)))
@@ -476,7 +476,7 @@ DurationOrExpression = Annotated[
         _write_duration,
     ),
 ]
-"""A `datetime.timedelta`, or a string that is an expression which gives one."""
+"""A `datetime.timedelta`, or an expression as a string."""
 
 LimitOrExpression = Annotated[
     timedelta | str,
@@ -486,18 +486,18 @@ LimitOrExpression = Annotated[
         _write_duration,
     ),
 ]
-"""The same for a timeout that may be `0s`, which is none."""
+"""The same for a timeout that can be `0s`, which means no timeout."""
 
 TimeoutOrExpression = Annotated[
     timedelta | str,
     FieldShape(
         _read_timeout_or_expression,
-        # Not zeros and units alone; an expression has other characters too.
+        # Not only zeros and units; an expression has other characters too.
         cel_string(MAX_TIMEOUT_EXPRESSION, _DURATION_OR_EXPRESSION_RULE, ("self.matches('[^0dhms]')", TIMEOUT_MESSAGE)),
         _write_duration,
     ),
 ]
-"""A timeout: a `datetime.timedelta` longer than `0s`, or a string that is an expression which gives one."""
+"""A timeout: a `datetime.timedelta` longer than `0s`, or an expression as a string."""
 
 TimeOrExpression = Annotated[
     datetime | str,
@@ -513,4 +513,4 @@ TimeOrExpression = Annotated[
         _write_time,
     ),
 ]
-"""A `datetime.datetime`, or a string that is an expression which gives one."""
+"""A `datetime.datetime`, or an expression as a string."""

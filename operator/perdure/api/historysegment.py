@@ -10,11 +10,11 @@ from perdure.api.fields import Count, JsonObject, Large, atomic_list
 from perdure.api.rules import Rule, immutable
 
 Hash = Annotated[str, Field(max_length=128, pattern="^([a-z0-9]+:)?[0-9a-f]{32,}$")]
-"""A hash in hexadecimal digits, perhaps with the name of its algorithm before."""
+"""A hash in hexadecimal digits, optionally with the name of its algorithm before."""
 
 
 class HistorySegmentSpec(SpecModel):
-    """Events of a run, in order, and what ties them to the ones before."""
+    """Events of a run, in order, and the hash of the previous segment."""
 
     rules = (
         immutable("`spec` must not change: it is the record of what happened"),
@@ -29,13 +29,13 @@ class HistorySegmentSpec(SpecModel):
     """The run that the events belong to."""
 
     index: Count
-    """Number of the segment, from 0 on."""
+    """Number of the segment; the first is 0."""
 
     first_event_id: Annotated[Large, Field(ge=1)]
-    """Id of the first event."""
+    """ID of the first event."""
 
     last_event_id: Annotated[Large, Field(ge=1)]
-    """Id of the last event."""
+    """ID of the last event."""
 
     events: Annotated[list[JsonObject], atomic_list(10_000, min_items=1)]
     """The events, in order, without gaps."""
@@ -44,10 +44,10 @@ class HistorySegmentSpec(SpecModel):
     """Size of the events, in bytes."""
 
     previous_hash: Hash | None = None
-    """Hash of the segment before; none in the first one."""
+    """Hash of the previous segment. Not set in the first one."""
 
     hash: Hash
-    """Hash of this segment's events and of `previousHash`."""
+    """Hash of the events and of `previousHash`."""
 
 
 class HistorySegment(Resource):
@@ -59,8 +59,8 @@ class HistorySegment(Resource):
         columns=(
             Column("Run", ".spec.workflowRun.name", "The run that the events belong to"),
             Column("Index", ".spec.index", "Number of the segment", "integer"),
-            Column("First", ".spec.firstEventId", "Id of the first event", "integer"),
-            Column("Last", ".spec.lastEventId", "Id of the last event", "integer"),
+            Column("First", ".spec.firstEventId", "ID of the first event", "integer"),
+            Column("Last", ".spec.lastEventId", "ID of the last event", "integer"),
             Column("Bytes", ".spec.sizeBytes", "Size of the events", "integer"),
             Column("Hash", ".spec.hash", "Hash of the segment", wide=True),
         ),

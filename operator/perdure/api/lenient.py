@@ -1,4 +1,4 @@
-"""Reading JSON that may come from a newer operator, or be damaged: what is not as expected counts as not there."""
+"""Read JSON that can come from a newer operator, or be damaged: unexpected values count as missing."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,27 +15,27 @@ _Kind = TypeVar("_Kind")
 
 
 def mapping(value: Any) -> Json:
-    """An object; empty where there is none."""
+    """Return an object; an empty one if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def mappings(value: Any) -> list[Json]:
-    """The objects of a list; none where there is no list."""
+    """Return the objects of a list; an empty list if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def integer(value: Any) -> int | None:
-    """A whole number, or None."""
+    """Return a whole number, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def text(value: Any) -> str:
-    """A text; empty where there is none."""
+    """Return a string; an empty one if the value is not a string."""
     return value if isinstance(value, str) else ""
 
 
 def moment(value: Any) -> datetime | None:
-    """A time with its zone, or None."""
+    """Return a time with a time zone, or None."""
     try:
         found = datetime.fromisoformat(text(value))
     except ValueError:
@@ -44,7 +44,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def convert(value: Any, kind: type[_Kind]) -> _Kind | None:
-    """What the JSON says as a value of that type, or None."""
+    """Convert JSON to a value of a type, or return None."""
     try:
         return None if value is None else msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -52,13 +52,13 @@ def convert(value: Any, kind: type[_Kind]) -> _Kind | None:
 
 
 def convert_all(value: Any, kind: type[_Kind]) -> dict[str, _Kind]:
-    """The entries of an object that can be understood."""
+    """Convert the entries of an object; those that are not valid are left out."""
     entries = ((key, convert(entry, kind)) for key, entry in mapping(value).items())
     return {key: entry for key, entry in entries if entry is not None}
 
 
 def name_in(annotation: Any) -> str:
-    """The `name` in an annotation that is a JSON object; empty where there is none."""
+    """Return the `name` in an annotation that is a JSON object; an empty string if it has none."""
     try:
         return str(mapping(msgspec.json.decode(annotation)).get("name") or "")
     except (TypeError, msgspec.DecodeError, RecursionError):
@@ -66,15 +66,15 @@ def name_in(annotation: Any) -> str:
 
 
 def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind | None:
-    """What an annotation of an object holds as JSON.
+    """Read an annotation as JSON.
 
     Args:
         obj: The object.
         key: Name of the annotation.
-        kind: What it should hold.
+        kind: Type of the value.
 
     Returns:
-        None where there is none, where it cannot be read, or where it nests deeper than what a status can hold.
+        None if the annotation does not exist, is not valid, or nests deeper than a status can.
     """
     given = (obj["metadata"].get("annotations") or {}).get(key)
     try:

@@ -1,7 +1,7 @@
-"""Names that Perdure derives: of pods (and of their Leases, which are called like the pod), and for label values.
+"""Deterministic names: of runs, of pods (and of their Leases, which have the same name), and label values.
 
-A derived name is a lock: the same attempt gets the same name at every try, so that a second create finds the first. Hence
-two different attempts must never share a name, and nothing but the arguments may go into it.
+A deterministic name is a lock: the same attempt always gets the same name, so that a second create finds the first. Hence two
+different attempts must never share a name, and a name must depend on nothing but the arguments.
 """
 
 import base64
@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 NAME_LIMIT: Final = 63
-"""Characters of a DNS-1123 label, and of a label value. A pod's name becomes its hostname, which is such a label."""
+"""Maximum length of a DNS-1123 label, and of a label value. The name of a pod becomes its hostname, which is such a label."""
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _NOT_DNS: Final = re.compile(r"[^a-z0-9]+")
@@ -20,7 +20,7 @@ _NOT_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")
 
 
 def _digest(text: str, length: int = 10) -> str:
-    """A letter and so many characters of a hash, of five bits each."""
+    """Return a letter and `length` characters of a hash, of five bits each."""
     words = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()
     return "h" + words[:length]
 
@@ -28,17 +28,17 @@ def _digest(text: str, length: int = 10) -> str:
 def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
     """Name the pod, and the Lease, of one attempt: ``<run>-<event>-<attempt>``.
 
-    That form cannot collide, whatever runs are called: the two numbers hold no dash, so the last two dashes of the name
-    say where the run's name ends (``a-1`` event 2 attempt 3 is ``a-1-2-3``; for the run ``a`` it would take four numbers).
+    Names of this form cannot collide: the numbers contain no dash, so the last two dashes mark the end of the run's name
+    (``a-1`` event 2 attempt 3 is ``a-1-2-3``; for the run ``a`` that would need three numbers).
 
-    A run whose name is too long, or is no DNS label (run names may hold dots), gets
-    ``<what fits of it>-<event>-<attempt>-h<hash of the name>``. The hash stands at the end and starts with a letter, where
-    the first form has a number: no name of the one form is ever one of the other, and within the second the hash decides.
+    A run whose name is too long or not a DNS label (run names can contain dots) gets
+    ``<start of it>-<event>-<attempt>-h<hash of the name>``. The hash is last and begins with a letter, where the first form has
+    a number, so no name matches both forms. Within the second form, the hash prevents collisions.
 
     Args:
         run: Name of the WorkflowRun.
-        scheduled_event_id: Id of the ActivityTaskScheduled event.
-        attempt: Number of the attempt, from 1.
+        scheduled_event_id: ID of the ActivityTaskScheduled event.
+        attempt: Number of the attempt; the first is 1.
 
     Returns:
         A DNS-1123 label of at most 63 characters, always the same for the same arguments.
@@ -53,30 +53,29 @@ def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
 
 
 MAX_WORKFLOW_ID: Final = 1000
-"""Characters of a workflow id, as in Temporal."""
+"""Maximum length of a workflow ID, as in Temporal."""
 
 MAX_RUN_NAME: Final = 253
-"""Characters of a WorkflowRun's name."""
+"""Maximum length of the name of a WorkflowRun."""
 
 
 def child_name(parent: str, initiated_event_id: int) -> str:
-    """Name the run of a child: ``<parent>-<event>``, with a hash where the parent's name leaves no room."""
+    """Name the run of a child: ``<parent>-<event>``, with a hash if the name of the parent is too long."""
     return _numbered(parent, f"-{initiated_event_id}")
 
 
 _WORKFLOW_ID_HEAD: Final = 200
-"""Characters that a workflow id begins with where it has to be shortened: enough to see where a child comes from."""
+"""How many characters of a workflow ID to keep if it must be shortened: enough to recognize the parent."""
 
 
 def child_workflow_id(parent: str, run_id: str, step: str) -> str:
-    """Make the workflow id of a child that is given none: ``<parent>/<run id>/<step>``.
+    """Return the default workflow ID of a child: ``<parent>/<run id>/<step>``.
 
-    The ids of children of children grow with each level. One that would be too long becomes ``<its beginning>/<hash of it>``,
-    from which the next levels grow anew.
+    The IDs grow with each level of children. One that would be too long becomes ``<its start>/<hash of it>``.
 
     Args:
-        parent: Workflow id of the parent.
-        run_id: Of the parent's run: each run of a chain has children of its own.
+        parent: Workflow ID of the parent.
+        run_id: Run ID of the parent, because each run of a chain has its own children.
         step: Path of the step, unique in that run.
 
     Returns:
@@ -89,11 +88,11 @@ def child_workflow_id(parent: str, run_id: str, step: str) -> str:
 
 
 def successor_name(name: str, uid: str) -> str:
-    """Name the run that continues or retries another: ``<name>-<number>-<hash>``, the number one more than that of `name`.
+    """Name the run that continues or retries another: ``<name>-<number>-<hash>``, with the number of `name` plus one.
 
     Args:
-        name: Name of the run before, the first of a chain or one that was named here.
-        uid: UID of the run before: the hash of it keeps the name apart from all that users give.
+        name: Name of the previous run: the first of a chain, or a name from this function.
+        uid: UID of the previous run. Its hash prevents collisions with names from users.
     """
     base, _, ending = name.rpartition("-")
     stem, _, number = base.rpartition("-")
@@ -103,7 +102,7 @@ def successor_name(name: str, uid: str) -> str:
 
 
 def dead_letter_name(run: str, uid: str, event_id: int) -> str:
-    """Name a DeadLetter: ``<run>-<event>-<hash>``; the hash of the run's UID tells runs of one name apart."""
+    """Name a DeadLetter: ``<run>-<event>-<hash>``, with a hash of the run's UID, because names of runs are reused."""
     return _numbered(run, f"-{event_id}-{_digest(uid)[:6]}")
 
 
@@ -113,17 +112,17 @@ def redrive_name(letter: str, number: int) -> str:
 
 
 def _readable(text: str, otherwise: str, hashed: str) -> str:
-    """What a label can hold of a text, or the other one where that is nothing, and the hash of what makes it unique."""
+    """Return the valid characters of a text (`otherwise` if there are none), and a hash that makes it unique."""
     ending = f"-{_digest(hashed)}"
     return (_NOT_DNS.sub("-", text.lower())[: NAME_LIMIT - len(ending)].strip("-") or otherwise) + ending
 
 
 def started_name(workflow_id: str, operation_uid: str) -> str:
-    """Name the run that an Operation starts: ``<what a name can hold of the workflow id>-<hash>``.
+    """Name the run that an Operation starts: ``<valid characters of the workflow ID>-<hash>``.
 
     Args:
-        workflow_id: Its workflow id, any text.
-        operation_uid: UID of the Operation: the hash of it makes the name a lock.
+        workflow_id: Its workflow ID, any text.
+        operation_uid: UID of the Operation. Its hash makes the name a lock.
 
     Returns:
         A DNS-1123 label of at most 63 characters.
@@ -135,17 +134,17 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:
 
 
 def is_name(text: str) -> bool:
-    """Whether an object may be called so, but for the length: a DNS-1123 subdomain."""
+    """Whether a text is a valid object name (a DNS-1123 subdomain), of any length."""
     return _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_label_value(text: str) -> bool:
-    """Whether a text can be the value of a label."""
+    """Whether a text is a valid label value."""
     return len(text) <= NAME_LIMIT and _LABEL_VALUE.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether a text can be the name of a label: a name of at most 63 characters, perhaps with a DNS subdomain before it."""
+    """Whether a text is a valid label key: a name of at most 63 characters, optionally with a DNS subdomain as prefix."""
     prefix, slash, name = text.rpartition("/")
     if slash and not (is_name(prefix) and len(prefix) <= MAX_RUN_NAME):
         return False
@@ -153,11 +152,11 @@ def is_qualified_name(text: str) -> bool:
 
 
 def schedule_name(schedule_id: str, longest: int) -> str:
-    """Name the Schedule that a Temporal client knows by an id: the id itself where it is a name, else with a hash of it.
+    """Name the Schedule with an ID from a Temporal client: the ID if it is a valid name, otherwise with a hash of it.
 
     Args:
         schedule_id: Any text.
-        longest: Characters that the name may have.
+        longest: Maximum length of the name.
     """
     if len(schedule_id) <= longest and is_name(schedule_id):
         return schedule_id
@@ -165,10 +164,10 @@ def schedule_name(schedule_id: str, longest: int) -> str:
 
 
 def batch_operation_name(job_id: str, run_id: str) -> str:
-    """Name the Operation of one run of a batch: a lock, so that a batch that is asked for again asks each run once.
+    """Name the Operation of one run of a batch. The name is a lock: a batch that is requested twice applies once to each run.
 
     Args:
-        job_id: What the client calls the batch, any text.
+        job_id: The job ID from the client, any text.
         run_id: UID of the WorkflowRun.
     """
     return f"batch-{_digest(job_id)}-{_digest(run_id)}"
@@ -177,24 +176,24 @@ def batch_operation_name(job_id: str, run_id: str) -> str:
 def segment_name(run: str, uid: str, index: int) -> str:
     """Name the HistorySegment of a run: ``<run>-<hash>-<index>``.
 
-    The hash is of the run's UID: a run that was deleted and made anew under its name does not meet the segments of the one
-    before, which are removed only after a while.
+    The hash is of the run's UID: if a run is deleted and re-created with the same name, its segments do not collide with those
+    of the deleted run, which are garbage-collected later.
 
     Args:
         run: Name of the WorkflowRun.
         uid: Its UID.
-        index: Number of the segment, from 0.
+        index: Number of the segment; the first is 0.
     """
     return _numbered(run, f"-{_digest(uid)}-{index:04}")
 
 
 def reset_name(name: str, operation_uid: str, word: str = "reset") -> str:
-    """Name the run that a reset or a retry makes of another: ``<name>-reset-<hash>``.
+    """Name the run that a reset or a retry creates: ``<name>-reset-<hash>``.
 
     Args:
-        name: Name of the run that is reset; what an earlier reset or retry has added to it is left out.
-        operation_uid: UID of the Operation that asks for it.
-        word: What stands before the hash: ``reset`` or ``retry``.
+        name: Name of the run that is reset; the suffix of an earlier reset or retry is removed.
+        operation_uid: UID of the Operation that requests it.
+        word: The word before the hash: ``reset`` or ``retry``.
     """
     base, _, ending = name.rpartition("-")
     stem, _, before = base.rpartition("-")
@@ -210,15 +209,15 @@ def _numbered(name: str, ending: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """Make a valid label value of any text, the text itself where it is one.
+    """Convert any text to a valid label value; a valid one stays the same.
 
-    Labels are for selecting: where two texts must never be confused, compare the annotation or the UID beside the label.
+    Labels are for selectors. To compare two texts reliably, use the annotation or the UID that accompanies the label.
 
     Args:
-        text: For instance the name of a run, up to 253 characters.
+        text: Such as the name of a run, up to 253 characters.
 
     Returns:
-        At most 63 characters; where something had to go, the ending is a hash of the whole text.
+        At most 63 characters; ends with a hash of the whole text if characters were removed.
     """
     if len(text) <= NAME_LIMIT and _LABEL_VALUE.fullmatch(text):
         return text

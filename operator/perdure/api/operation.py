@@ -1,4 +1,4 @@
-"""Operation: one imperative request and its answer."""
+"""Operation: one imperative request and its result."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -27,36 +27,36 @@ from perdure.api.schedule import OverlapPolicy
 from perdure.api.workflowrun import RunOptions, StepPath
 
 ON_RUNS = ("signal", "signal_with_start", "cancel", "stop", "terminate", "reset", "retry", "complete_activity")
-"""What can be asked of a WorkflowRun only, as Python names of the fields."""
+"""Requests that only a WorkflowRun supports, as Python names of the fields."""
 
 ON_BOTH = ("pause", "unpause")
-"""What can be asked of a WorkflowRun and of a Schedule."""
+"""Requests that a WorkflowRun and a Schedule support."""
 
 ON_SCHEDULES = ("trigger", "backfill")
-"""What can be asked of a Schedule only."""
+"""Requests that only a Schedule supports."""
 
 ON_DEAD_LETTERS = ("redrive",)
-"""What can be asked of a DeadLetter only."""
+"""Requests that only a DeadLetter supports."""
 
 REQUESTS = (*ON_RUNS, *ON_BOTH, *ON_SCHEDULES, *ON_DEAD_LETTERS)
-"""Everything that can be asked, as Python names of the fields."""
+"""All requests, as Python names of the fields."""
 
 
 class TargetKind(StrEnum):
-    """What an Operation is about."""
+    """Kind of the target of an Operation."""
 
     WORKFLOW_RUN = "WorkflowRun"
     """A run."""
 
     SCHEDULE = "Schedule"
-    """A schedule."""
+    """A Schedule."""
 
     DEAD_LETTER = "DeadLetter"
-    """An activity that was set aside."""
+    """An activity that finally failed."""
 
 
 class Target(SpecModel):
-    """The object that the Operation is about, in the same namespace."""
+    """The object that the Operation applies to, in the same namespace."""
 
     rules = (
         exactly_one_of("name", "workflow_id"),
@@ -74,25 +74,25 @@ class Target(SpecModel):
     """Name of the object."""
 
     workflow_id: WorkflowId | None = None
-    """Instead of `name`: the workflow id, for the run of it that is open."""
+    """Instead of `name`: the workflow ID of an open run."""
 
 
 class Signal(SpecModel):
-    """Sends a signal to a run. To a closed run it is an error."""
+    """Sends a signal to a run. Fails if the run is closed."""
 
     name: Identifier
     """Name of the signal."""
 
     input: Json = None
-    """What the signal carries, any value. Default none."""
+    """Input of the signal, any value. Default: none."""
 
 
 class SignalStart(RunOptions):
-    """A run to start, without its id."""
+    """A run to start, without a workflow ID."""
 
     rules = (
         Rule(
-            "`workflow` must be set: what to run if no run is open",
+            "`workflow` must be set: the workflow to start if no run is open",
             "has(self.workflow)",
             lambda start: start.workflow is not None,
             reason="FieldValueRequired",
@@ -101,166 +101,165 @@ class SignalStart(RunOptions):
 
 
 class SignalWithStart(SpecModel):
-    """Sends a signal to the open run of a workflow id, and starts a run first if none is open."""
+    """Sends a signal to the open run with a workflow ID, and starts a run first if none is open."""
 
     name: Identifier
     """Name of the signal."""
 
     input: Json = None
-    """What the signal carries, any value. Default none."""
+    """Input of the signal, any value. Default: none."""
 
     start: SignalStart
-    """The run to start if none is open; its workflow id is the target's."""
+    """The run to start if none is open. Its workflow ID is that of the target."""
 
 
 class Cancel(SpecModel):
-    """Asks a run to cancel itself; its handlers run. A second time changes nothing."""
+    """Requests the cancellation of a run, whose handlers run. A second request changes nothing."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class Stop(SpecModel):
-    """Asks a run to stop: its open steps are cancelled, and of its handlers only `finally` runs."""
+    """Stops a run: its open steps are cancelled, and only the handler `finally` runs."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class Terminate(SpecModel):
-    """Closes a run at once: no handlers run, and pods are killed."""
+    """Closes a run immediately: no handlers run, and its pods are deleted."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
     details: Json = None
-    """Why, for programs; any value. Default none."""
+    """Reason, for programs; any value. Default: none."""
 
 
 class Pause(SpecModel):
-    """Pauses a run (no new step is started), one of its activities (no new attempt is started), or a schedule."""
+    """Pauses a run (no new steps start), one of its activities (no new attempts start), or a Schedule."""
 
     step: Annotated[StepPath, Field(min_length=1)] | None = None
-    """Only the activity of this step, as `status.pendingActivities` calls it, such as `rooms[3]`.
+    """Only the activity of this step, as in `status.pendingActivities`, such as `rooms[3]`.
     Default: the whole run."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class Unpause(SpecModel):
     """Ends a pause."""
 
     step: Annotated[StepPath, Field(min_length=1)] | None = None
-    """Only the activity of this step, as `status.pendingActivities` calls it. Default: the whole run."""
+    """Only the activity of this step, as in `status.pendingActivities`. Default: the whole run."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class ResetPoint(StrEnum):
     """A point in a history."""
 
     FIRST_WORKFLOW_TASK = "FirstWorkflowTask"
-    """Before the first decision: everything is done again."""
+    """Before the first workflow task: everything runs again."""
 
     LAST_WORKFLOW_TASK = "LastWorkflowTask"
-    """Before the newest decision of the steps: compensations and handlers run again, and so does work that had failed."""
+    """Before the last workflow task of the steps: compensations, handlers and failed activities run again."""
 
 
 class Reset(SpecModel):
-    """Starts a new run from a point in the history of this one, which is terminated if it is open."""
+    """Starts a new run from a point in the history of a run, which is terminated if it is open."""
 
     rules = (exactly_one_of("event_id", "to"),)
 
     event_id: Positive | None = None
-    """Id of the event up to which the history is kept: one at which the workflow has decided something. Of another
-    one the answer names the next."""
+    """ID of the last event to keep: one at which the workflow made a decision. For any other event, the Operation fails and
+    names the nearest ones."""
 
     to: ResetPoint | None = None
     """Instead of `eventId`: FirstWorkflowTask or LastWorkflowTask."""
 
     reapply_signals: Flag = True
-    """Whether signals that came after the point are given to the new run. Default true."""
+    """Whether the new run gets the signals that arrived after the point. Default: true."""
 
     reapply_updates: Flag = True
-    """Whether updates that workers accepted after the point are given to the new run. Default true."""
+    """Whether the new run gets the updates that workers accepted after the point. Default: true."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class Retry(SpecModel):
-    """Starts a new run that does again what failed in this one, which is closed, and keeps what succeeded."""
+    """Starts a new run that runs the failed steps of a closed run again, and keeps the results of the others."""
 
     from_: Annotated[list[Annotated[StepPath, Field(min_length=1)]], atomic_list(100)] = Field(default_factory=list)
-    """Steps that are done again too, with all that comes after them, such as `charge` or `rooms[3]`. Default none."""
+    """Steps to run again as well, with all steps that follow, such as `charge` or `rooms[3]`. Default: none."""
 
     reapply_signals: Flag = True
-    """Whether signals that came after the point from which it is done again are given to the new run. Default true."""
+    """Whether the new run gets the signals that arrived after the first step that runs again. Default: true."""
 
     reason: Text = ""
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class ActivityResult(SpecModel):
     """The result of an activity."""
 
     output: Json = None
-    """Output of the activity, any value. Default none."""
+    """Output of the activity, any value. Default: none."""
 
 
 class ActivityFailure(SpecModel):
     """The failure of an activity."""
 
     type: FailureTypeName = "Failed"
-    """Type of the failure, which `catch` and retry policies compare. Default Failed."""
+    """Type of the failure, which `catch` and retry policies match. Default: Failed."""
 
     message: Text = ""
-    """What went wrong, for people."""
+    """Message of the failure."""
 
     details: Json = None
-    """What went wrong, for programs; any value. Default none."""
+    """Details of the failure, for programs; any value. Default: none."""
 
     non_retryable: Flag = False
-    """Whether retry policies leave the failure alone. Default false."""
+    """Whether retry policies must not retry the failure. Default: false."""
 
 
 class ActivityCancellation(SpecModel):
-    """That an activity was cancelled, as it was asked to."""
+    """The confirmation that an activity was cancelled on request."""
 
     details: Json = None
-    """How far it came, any value. Default none."""
+    """Details, such as the progress; any value. Default: none."""
 
 
 class CompleteActivity(SpecModel):
-    """Answers for an open activity, in place of what does it: exactly one of `result`, `failure` and `cancelled`."""
+    """Completes a pending activity from outside. Set exactly one of `result`, `failure` and `cancelled`."""
 
     rules = (exactly_one_of("result", "failure", "cancelled"),)
 
     step: Annotated[StepPath, Field(min_length=1)]
-    """The step of the activity, as `status.pendingActivities` calls it, such as `rooms[3]`; the activity id for SDK
-    workflows."""
+    """The step of the activity, as in `status.pendingActivities`, such as `rooms[3]`; the activity ID for SDK workflows."""
 
     result: ActivityResult | None = None
     """The activity succeeded."""
 
     failure: ActivityFailure | None = None
-    """The attempt failed; it is retried by the activity's policy."""
+    """The attempt failed. The retry policy of the activity applies."""
 
     cancelled: ActivityCancellation | None = None
     """The activity was cancelled."""
 
 
 class Trigger(SpecModel):
-    """Starts a run of a schedule now, also while it is paused."""
+    """Starts a run of a Schedule now, even if the Schedule is paused."""
 
     overlap_policy: OverlapPolicy | None = None
-    """What to do when an earlier run is still open. Default: the schedule's own policy."""
+    """What to do if an earlier run is still open. Default: the policy of the Schedule."""
 
 
 class Backfill(SpecModel):
-    """Starts the runs of all times between two instants, as if it were then."""
+    """Starts the runs of a Schedule for all times between two points in time."""
 
     rules = (
         Rule(
@@ -271,25 +270,23 @@ class Backfill(SpecModel):
     )
 
     start_time: Time
-    """The first instant."""
+    """First time to consider."""
 
     end_time: Time
-    """The last instant."""
+    """Last time to consider."""
 
     overlap_policy: OverlapPolicy = OverlapPolicy.ALLOW_ALL
-    """What to do when several runs are due: AllowAll starts them at once, BufferAll one after the other.
-    Default AllowAll."""
+    """What to do if several runs are due: AllowAll starts them at the same time, BufferAll one after the other.
+    Default: AllowAll."""
 
 
 class Redrive(SpecModel):
-    """Runs an activity that was set aside again, with the same input."""
+    """Runs the activity of a DeadLetter again, with the same input."""
 
 
-def _asked_of(kind: TargetKind, requests: tuple[str, ...]) -> Rule:
+def _target_rule(kind: TargetKind, requests: tuple[str, ...]) -> Rule:
     return Rule(
-        f"`target.kind` must be `{kind}`: {listed(requests)} can be asked of nothing else"
-        if len(requests) > 1
-        else f"`target.kind` must be `{kind}` for {listed(requests)}",
+        f"`target.kind` must be `{kind}` for {listed(requests)}",
         f"self.target.kind == '{kind}' || !("
         + " || ".join(f"has(self.{cel_name(request)})" for request in requests)
         + ")",
@@ -298,13 +295,13 @@ def _asked_of(kind: TargetKind, requests: tuple[str, ...]) -> Rule:
 
 
 class OperationSpec(SpecModel):
-    """Who is asked, and what: exactly one request."""
+    """The target and exactly one request."""
 
     rules = (
         exactly_one_of(*REQUESTS),
-        _asked_of(TargetKind.WORKFLOW_RUN, ON_RUNS),
-        _asked_of(TargetKind.SCHEDULE, ON_SCHEDULES),
-        _asked_of(TargetKind.DEAD_LETTER, ON_DEAD_LETTERS),
+        _target_rule(TargetKind.WORKFLOW_RUN, ON_RUNS),
+        _target_rule(TargetKind.SCHEDULE, ON_SCHEDULES),
+        _target_rule(TargetKind.DEAD_LETTER, ON_DEAD_LETTERS),
         Rule(
             "`target.kind` must be `WorkflowRun` or `Schedule` for `pause` and `unpause`",
             "self.target.kind != 'DeadLetter' || !(has(self.pause) || has(self.unpause))",
@@ -313,7 +310,7 @@ class OperationSpec(SpecModel):
             ),
         ),
         Rule(
-            "`step` must be used with `target.kind: WorkflowRun` only: a schedule has no steps",
+            "`step` must be used with `target.kind: WorkflowRun` only: a Schedule has no steps",
             "self.target.kind == 'WorkflowRun' || "
             "(!(has(self.pause) && has(self.pause.step)) && !(has(self.unpause) && has(self.unpause.step)))",
             lambda spec: (
@@ -322,33 +319,33 @@ class OperationSpec(SpecModel):
             ),
         ),
         Rule(
-            "`target.workflowId` must be set for `signalWithStart`: there may be no run yet that has a name",
+            "`target.workflowId` must be set for `signalWithStart`, which may have to start the run",
             "!has(self.signalWithStart) || has(self.target.workflowId)",
             lambda spec: spec.signal_with_start is None or spec.target.workflow_id is not None,
         ),
-        immutable("`spec` must not change: an Operation is done once; create another one instead"),
+        immutable("`spec` must not change: an Operation runs once; create another one"),
     )
 
     target: Target
-    """The object that the Operation is about, in the same namespace."""
+    """The object that the Operation applies to, in the same namespace."""
 
     signal: Signal | None = None
     """Sends a signal to a run."""
 
     signal_with_start: SignalWithStart | None = None
-    """Sends a signal to the open run of a workflow id, and starts a run first if none is open."""
+    """Sends a signal to the open run with a workflow ID, and starts a run first if none is open."""
 
     cancel: Cancel | None = None
-    """Asks a run to cancel itself."""
+    """Requests the cancellation of a run."""
 
     stop: Stop | None = None
-    """Asks a run to stop: only `finally` runs."""
+    """Stops a run: only the handler `finally` runs."""
 
     terminate: Terminate | None = None
-    """Closes a run at once."""
+    """Closes a run immediately."""
 
     pause: Pause | None = None
-    """Pauses a run, one of its activities, or a schedule."""
+    """Pauses a run, one of its activities, or a Schedule."""
 
     unpause: Unpause | None = None
     """Ends a pause."""
@@ -357,94 +354,94 @@ class OperationSpec(SpecModel):
     """Starts a new run from a point in the history of a run."""
 
     retry: Retry | None = None
-    """Starts a new run that does again what failed in a closed one."""
+    """Starts a new run that runs the failed steps of a closed run again."""
 
     complete_activity: CompleteActivity | None = None
-    """Answers for an open activity."""
+    """Completes a pending activity from outside."""
 
     trigger: Trigger | None = None
-    """Starts a run of a schedule now."""
+    """Starts a run of a Schedule now."""
 
     backfill: Backfill | None = None
-    """Starts the runs of a schedule for a time that has passed."""
+    """Starts the runs of a Schedule for a range of time."""
 
     redrive: Redrive | None = None
-    """Runs an activity that was set aside again."""
+    """Runs the activity of a DeadLetter again."""
 
     ttl_seconds_after_finished: Count = 3600
-    """How long the Operation is kept after it was done, in seconds. Default 3600, one hour."""
+    """Seconds after which the operator deletes the finished Operation. Default: 3600, one hour."""
 
     @property
     def request(self) -> str:
-        """What is asked: the Python name of the one field that says it, such as `signal_with_start`."""
+        """The request: the Python name of the one field that is set, such as `signal_with_start`."""
         return next(request for request in REQUESTS if getattr(self, request) is not None)
 
 
 class OperationPhase(StrEnum):
-    """Where an Operation stands, in one word; absent until the operator has seen it."""
+    """Phase of an Operation; not set until the operator has seen it."""
 
     RUNNING = "Running"
-    """It was accepted, and waits for its target to record it."""
+    """The Operation is accepted, and its target has not recorded it yet."""
 
     COMPLETE = "Complete"
-    """It was done."""
+    """The target has recorded the request."""
 
     FAILED = "Failed"
-    """It could not be done, and will not be tried again."""
+    """The request failed, and is not retried."""
 
 
 class OperationStatus(StatusModel):
-    """The answer."""
+    """Observed status of an Operation."""
 
     observed_generation: Large | None = None
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
 
     phase: OperationPhase | None = None
-    """Where the Operation stands: Running, Complete or Failed; derived from the conditions."""
+    """Phase of the Operation: Running, Complete or Failed; derived from the conditions."""
 
     verb: Annotated[str, Field(max_length=64)] | None = None
-    """What is asked, in one word, such as `signal`: the name of the field of the spec."""
+    """The request, such as `signal`: the name of the field in the spec."""
 
     arrival: Large | None = None
-    """Its place in the order in which Operations were made; those of one target are done in this order."""
+    """Position in the order of creation. The Operations of one target run in this order."""
 
     workflow_run: ResourceName | None = None
-    """Name of the run that is asked; noted before it is asked, so that no other run is asked after a restart."""
+    """Name of the target run. Recorded before the request, so that a restart cannot change the target."""
 
     run_id: Uid | None = None
-    """Id of that run: the UID of the WorkflowRun."""
+    """Run ID of the target run: the UID of the WorkflowRun."""
 
     start_time: Time | None = None
-    """When the operator took it up."""
+    """When the operator started the Operation."""
 
     conditions: Conditions = Field(default_factory=list)
-    """`Complete`: it was done. `Failed`: it could not be done; the message tells why."""
+    """`Complete`: the target has recorded the request. `Failed`: the request failed; the message says why."""
 
     result: Json = None
-    """What came of it, for programs: the run that was asked, and for `signalWithStart` whether it was started for it."""
+    """Result, for programs: the target run, and for `signalWithStart` whether the Operation started it."""
 
     completion_time: Time | None = None
-    """When it was done or failed."""
+    """When the Operation completed or failed."""
 
 
 class Operation(Resource):
-    """One imperative request and its answer: signal, cancel, terminate, pause, reset, trigger, backfill and others.
+    """One imperative request and its result: signal, cancel, terminate, pause, reset, trigger, backfill and others.
 
-    It is done once, and answers in its conditions.
+    An Operation runs once and reports the result in its conditions.
     """
 
     info = KindInfo(
         plural="operations",
         short_name="wop",
         columns=(
-            Column("Verb", ".status.verb", "What is asked"),
-            Column("Target", ".spec.target.kind", "What kind of object it is about"),
-            Column("Name", ".spec.target.name", "The name of that object"),
-            Column("Workflow-ID", ".spec.target.workflowId", "The workflow id that it is about"),
-            Column("Run", ".status.workflowRun", "The run that is asked", wide=True),
-            Column("Phase", ".status.phase", "Running; Complete or Failed, once it was done"),
-            Column("Reason", '.status.conditions[?(@.status=="True")].reason', "Why it is in that state"),
-            Column("Message", '.status.conditions[?(@.status=="True")].message', "What is to know about it", wide=True),
+            Column("Verb", ".status.verb", "The request"),
+            Column("Target", ".spec.target.kind", "Kind of the target"),
+            Column("Name", ".spec.target.name", "Name of the target"),
+            Column("Workflow-ID", ".spec.target.workflowId", "Workflow ID of the target"),
+            Column("Run", ".status.workflowRun", "Name of the target run", wide=True),
+            Column("Phase", ".status.phase", "Running, Complete or Failed"),
+            Column("Reason", '.status.conditions[?(@.status=="True")].reason', "Reason of the condition"),
+            Column("Message", '.status.conditions[?(@.status=="True")].message', "Message of the condition", wide=True),
         ),
         selectable=(".spec.target.kind", ".spec.target.name", ".spec.target.workflowId", ".status.phase"),
     )
@@ -453,7 +450,7 @@ class Operation(Resource):
     """Always `Operation`."""
 
     spec: OperationSpec
-    """Who is asked, and what. Immutable."""
+    """The target and the request. Immutable."""
 
     status: OperationStatus = OperationStatus()
-    """The answer."""
+    """Observed status."""

@@ -1,4 +1,4 @@
-"""Payload: a part of what a workflow was given or has returned, too large for the run's status."""
+"""Payload: a part of an input or result that is too large for the status of its run."""
 
 from typing import Annotated, Literal
 
@@ -9,25 +9,25 @@ from perdure.api.fields import Count, Large
 from perdure.api.rules import immutable
 
 MAX_DATA = 1024 * 1024
-"""Characters of base64 in one object."""
+"""Maximum number of base64 characters in one object."""
 
 
 class PayloadSpec(SpecModel):
-    """Bytes, and what they are a part of."""
+    """One part of a payload."""
 
     rules = (immutable("`spec` must not change: histories refer to it"),)
 
     hash: Annotated[str, Field(max_length=64, pattern="^[0-9a-f]{64}$")]
-    """SHA-256 of the whole, in hexadecimal digits."""
+    """SHA-256 of the whole payload, in hexadecimal digits."""
 
     size_bytes: Large
-    """Size of the whole, in bytes."""
+    """Size of the whole payload, in bytes."""
 
     part: Count
-    """Number of this part, from 0 on."""
+    """Number of this part; the first is 0."""
 
     data: Annotated[str, Field(max_length=MAX_DATA)]
-    """The bytes of this part, in base64: together, the message `Payloads` of Temporal's API."""
+    """The bytes of this part, in base64. All parts together are a `Payloads` message of Temporal's API."""
 
 
 class Payload(Resource):
@@ -39,7 +39,7 @@ class Payload(Resource):
         columns=(
             Column("Run", ".metadata.ownerReferences[0].name", "The first owner: a run, or the first part"),
             Column("Part", ".spec.part", "Number of the part", "integer"),
-            Column("Bytes", ".spec.sizeBytes", "Size of the whole", "integer"),
+            Column("Bytes", ".spec.sizeBytes", "Size of the whole payload", "integer"),
         ),
         has_status=False,
     )

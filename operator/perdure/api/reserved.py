@@ -1,4 +1,4 @@
-"""Names in an activity's pod that are Perdure's own."""
+"""Names in the pod of an activity that are reserved for Perdure."""
 
 from typing import Final
 
@@ -6,13 +6,13 @@ VOLUME: Final = "perdure"
 """The volume with the input, and with the details of the last heartbeat."""
 
 MOUNT_PATH: Final = "/perdure"
-"""Where the activity's container finds it."""
+"""Where the container of the activity mounts it."""
 
 SIDECAR: Final = "perdure-sidecar"
-"""The sidecar's container, and the volume that it shares with the activity's."""
+"""The sidecar container, and the volume that it shares with the container of the activity."""
 
 FILES_PATH: Final = "/perdure-files"
-"""Where both containers find that one."""
+"""Where both containers mount the shared volume."""
 
 ACCOUNT_VOLUME: Final = "perdure-account"
-"""The volume with the sidecar's token."""
+"""The volume with the token of the sidecar."""

@@ -1,8 +1,7 @@
-"""Rules that join several fields, told once for the API server (CEL) and for Python.
+"""Rules on several fields, defined once for the API server (CEL) and for Python.
 
-A model lists its rules in the class variable `rules`. The base model asks each one after validation, and the CRD
-generator writes each one as `x-kubernetes-validations`, so that `kubectl apply` and `perdure lint` say the same
-sentence.
+A model lists its rules in the class variable `rules`. The base model evaluates them after validation, and the CRD generator
+writes them as `x-kubernetes-validations`, so that `kubectl apply` and `perdure lint` report the same message.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Reason = Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]
-"""How the API server classifies a broken rule."""
+"""How the API server classifies a violated rule."""
 
 CEL_KEYWORDS = frozenset(
     {
@@ -24,34 +23,30 @@ CEL_KEYWORDS = frozenset(
         *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
-"""Words that CEL reserves; a field of such a name is written `__name__` in a rule."""
+"""Words that CEL reserves; a rule writes a field of such a name as `__name__`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule about an object."""
+    """One validation rule of an object."""
 
     message: str
-    """What a person reads when the rule is broken: a sentence with `must` that names the fields."""
+    """Validation message: a sentence with `must` that names the fields."""
 
     cel: str
-    """The rule for the API server: a CEL expression over `self` (and `oldSelf`)."""
+    """The rule for the API server: a CEL expression on `self` (and `oldSelf`)."""
 
     holds: Callable[[Any], bool] | None = None
-    """The same rule for Python: given the model, whether it holds. None for rules about changes."""
+    """The same rule in Python, given the model. None for transition rules."""
 
     reason: Reason | None = None
-    """How the API server classifies the failure; None is its own `FieldValueInvalid`."""
+    """How the API server classifies a violation; None means `FieldValueInvalid`."""
 
     field_path: str | None = None
-    """The field that the failure is reported at, relative to the object, such as `.container`."""
+    """The field for which the API server reports a violation, relative to the object, such as `.container`."""
 
     def as_validation(self) -> dict[str, str]:
-        """Give the entry of `x-kubernetes-validations`.
-
-        Returns:
-            The rule as the CRD schema spells it.
-        """
+        """Return the entry of `x-kubernetes-validations`."""
         entry = {"rule": self.cel, "message": self.message}
         if self.reason is not None:
             entry["reason"] = self.reason
@@ -61,7 +56,7 @@ class Rule:
 
 
 def json_name(field: str) -> str:
-    """Give the name that a field has in manifests.
+    """Return the name of a field in manifests.
 
     Args:
         field: The Python name, such as `start_to_close_timeout` or `return_`.
@@ -73,24 +68,24 @@ def json_name(field: str) -> str:
 
 
 def cel_name(field: str) -> str:
-    """Give the name that a field has in CEL rules.
+    """Return the name of a field in CEL rules.
 
     Args:
         field: The Python name.
 
     Returns:
-        The camelCase name, escaped where CEL reserves the word: `__return__`.
+        The camelCase name, escaped if CEL reserves it: `__return__`.
     """
     name = json_name(field)
     return f"__{name}__" if name in CEL_KEYWORDS else name
 
 
 def exactly_one_of(*fields: str, message: str | None = None) -> Rule:
-    """Say that one of several fields is set, and no other of them.
+    """Require that exactly one of several fields is set.
 
     Args:
         fields: Python names of the fields.
-        message: The sentence for people; by default it lists the fields.
+        message: The validation message; by default it lists the fields.
 
     Returns:
         The rule.
@@ -103,11 +98,11 @@ def exactly_one_of(*fields: str, message: str | None = None) -> Rule:
 
 
 def at_most_one_of(*fields: str, message: str | None = None) -> Rule:
-    """Say that at most one of several fields is set.
+    """Require that at most one of several fields is set.
 
     Args:
         fields: Python names of the fields.
-        message: The sentence for people; by default it lists the fields.
+        message: The validation message; by default it lists the fields.
 
     Returns:
         The rule.
@@ -120,11 +115,11 @@ def at_most_one_of(*fields: str, message: str | None = None) -> Rule:
 
 
 def at_least_one_of(*fields: str, message: str) -> Rule:
-    """Say that at least one of several fields is set.
+    """Require that at least one of several fields is set.
 
     Args:
         fields: Python names of the fields.
-        message: The sentence for people.
+        message: The validation message.
 
     Returns:
         The rule.
@@ -137,7 +132,7 @@ def at_least_one_of(*fields: str, message: str) -> Rule:
 
 
 def listed(fields: tuple[str, ...]) -> str:
-    """Name fields in a sentence: `` `a`, `b` and `c` ``.
+    """List fields in a sentence: `` `a`, `b` and `c` ``.
 
     Args:
         fields: Python names of the fields.
@@ -150,12 +145,12 @@ def listed(fields: tuple[str, ...]) -> str:
 
 
 def immutable(message: str) -> Rule:
-    """Say that an object never changes.
+    """Forbid changes of an object.
 
     Args:
-        message: The sentence for people; it tells what to do instead.
+        message: The validation message, which says what to do instead.
 
     Returns:
-        A rule about changes, which only the API server can ask.
+        A transition rule, which only the API server evaluates.
     """
     return Rule(message, "self == oldSelf", reason="FieldValueForbidden")

@@ -1,4 +1,4 @@
-"""Schedule: when to start runs, and what to do when they overlap, fail or were missed."""
+"""Schedule: when to start runs, and what to do if they overlap, fail or are missed."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -30,46 +30,46 @@ from perdure.api.rules import Rule, at_most_one_of
 from perdure.api.workflowrun import Failure, WorkflowRunSpec
 
 MAX_SPECS = 100
-"""Cron lines, intervals, calendars or exclusions of one schedule."""
+"""Maximum number of cron lines, intervals, calendars or exclusions of one Schedule."""
 
 MAX_SCHEDULE_NAME = 220
-"""Characters of the name of a schedule: the nominal time is added to it to name a run."""
+"""Maximum length of the name of a Schedule. The names of its runs append the nominal time."""
 
 MAX_TEMPLATE_WORKFLOW_ID = MAX_WORKFLOW_ID - 40
-"""Characters of the workflow id of a schedule's runs: the nominal time is added to it, and what tells a request apart."""
+"""Maximum length of the workflow ID in the template. The workflow IDs of runs append the nominal time and a request ID."""
 
 MAX_BUFFER = 1000
-"""Starts that wait for an earlier run, and runs that are watched at the same time."""
+"""Maximum number of buffered starts, and of open runs in the status."""
 
 
 class OverlapPolicy(StrEnum):
-    """What to do when a run is due while an earlier one is still open."""
+    """What to do if a run is due while an earlier one is still open."""
 
     SKIP = "Skip"
-    """It is not started."""
+    """Do not start the run."""
 
     BUFFER_ONE = "BufferOne"
-    """The first one that is due waits, and starts when the earlier one has closed; others are not started."""
+    """Buffer one run, which starts when the earlier one has closed. Do not start the others."""
 
     BUFFER_ALL = "BufferAll"
-    """All wait and start one after the other, up to 1,000."""
+    """Buffer all runs, up to 1,000, and start them one after the other."""
 
     CANCEL_OTHER = "CancelOther"
-    """The earlier one is asked to cancel itself; when it has closed, the new one starts."""
+    """Request the cancellation of the earlier run, and start the new run when that one has closed."""
 
     TERMINATE_OTHER = "TerminateOther"
-    """The earlier one is terminated, and the new one starts at once."""
+    """Terminate the earlier run, and start the new run immediately."""
 
     ALLOW_ALL = "AllowAll"
-    """It starts; any number may be open."""
+    """Start the run. Any number of runs can be open."""
 
 
-def _foreign(field: str) -> Rule:
-    """Only the operator says what runs are to each other, and who has made them: nobody writes that by way of the operator."""
+def _reserved(field: str) -> Rule:
+    """Forbid the prefixes of names that only the operator writes: the relations between runs, and who created them."""
     prefixes = " or ".join(f"`{prefix}`" for prefix in RESERVED_PREFIXES)
     foreign = " && ".join(f"!name.startsWith('{prefix}')" for prefix in RESERVED_PREFIXES)
     return Rule(
-        f"`{field}` must not begin with {prefixes}: those are the operator's own",
+        f"`{field}` must not begin with {prefixes}: these prefixes are reserved for the operator",
         f"!has(self.{field}) || self.{field}.all(name, {foreign})",
         lambda metadata: not any(name.startswith(RESERVED_PREFIXES) for name in getattr(metadata, field)),
     )
@@ -78,25 +78,25 @@ def _foreign(field: str) -> Rule:
 class TemplateMetadata(SpecModel):
     """Labels and annotations of the runs."""
 
-    rules = (_foreign("labels"), _foreign("annotations"))
+    rules = (_reserved("labels"), _reserved("annotations"))
 
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=100)] = Field(
         default_factory=dict
     )
-    """Labels of the runs. Default none."""
+    """Labels of the runs. Default: none."""
 
     annotations: Annotated[dict[str, Annotated[str, Field(max_length=65_536)]], Field(max_length=100)] = Field(
         default_factory=dict
     )
-    """Annotations of the runs. Default none."""
+    """Annotations of the runs. Default: none."""
 
 
 class WorkflowRunTemplate(SpecModel):
-    """The runs that a schedule starts."""
+    """Template of the runs that a Schedule starts."""
 
     rules = (
         Rule(
-            f"`workflowId` must have at most {MAX_TEMPLATE_WORKFLOW_ID} characters: the time is added to it",
+            f"`workflowId` must have at most {MAX_TEMPLATE_WORKFLOW_ID} characters: the operator appends the time",
             f"!has(self.spec.workflowId) || self.spec.workflowId.size() <= {MAX_TEMPLATE_WORKFLOW_ID}",
             lambda template: len(template.spec.workflow_id or "") <= MAX_TEMPLATE_WORKFLOW_ID,
         ),
@@ -108,17 +108,17 @@ class WorkflowRunTemplate(SpecModel):
     )
 
     metadata: TemplateMetadata | None = None
-    """Labels and annotations of the runs. Default none."""
+    """Labels and annotations of the runs. Default: none."""
 
     spec: WorkflowRunSpec
-    """What to run, and how, as in a WorkflowRun. A `workflowId` gets the nominal time added."""
+    """What to run, and how, as in a WorkflowRun. The operator appends the nominal time to `workflowId`."""
 
 
 class ScheduleSpec(SpecModel):
-    """When to start runs, and what to do when they overlap, fail or were missed.
+    """When to start runs, and what to do if they overlap, fail or are missed.
 
-    The times of `cron`, `intervals` and `calendars` are put together; with none of them, runs start only when an
-    Operation triggers them.
+    Runs start at the times of `cron`, `intervals` and `calendars`. Without any of them, runs start only when an Operation
+    triggers them.
     """
 
     rules = (
@@ -131,220 +131,219 @@ class ScheduleSpec(SpecModel):
     )
 
     cron: Annotated[list[CronLine], atomic_list(MAX_SPECS)] = Field(default_factory=list)
-    """Times as cron lines: `0 12 * * MON-FRI`, `@daily`, `@every 45m`, with 5 fields (minute first), 6 (year last) or 7
-    (second first, year last), and perhaps `CRON_TZ=<zone>` before and `# comment` after. Day of month and day of week
-    must both match, as in a calendar. A schedule has one zone: a zone before a line is that of everything."""
+    """Times as cron lines: `0 12 * * MON-FRI`, `@daily`, `@every 45m`, with 5 fields (minute first), 6 (year last) or 7 (second
+    first, year last), optionally with `CRON_TZ=<zone>` before and `# comment` after. Day of month and day of week must both
+    match, as in a calendar. A Schedule has one time zone: that of a cron line applies to all times."""
 
     intervals: Annotated[list[Interval], atomic_list(MAX_SPECS)] = Field(default_factory=list)
-    """Times at fixed distances."""
+    """Times at fixed intervals."""
 
     calendars: Annotated[list[Calendar], atomic_list(MAX_SPECS)] = Field(default_factory=list)
-    """Times by the calendar and the clock."""
+    """Times by calendar and clock."""
 
     exclude: Annotated[list[Exclusion], atomic_list(MAX_SPECS)] = Field(default_factory=list)
-    """Times at which nothing is started, such as `{month: "12", dayOfMonth: "25"}` for the whole of that day."""
+    """Times at which no runs start, such as `{month: "12", dayOfMonth: "25"}` for that whole day."""
 
     start_time: Time | None = None
-    """The first instant at which something may start. Default: no such limit."""
+    """No runs start before this time. Default: no limit."""
 
     end_time: Time | None = None
-    """The last instant at which something may start. Default: no such limit."""
+    """No runs start after this time. Default: no limit."""
 
     jitter: Duration = timedelta(0)
-    """Starts are spread: each is up to this much later, but never later than the next time; always the same for the
-    same schedule and time. Such as `5m`. Default 0s."""
+    """Delays each start by a random time up to this duration, such as `5m`, but never beyond the next time. The delay is always
+    the same for the same Schedule and time. Default: 0s."""
 
     time_zone: Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9_+/-]+$")] | None = None
-    """Zone of cron lines and calendars, by its IANA name, such as `Europe/Berlin`. Default UTC."""
+    """Time zone of cron lines and calendars, by its IANA name, such as `Europe/Berlin`. Default: UTC."""
 
     time_zone_data: Annotated[str, Field(min_length=1, max_length=131_072, pattern="^[A-Za-z0-9+/=]+$")] | None = None
-    """Zone of cron lines and calendars as TZif data in base64, instead of `timeZone`."""
+    """Time zone of cron lines and calendars as TZif data in base64, instead of `timeZone`."""
 
     daylight_saving: DaylightSaving = DaylightSaving()
-    """What happens on the days on which clocks are set forward or back."""
+    """What happens when clocks are set forward or back."""
 
     overlap_policy: OverlapPolicy = OverlapPolicy.SKIP
-    """What to do when a run is due while an earlier one is still open. Default Skip."""
+    """What to do if a run is due while an earlier one is still open. Default: Skip."""
 
     catchup_window: Annotated[timedelta, DurationShape(at_least=timedelta(seconds=10))] = timedelta(minutes=1)
-    """How late a run may still be started, after the operator was down; what is older is counted as missed.
-    At least 10s. Default 1m."""
+    """How late a run can start after the operator was down. The Schedule counts older times as missed. At least 10s.
+    Default: 1m."""
 
     pause_on_failure: Flag = False
-    """Whether the schedule pauses when a run Failed or TimedOut. Default false."""
+    """Whether the Schedule pauses when a run fails or times out. Default: false."""
 
     remaining_actions: Count | None = None
-    """How many more runs may be started by time; then the schedule stops. Counted down in `status.remainingActions`;
-    changing it starts the count anew. Default: without limit."""
+    """How many more runs can start by time before the Schedule stops. `status.remainingActions` counts down; changing this
+    field restarts the count. Default: no limit."""
 
     paused: Flag = False
-    """Whether nothing is started by time. Default false. An Operation can pause as well, see `status.paused`."""
+    """Whether no runs start by time. An Operation can pause the Schedule as well; see `status.paused`. Default: false."""
 
     notes: Text = ""
-    """Why the schedule is as it is, for people."""
+    """Notes about the Schedule, for people."""
 
     retry_policy: RetryPolicyChoice | None = None
-    """How a failed run is started again, until its next time comes. Default: not at all."""
+    """How a failed run is retried, until the next time. Default: not retried."""
 
     successful_runs_history_limit: Annotated[int, Field(strict=True, ge=0, le=1000)] = 3
-    """How many completed runs are kept, 0 to 1000, instead of those that `ttlSecondsAfterFinished` would keep. Default 3."""
+    """How many completed runs to keep, 0 to 1000; replaces `ttlSecondsAfterFinished`. Default: 3."""
 
     failed_runs_history_limit: Annotated[int, Field(strict=True, ge=0, le=1000)] = 1
-    """How many runs are kept that closed in another way, 0 to 1000, instead of those that `ttlSecondsAfterFinished` would
-    keep. Default 1."""
+    """How many runs to keep that closed in another way, 0 to 1000; replaces `ttlSecondsAfterFinished`. Default: 1."""
 
     workflow_run_template: WorkflowRunTemplate
-    """The runs that are started."""
+    """Template of the runs."""
 
 
 class PausedBy(StrEnum):
-    """Who paused a schedule."""
+    """What paused a Schedule."""
 
     OPERATION = "Operation"
-    """An Operation asked for it."""
+    """An Operation."""
 
     FAILURE = "Failure"
-    """A run failed, and `pauseOnFailure` is set."""
+    """A failed run, because `pauseOnFailure` is true."""
 
 
 class PausedStatus(StatusModel):
-    """That the schedule was paused without its spec saying so."""
+    """A pause that does not come from `spec.paused`."""
 
     by: PausedBy
-    """Who paused it: Operation or Failure."""
+    """What paused the Schedule: Operation or Failure."""
 
     reason: Text = ""
-    """Why it was paused, for people."""
+    """Reason, for people."""
 
     time: Time
-    """When it was paused."""
+    """When the Schedule was paused."""
 
 
 class CanonicalSpec(StatusModel):
-    """Everything given, in one form."""
+    """The times in canonical form."""
 
     summary: Annotated[str, Field(max_length=256)] = ""
-    """The times in a few words, for the column SPEC."""
+    """Summary of the times, for the column SPEC."""
 
     calendars: Annotated[list[Calendar], atomic_list(2 * MAX_SPECS)] = Field(default_factory=list)
-    """The calendars, also those that cron lines became."""
+    """The calendars, including those of cron lines."""
 
     intervals: Annotated[list[Interval], atomic_list(2 * MAX_SPECS)] = Field(default_factory=list)
-    """The intervals, also those that cron lines became."""
+    """The intervals, including those of cron lines."""
 
     exclude: Annotated[list[Exclusion], atomic_list(MAX_SPECS)] = Field(default_factory=list)
-    """The times at which nothing is started."""
+    """The times at which no runs start."""
 
     time_zone: Annotated[str, Field(max_length=64)] = ""
-    """The zone of the calendars."""
+    """Time zone of the calendars."""
 
 
 class RecentAction(StatusModel):
-    """One run that the schedule started."""
+    """One run that the Schedule started."""
 
     scheduled_time: Time | None = None
-    """The time it was due, without jitter; none for a triggered one."""
+    """When the run was due, without jitter. Not set for a triggered run."""
 
     actual_time: Time
-    """When it was started."""
+    """When the run started."""
 
     workflow_run: Annotated[str, Field(max_length=253)]
     """Name of the WorkflowRun."""
 
     run_id: Uid | None = None
-    """Id of the run."""
+    """Run ID."""
 
     status: Annotated[str, Field(max_length=32)] | None = None
-    """The run's phase when the schedule looked last."""
+    """Last observed phase of the run."""
 
 
 class RunningWorkflow(StatusModel):
-    """A run of the schedule that is open."""
+    """An open run of the Schedule."""
 
     workflow_run: Annotated[str, Field(max_length=253)]
-    """Name of the WorkflowRun that was started."""
+    """Name of the WorkflowRun."""
 
     workflow_id: WorkflowId | None = None
-    """Its workflow id, which later runs of its chain share."""
+    """Its workflow ID, which later runs of its chain share."""
 
     run_id: Uid | None = None
-    """Id of the run; of the first one of its chain."""
+    """Run ID of the first run of its chain."""
 
 
 class ScheduleCounts(StatusModel):
-    """What happened since the schedule was created."""
+    """Counters since the Schedule was created."""
 
     actions: Large = 0
-    """Runs that were started."""
+    """Runs that the Schedule started."""
 
     missed_catchup_window: Large = 0
-    """Times that passed while the operator was down, and were too old when it came back."""
+    """Times that passed while the operator was down and are older than `catchupWindow`."""
 
     overlap_skipped: Large = 0
-    """Times that were skipped because an earlier run was open."""
+    """Times that the Schedule skipped because an earlier run was open."""
 
     buffer_dropped: Large = 0
-    """Times that were dropped because too many waited already."""
+    """Times that the Schedule dropped because the buffer was full."""
 
 
 class ScheduleStatus(StatusModel):
-    """What the schedule did, and will do next."""
+    """Observed status of a Schedule."""
 
     observed_generation: Large | None = None
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
 
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: the spec can be followed. `Paused`: nothing is started by time."""
+    """`Ready`: the spec is valid and runs can start. `Paused`: no runs start by time."""
 
     paused: PausedStatus | None = None
-    """Set when an Operation or a failure paused the schedule; an `unpause` Operation clears it."""
+    """Set if an Operation or a failure paused the Schedule. An `unpause` Operation clears it."""
 
     spec: CanonicalSpec | None = None
-    """Everything given, in one form."""
+    """The times in canonical form."""
 
     last_scheduled_time: Time | None = None
-    """The newest time that was processed and led to a start."""
+    """The last time for which a run started."""
 
     next_scheduled_times: Annotated[list[Time], atomic_list(10)] = Field(default_factory=list)
     """The next ten times."""
 
     recent_actions: Annotated[list[RecentAction], atomic_list(10)] = Field(default_factory=list)
-    """The last ten runs that were started."""
+    """The last ten runs that the Schedule started."""
 
     running_workflows: Annotated[list[RunningWorkflow], atomic_list(MAX_BUFFER)] = Field(default_factory=list)
-    """The runs that are open."""
+    """The open runs."""
 
     active: Count = 0
-    """How many runs are open."""
+    """Number of open runs."""
 
     buffer_size: Count = 0
-    """How many starts wait for an earlier run."""
+    """Number of buffered starts, which wait for an earlier run."""
 
     remaining_actions: Count | None = None
-    """How many more runs may be started by time, where that is limited."""
+    """How many more runs can start by time, if that is limited."""
 
     last_completion_result: Json = None
-    """Output of the run that completed last; `schedule.lastCompletionResult` in expressions."""
+    """Output of the last run that completed; `schedule.lastCompletionResult` in expressions."""
 
     last_failure: Failure | None = None
-    """Failure of the run that closed last, if it failed; `schedule.lastFailure` in expressions."""
+    """Failure of the last closed run, if it failed; `schedule.lastFailure` in expressions."""
 
     counts: ScheduleCounts = ScheduleCounts()
-    """What happened since the schedule was created."""
+    """Counters since the Schedule was created."""
 
     state: JsonObject | None = None
-    """What the schedule remembers between two times: compact, and for the operator only."""
+    """Internal state of the Schedule. Only the operator reads and writes it."""
 
     commit: CommitStatus | None = None
-    """The commit that has written this status. The operator reports a status that does not match it as `StateDamaged`."""
+    """The commit that wrote this status. The operator reports a status that does not match it as `StateDamaged`."""
 
 
 class Schedule(Resource):
-    """When to start runs of a workflow, and what to do when they overlap, fail or were missed."""
+    """When to start runs of a workflow, and what to do if they overlap, fail or are missed."""
 
     rules = (
         Rule(
-            f"`metadata.name` must have at most {MAX_SCHEDULE_NAME} characters: the time is added to it to name a run",
+            f"`metadata.name` must have at most {MAX_SCHEDULE_NAME} characters: the names of runs append the time",
             f"self.metadata.name.size() <= {MAX_SCHEDULE_NAME}",
             lambda schedule: len(schedule.metadata.name) <= MAX_SCHEDULE_NAME,
         ),
@@ -356,16 +355,16 @@ class Schedule(Resource):
         plural="schedules",
         short_name="wsch",
         columns=(
-            Column("Ready", condition_path("Ready", "status"), "Whether the spec can be followed"),
-            Column("Reason", condition_path("Ready", "reason"), "Why it can be followed, or not"),
-            Column("Spec", ".status.spec.summary", "When runs are started"),
-            Column("Paused", condition_path("Paused", "status"), "Whether nothing is started by time"),
-            Column("Last", ".status.lastScheduledTime", "How long ago a run was started by time", "date"),
-            # A column of type date shows a time to come as <invalid>.
+            Column("Ready", condition_path("Ready", "status"), "Whether the spec is valid and runs can start"),
+            Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready"),
+            Column("Spec", ".status.spec.summary", "When runs start"),
+            Column("Paused", condition_path("Paused", "status"), "Whether no runs start by time"),
+            Column("Last", ".status.lastScheduledTime", "How long ago a run started by time", "date"),
+            # A column of type date shows a time in the future as <invalid>.
             Column("Next", ".status.nextScheduledTimes[0]", "The next time"),
-            Column("Active", ".status.active", "How many runs are open", "integer"),
+            Column("Active", ".status.active", "Number of open runs", "integer"),
             Column("Zone", ".status.spec.timeZone", "The time zone", wide=True),
-            Column("Message", condition_path("Ready", "message"), "What is to know about it", wide=True),
+            Column("Message", condition_path("Ready", "message"), "Message of the condition Ready", wide=True),
         ),
     )
 
@@ -373,7 +372,7 @@ class Schedule(Resource):
     """Always `Schedule`."""
 
     spec: ScheduleSpec
-    """When to start what."""
+    """When to start which runs."""
 
     status: ScheduleStatus = ScheduleStatus()
-    """What the schedule did, and will do next."""
+    """Observed status."""

@@ -1,8 +1,8 @@
-"""From pydantic models to structural schemas, the dialect of JSON Schema that the API server takes.
+"""Structural schemas, the dialect of JSON Schema that the API server accepts, from pydantic models.
 
-A structural schema has no `$ref`, `title`, `const` or union with null. What pydantic gives is rewritten, and refused
-where `kubectl explain` or the cost budget of CEL would suffer: each field needs a description, and lists, strings and
-maps need a bound.
+A structural schema has no `$ref`, `title`, `const` or union with null, so the output of pydantic is rewritten. It is rejected
+if a field has no description for `kubectl explain`, or if a list, string or map has no bound, which the cost budget of CEL
+needs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _LEFT_OUT = ("$defs", "title", "additionalProperties")
 
 
 class SchemaError(Exception):
-    """A model cannot become a good CRD; the message says which field, and what it lacks."""
+    """A model is not valid for a CRD; the message names the field and what it lacks."""
 
 
 def structural_schema(kind: type[Resource]) -> Schema:
-    """Make the `openAPIV3Schema` of a kind.
+    """Create the `openAPIV3Schema` of a kind.
 
     Args:
         kind: The model of the kind.
 
     Returns:
-        The schema, with Kubernetes' own fields as the API server wants them.
+        The schema, with the fields of Kubernetes as the API server expects them.
 
     Raises:
         SchemaError: A field lacks its description or its bound.
@@ -49,7 +49,7 @@ def structural_schema(kind: type[Resource]) -> Schema:
     }
     schema["required"] = ["spec"]
     if kind.info.has_status:
-        # The operator writes it; what it holds by default is for Python alone.
+        # The operator writes the status, so the API server needs no default for it.
         properties["status"].pop("default", None)
     return {key: schema[key] for key in ("description", "type", "required", "properties") if key in schema} | {
         key: value for key, value in schema.items() if key.startswith("x-")
@@ -74,7 +74,7 @@ def _walk(annotation: Any, seen: set[int]) -> Iterator[type[StrEnum]]:
 
 
 class _Writer:
-    """Rewrites one schema; knows the definitions that it refers to."""
+    """Rewrites one schema and resolves its references."""
 
     def __init__(self, definitions: Schema, enums: dict[str, type[StrEnum]]) -> None:
         self._definitions = definitions
@@ -84,14 +84,14 @@ class _Writer:
         """Rewrite a schema and everything in it.
 
         Args:
-            node: What pydantic gave.
-            path: Where it stands, for messages.
+            node: The schema from pydantic.
+            path: Its path, for messages.
 
         Returns:
             The structural schema.
 
         Raises:
-            SchemaError: Something is missing, or pydantic gave what has no structural form.
+            SchemaError: Something is missing, or the schema has no structural form.
         """
         node = self._resolve(node, path)
         schema: Schema = {}
@@ -121,21 +121,21 @@ class _Writer:
         return schema
 
     def _resolve(self, node: Schema, path: str) -> Schema:
-        """Follow references, and leave out the null of a field that need not be set."""
+        """Resolve references, and leave out the null of an optional field."""
         while "$ref" in node or "anyOf" in node:
-            beside = {key: value for key, value in node.items() if key not in ("$ref", "anyOf")}
+            siblings = {key: value for key, value in node.items() if key not in ("$ref", "anyOf")}
             if "$ref" in node:
                 name = node["$ref"].rsplit("/", 1)[-1]
                 inner = self._definitions[name]
                 if name in self._enums:
                     inner = {key: value for key, value in inner.items() if key != "description"}
-                    beside["description"] = _with_values(beside.get("description", ""), self._enums[name])
+                    siblings["description"] = _with_values(siblings.get("description", ""), self._enums[name])
             else:
                 choices = [choice for choice in node["anyOf"] if choice.get("type") != "null"]
                 if len(choices) != 1:
                     raise SchemaError(f"{path} must have one type: a union has no structural schema")
                 inner = choices[0]
-            node = inner | beside
+            node = inner | siblings
         return node
 
     @staticmethod
@@ -148,17 +148,17 @@ class _Writer:
         if kind == "string" and "maxLength" not in schema and "enum" not in schema:
             raise SchemaError(f"{path} must have a `max_length`")
         if "additionalProperties" in schema and "maxProperties" not in schema:
-            raise SchemaError(f"{path} must have a `max_length`: as many entries as it may have")
+            raise SchemaError(f"{path} must have a `max_length`: the maximum number of entries")
         if kind == "number":
             raise SchemaError(f"{path} must not be a float: use a whole number, or a string")
 
 
 def _paragraphs(text: str) -> str:
-    """Undo the line breaks of source code; blank lines still part paragraphs."""
+    """Join the lines of each paragraph; blank lines separate paragraphs."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _with_values(description: str, enum: type[StrEnum]) -> str:
-    """Tell below a description what each value means."""
+    """Append the meaning of each value to a description."""
     values = "\n\n".join(f"- `{value}`: {text}" for value, text in member_docs(enum).items())
     return f"{description}\n\n{values}"

@@ -1,4 +1,4 @@
-"""Search attributes: what a run can carry to be found by. They become its labels and annotations."""
+"""Search attributes of runs, which become their labels and annotations."""
 
 import json
 import re
@@ -10,12 +10,12 @@ from perdure.api.depth import nests_deeper
 from perdure.api.names import NAME_LIMIT
 
 MAX_ALL: Final = 40 * 1024
-"""Bytes of all values together, as Temporal's servers have it (`limit.searchAttributesTotalSize`)."""
+"""Maximum size of all values together in bytes, as in Temporal's server (`limit.searchAttributesTotalSize`)."""
 MAX_VALUE: Final = 2_048
-"""Bytes of one value, as Temporal's servers have it (`limit.searchAttributesSizeOfValue`); a run has 100 at the most."""
+"""Maximum size of one value in bytes, as in Temporal's server (`limit.searchAttributesSizeOfValue`)."""
 
 REGISTRY: Final = "perdure-search-attributes"
-"""Name of the ConfigMap that has the registered search attributes of a namespace: their names and types."""
+"""Name of the ConfigMap with the names and types of the registered search attributes of a namespace."""
 SYSTEM: Final = {
     "WorkflowId": "Keyword",
     "WorkflowType": "Keyword",
@@ -35,7 +35,7 @@ SYSTEM: Final = {
     "RootRunId": "Keyword",
     "FirstRunId": "Keyword",
 }
-"""The fields that every run has, and the type of each."""
+"""The search attributes of every run, and their types."""
 PREDEFINED: Final = {
     "TemporalChangeVersion": "KeywordList",
     "TemporalScheduledStartTime": "Datetime",
@@ -52,16 +52,14 @@ PREDEFINED: Final = {
     "TemporalWorkerDeploymentVersion": "Keyword",
     "TemporalWorkflowVersioningBehavior": "Keyword",
 }
-"""The types of the search attributes that every Temporal server knows."""
+"""The search attributes that every Temporal server registers, and their types."""
 
-_MISNAMED: Final = (
-    f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.`, a letter or digit first and last: it becomes a label"
-)
+_MISNAMED: Final = f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.` that begin and end with a letter or digit: it becomes a label"
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 class AttributeType(StrEnum):
-    """The type of a registered search attribute, as Temporal calls it."""
+    """The type of a registered search attribute, as in Temporal."""
 
     KEYWORD = "Keyword"
     TEXT = "Text"
@@ -73,7 +71,7 @@ class AttributeType(StrEnum):
 
 
 def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Those that a run cannot carry, by name, and why."""
+    """Return the invalid search attributes by name, with a message each."""
     found: dict[str, str] = {}
     size = 0
     for name, value in attributes.items():
@@ -82,18 +80,18 @@ def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
         if len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
             found[name] = _MISNAMED
         elif text is None:
-            found[name] = "is nested too deep: make it a text"
+            found[name] = "is nested too deep: make it a string"
         elif length > MAX_VALUE:
-            found[name] = f"has more than {MAX_VALUE:,} bytes: what is so large belongs into the input"
+            found[name] = f"has more than {MAX_VALUE:,} bytes: put large values into the input"
         elif size + length > MAX_ALL:
-            found[name] = f"is too much: all values together may have {MAX_ALL:,} bytes"
+            found[name] = f"is too large: all values together must have at most {MAX_ALL:,} bytes"
         else:
             size += length
     return found
 
 
 def text_of(value: Any) -> str | None:
-    """A value as text, if it can be written: text as it is, of all else its JSON."""
+    """Convert a value to a string: a string stays the same, other values become JSON; None if the value nests too deep."""
     if isinstance(value, str):
         return value
     return None if nests_deeper(value) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)

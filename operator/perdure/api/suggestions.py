@@ -1,4 +1,4 @@
-"""What somebody may have meant by a field that does not exist, or by a plain value where an object stands."""
+"""Suggestions for an unknown field, or for a plain value in place of an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Location = tuple[int | str, ...]
-"""The place of a field, as pydantic reports it."""
+"""The path of a field, as pydantic reports it."""
 
 _ELSEWHERE: Final = {
     # CronJob, CronWorkflow
@@ -64,31 +64,30 @@ _ELSEWHERE: Final = {
     "workflowRunTimeout": "runTimeout",
     "workflowTaskTimeout": "taskTimeout",
 }
-"""What others call some of our fields; a word counts where we have the field."""
+"""Names of fields in other systems, and ours. A suggestion applies if the object has the field."""
 
 _MEANT: Final = ("name", "duration")
-"""The fields of an object that a plain value is likely to be."""
+"""The fields that a plain value in place of an object probably is."""
 
 _NEAR: Final = 0.7
-"""How like each other two spellings are that may mean the same, as difflib has it."""
+"""Minimum similarity of two spellings, as difflib computes it."""
 
 _DEPTH: Final = 2
-"""How far below a misplaced field is looked for."""
+"""How many levels deep to search for a misplaced field."""
 
 _SHOWN: Final = 60
-"""Characters of a value that is shown."""
+"""Maximum length of a value in a suggestion."""
 
 
 def meant_by_field(root: type[BaseModel], location: Location) -> str:
-    """What was meant by a field that does not exist.
+    """Suggest a field for one that does not exist.
 
     Args:
         root: The model of the whole object.
-        location: Where the field stands.
+        location: The path of the field.
 
     Returns:
-        Such as ``overlapPolicy``, or ``exponential.maximumAttempts`` for one that stands further in; empty if there is
-        nothing near.
+        Such as ``overlapPolicy``, or ``exponential.maximumAttempts`` for a nested field; empty if none is similar.
     """
     model, name = _model_at(root, location[:-1]), str(location[-1])
     if model is None:
@@ -104,10 +103,10 @@ def meant_by_field(root: type[BaseModel], location: Location) -> str:
 
 
 def meant_by_value(root: type[BaseModel], location: Location, value: object) -> str:
-    """What was meant by a plain value where an object is to stand.
+    """Suggest an object for a plain value in its place.
 
     Returns:
-        Such as ``sleep: {duration: 5s}``; empty if there is no telling.
+        Such as ``sleep: {duration: 5s}``; empty if unknown.
     """
     model = _model_at(root, location)
     if model is None or not isinstance(value, str | int) or isinstance(value, bool) or len(str(value)) > _SHOWN:
@@ -132,13 +131,13 @@ def _within(model: type[BaseModel], value: str | int) -> str:
 
 
 def _plain(value: str | int) -> str:
-    """The value as YAML, within braces."""
+    """The value as YAML inside braces."""
     text = str(value)
     return text if not set(text) & set("{}[],:#'\"\n&*!|>%@`") and text == text.strip() else json.dumps(value)
 
 
 def _below(model: type[BaseModel], names: list[str]) -> list[str]:
-    """The only field of such a name that stands further in, by its path; the nearest level counts."""
+    """The path of the only nested field with one of the names, on the nearest level."""
     level = [("", model)]
     for _ in range(_DEPTH):
         level = [(f"{path}{name}.", each) for path, found in level for name, each in _parts(found)]
@@ -162,7 +161,7 @@ def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def _model_at(root: type[BaseModel], location: Location) -> type[BaseModel] | None:
-    """The model of what stands at a place; None where that has none."""
+    """The model at a path; None if it has none."""
     found: Any = root
     for part in location:
         found = _strip(found)
@@ -178,7 +177,7 @@ def _model_at(root: type[BaseModel], location: Location) -> type[BaseModel] | No
 
 
 def _strip(annotation: Any) -> Any:
-    """The type itself, without what is annotated, and without None."""
+    """The type without annotations and without None."""
     while True:
         origin = get_origin(annotation)
         if origin is Annotated:

@@ -27,33 +27,33 @@ from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 
 MAX_ACTIVITIES = 200
-"""Activities of one definition."""
+"""Maximum number of activities of one definition."""
 
 MAX_BLOCKS = 100
-"""Blocks of one definition."""
+"""Maximum number of blocks of one definition."""
 
 
 class Container(SpecModel):
-    """A container as Kubernetes knows it (core/v1 Container), kept as it is given.
+    """A Kubernetes container (core/v1 Container).
 
-    Whether Kubernetes takes it is asked with a dry-run when the Workflow is applied; the condition `Ready` tells.
+    When you apply the Workflow, the operator validates the pod with a dry run and reports errors in the condition `Ready`.
     """
 
     model_config = ConfigDict(extra="allow")
 
     image: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Container image. All other fields of a Kubernetes container are allowed too: `command`, `args`, `env`,
-    `resources`, `volumeMounts` and so on. `image`, `args` and the values of `env` may hold expressions over `input`
-    (the input of the activity), `run` and `attempt`."""
+    """Container image. All other fields of a Kubernetes container are allowed too: `command`, `args`, `env`, `resources`,
+    `volumeMounts` and so on. `image`, `args` and the values of `env` can contain expressions with `input` (the input of the
+    activity), `run` and `attempt`."""
 
 
 class PodSpec(SpecModel):
-    """The spec of a pod as Kubernetes knows it (core/v1 PodSpec), kept as it is given."""
+    """A Kubernetes pod spec (core/v1 PodSpec)."""
 
     model_config = ConfigDict(extra="allow")
 
     containers: Annotated[list[JsonObject], atomic_list(32, min_items=1)]
-    """The containers; the first one is the activity. They may hold expressions as in `container`. All other fields of a
+    """The containers; the first one is the activity. They can contain expressions as in `container`. All other fields of a
     Kubernetes pod spec are allowed too: `volumes`, `nodeSelector`, `serviceAccountName` and so on."""
 
 
@@ -63,111 +63,111 @@ class PodTemplateMetadata(SpecModel):
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=100)] = Field(
         default_factory=dict
     )
-    """Labels of the pods. Default none."""
+    """Labels of the pods. Default: none."""
 
     annotations: Annotated[dict[str, Annotated[str, Field(max_length=65_536)]], Field(max_length=100)] = Field(
         default_factory=dict
     )
-    """Annotations of the pods. Default none."""
+    """Annotations of the pods. Default: none."""
 
 
 class PodTemplate(SpecModel):
-    """A pod as Kubernetes knows it (core/v1 PodTemplateSpec)."""
+    """A Kubernetes pod template (core/v1 PodTemplateSpec)."""
 
     metadata: PodTemplateMetadata | None = None
-    """Labels and annotations of the pods. Default none."""
+    """Labels and annotations of the pods. Default: none."""
 
     spec: PodSpec
-    """The spec of the pods; the first container is the activity. Kept as it is given, and checked with a dry-run when
-    the Workflow is applied; the condition `Ready` tells."""
+    """The spec of the pods; the first container is the activity. When you apply the Workflow, the operator validates the pod
+    with a dry run and reports errors in the condition `Ready`."""
 
 
 class Worker(SpecModel):
-    """A long-running Temporal SDK worker that does the activity; no pod is made for an attempt."""
+    """A Temporal SDK worker that runs the activity. The operator creates no pods for it."""
 
     type: Identifier | None = None
-    """Activity type, as the worker's code names it. Default: the name of the activity."""
+    """Activity type, as the worker registers it. Default: the name of the activity."""
 
     task_queue: Identifier
     """Task queue that the worker polls."""
 
 
 class FailureType(SpecModel):
-    """Gives the failure of a container a type, by its exit code."""
+    """Maps exit codes of the container to a failure type."""
 
     exit_codes: Annotated[list[Annotated[int, Field(strict=True, ge=1, le=255)]], set_list(255, min_items=1)]
     """Exit codes of the container, 1 to 255."""
 
     type: FailureTypeName
-    """Type of the failure, which `catch` and retry policies compare."""
+    """Type of the failure, which `catch` and retry policies match."""
 
     non_retryable: Flag = False
-    """Whether retry policies leave the failure alone. Default false."""
+    """Whether retry policies must not retry the failure. Default: false."""
 
 
 class ResultSize(StrEnum):
-    """How large the result of an activity may be, which decides how it comes back."""
+    """Maximum size of the result of an activity, which decides how the pod returns it."""
 
     SMALL = "Small"
-    """Up to 4 KiB, through the termination message: no token, no API call."""
+    """Up to 4 KiB, in the termination message: the pod needs no token and calls no API."""
 
     LARGE = "Large"
-    """Up to 256 KiB, through the Lease of the attempt."""
+    """Up to 256 KiB, in the Lease of the attempt."""
 
 
 class Retention(StrEnum):
-    """What becomes of a pod whose attempt has ended."""
+    """What happens to a pod whose attempt has ended."""
 
     DELETE = "Delete"
-    """It is deleted as soon as its outcome is recorded."""
+    """Delete it as soon as its outcome is recorded."""
 
     EXPIRE = "Expire"
-    """It stays for a few minutes, for its log, and is deleted then. The operator's settings say for how long."""
+    """Keep it for a few minutes, so that you can read its log. The settings of the operator say for how long."""
 
     KEEP = "Keep"
-    """It stays, for its log, until its run is deleted."""
+    """Keep it until its run is deleted, so that you can read its log."""
 
 
 class PodRetention(SpecModel):
-    """What becomes of the pods of attempts that have ended."""
+    """What happens to the pods of attempts that have ended."""
 
     on_success: Retention = Retention.EXPIRE
-    """Of attempts that succeeded: Delete, Expire or Keep. Default Expire."""
+    """Pods of attempts that succeeded: Delete, Expire or Keep. Default: Expire."""
 
     on_failure: Retention = Retention.KEEP
-    """Of attempts that failed, or were lost while their pod still exists: Delete, Expire or Keep. Default Keep. Pods that
-    had to be stopped are deleted in any case."""
+    """Pods of attempts that failed, or were lost while their pod still exists: Delete, Expire or Keep. Default: Keep. The
+    operator always deletes pods that it had to stop."""
 
 
 class Sidecar(SpecModel):
-    """A container beside the activity's that heartbeats, hands the result over and passes on cancellation, through files.
+    """A container that heartbeats, returns the result and passes on cancellation for the activity, by files.
 
-    So any image can do what otherwise takes a library and a token: the activity's own container has neither.
+    With it, any image can do this: the container of the activity needs neither a library nor a token.
     """
 
     image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """An image with Python and `perdure.activity`. Default: the operator's own."""
+    """An image with Python and `perdure.activity`. Default: the image of the operator."""
 
     auto_heartbeat: Flag = False
-    """Whether it heartbeats for as long as the activity's container runs, without being asked to. Default false."""
+    """Whether it heartbeats automatically while the container of the activity runs. Default: false."""
 
     resources: JsonObject | None = None
     """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
 
 
 class Activity(SpecModel):
-    """One kind of work: what does it, how long it may take, how failures are retried."""
+    """One kind of work: what runs it, its timeouts, how failures are retried."""
 
     rules = (
         exactly_one_of("container", "pod_template", "worker"),
         at_least_one_of(
             "start_to_close_timeout",
             "schedule_to_close_timeout",
-            message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: without, a lost attempt would be "
-            "waited for without end",
+            message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: otherwise the run would wait for a "
+            "lost attempt forever",
         ),
         Rule(
-            "`sidecar` must be used with `container` or `podTemplate`: a worker has no pod of its own",
+            "`sidecar` must be used with `container` or `podTemplate`: a worker has no pod for each attempt",
             "!has(self.sidecar) || !has(self.worker)",
             lambda activity: activity.sidecar is None or activity.worker is None,
         ),
@@ -177,108 +177,108 @@ class Activity(SpecModel):
     """Name of the activity; steps refer to it."""
 
     start_to_close_timeout: PositiveDuration | None = None
-    """How long one attempt may take, such as `5m`; a longer one is stopped and retried.
+    """Maximum time of one attempt, such as `5m`; the operator stops and retries a longer one.
     Default: `scheduleToCloseTimeout`."""
 
     schedule_to_close_timeout: PositiveDuration | None = None
-    """How long all attempts and the waits between them may take, such as `1h`. Default: no limit."""
+    """Maximum time of all attempts and the waits between them, such as `1h`. Default: no limit."""
 
     schedule_to_start_timeout: PositiveDuration | None = None
-    """How long an attempt may wait to be started, such as `10m`; never retried. Default: no limit."""
+    """Maximum time until an attempt starts, such as `10m`; never retried. Default: no limit."""
 
     heartbeat_timeout: PositiveDuration | None = None
-    """Longest gap between heartbeats, such as `30s`; makes the activity cancellable. A longer gap ends the attempt,
-    and it is retried. Default: no heartbeats are expected."""
+    """Maximum time between two heartbeats, such as `30s`; makes the activity cancellable. If a heartbeat is late, the operator
+    ends the attempt and retries it. Default: no heartbeats are expected."""
 
     retry_policy: RetryPolicyChoice | None = None
-    """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
+    """How failures are retried. Default: `exponential: {}`, which waits 1s, 2s, 4s, … up to 100s, forever."""
 
     pod_retention: PodRetention | None = None
-    """What becomes of the pods of attempts that have ended. Default: those that succeeded are kept for five minutes,
-    those that failed until the run is deleted."""
+    """What happens to the pods of attempts that have ended. Default: the operator keeps those that succeeded for five minutes,
+    and those that failed until the run is deleted."""
 
     result_size: ResultSize = ResultSize.SMALL
-    """How large the result of a pod may be. Default Small."""
+    """Maximum size of the result of a pod. Default: Small."""
 
     container: Container | None = None
-    """A container that does the work, in a pod of its own for each attempt."""
+    """A container that runs the activity, in a new pod for each attempt."""
 
     pod_template: PodTemplate | None = None
-    """A whole pod that does the work, one for each attempt; its first container is the activity."""
+    """A whole pod that runs the activity, one for each attempt; its first container is the activity."""
 
     sidecar: Sidecar | None = None
-    """Gives any image heartbeats, large results and cancellation through files. Default: none."""
+    """Gives any image heartbeats, large results and cancellation, by files. Default: none."""
 
     worker: Worker | None = None
-    """A long-running Temporal SDK worker that does the work."""
+    """A Temporal SDK worker that runs the activity."""
 
     failure_types: Annotated[list[FailureType], atomic_list(50)] = Field(default_factory=list)
-    """Gives failures a type by exit code: the first entry that fits is taken. Default: by the error that the container
+    """Failure types by exit code; the first entry that matches applies. Default: the type of the error that the container
     reports."""
 
 
 class InputSpec(SpecModel):
-    """What an input looks like."""
+    """Schema and default of an input."""
 
     schema_: JsonObject | None = None
-    """JSON Schema that the input must fit; checked before the run starts. Default: everything fits."""
+    """JSON Schema that the input must match; checked before the run starts. Default: any value."""
 
     default: Json = None
-    """Input where none is given; if both are objects, its fields are the defaults of single fields. Default none."""
+    """Input if none is given. If both are objects, its fields are the defaults of single fields. Default: none."""
 
 
 class Block(SpecModel):
-    """A named sub-flow with parameters, steps and an output of its own."""
+    """A named sub-flow with its own parameters, steps and output."""
 
     name: Name
     """Name of the block; steps call it."""
 
     params: InputSpec | None = None
-    """What the `input` of a call looks like, which is `params` in expressions of the block."""
+    """Schema and default of the `input` of a call, which is `params` in expressions of the block."""
 
     steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)]
-    """The steps, run in order where `needs` does not say otherwise. A block may call itself, to a limited depth."""
+    """The steps, which run in order unless `needs` says otherwise. A block can call itself, to a limited depth."""
 
     output: Json = None
     """Output of the block; any value, with expressions. Default: the output of the last step."""
 
 
 class Handler(SpecModel):
-    """A block that runs when something happened to the run."""
+    """A block that runs when the run fails, is cancelled, or ends."""
 
     block: Reference
     """Name of the block."""
 
     input: Json = None
-    """What the block knows as `params`; any value, with expressions."""
+    """Value of `params` in the block; any value, with expressions."""
 
     timeout: PositiveDuration = timedelta(minutes=10)
-    """How long the block may take; a time budget of its own, also when the run's is used up. Default 10m."""
+    """Maximum time of the block. It applies even if the run has timed out. Default: 10m."""
 
 
 class WorkflowSpec(SpecModel):
     """A definition: activities and steps."""
 
     input: InputSpec | None = None
-    """What the input of a run looks like. Default: any value."""
+    """Schema and default of the input of a run. Default: any value."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
-    """The kinds of work that steps refer to."""
+    """The activities that steps refer to."""
 
     steps: Annotated[list[Step], map_list("name", MAX_STEPS)] = Field(default_factory=list)
-    """The steps, run in order where `needs` does not say otherwise."""
+    """The steps, which run in order unless `needs` says otherwise."""
 
     blocks: Annotated[list[Block], map_list("name", MAX_BLOCKS)] = Field(default_factory=list)
     """Named sub-flows that steps call."""
 
     on_cancel: Handler | None = None
-    """Runs when the run is cancelled, in a scope that the cancellation does not reach."""
+    """Runs when the run is cancelled. The cancellation does not apply to it."""
 
     on_failure: Handler | None = None
     """Runs when the run fails; the failure is `error` in its expressions."""
 
     finally_: Handler | None = None
-    """Runs at last, however the run ends, unless it is terminated."""
+    """Runs last, however the run ends, unless it is terminated."""
 
     output: Json = None
     """Output of a run; any value, with expressions. Default: the output of the last step."""
@@ -290,7 +290,7 @@ class WorkflowSpec(SpecModel):
             name: Its name.
 
         Returns:
-            The block, or None where there is none of that name.
+            The block, or None if it does not exist.
         """
         return next((block for block in self.blocks if block.name == name), None)
 
@@ -301,19 +301,19 @@ class WorkflowSpec(SpecModel):
             name: Its name.
 
         Returns:
-            The activity, or None where there is none of that name.
+            The activity, or None if it does not exist.
         """
         return next((activity for activity in self.activities if activity.name == name), None)
 
 
 class WorkflowStatus(StatusModel):
-    """What the operator found out about a definition."""
+    """Observed status of a definition."""
 
     observed_generation: Large | None = None
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
 
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: the definition can be run. If False, the message tells what is wrong and where."""
+    """`Ready`: runs can use the definition. If False, the message says what is wrong and where."""
 
 
 class Workflow(Resource):
@@ -323,8 +323,8 @@ class Workflow(Resource):
         plural="workflows",
         short_name="pwf",
         columns=(
-            Column("Ready", condition_path("Ready", "status"), "Whether the definition can be run"),
-            Column("Reason", condition_path("Ready", "reason"), "Why it can be run, or not"),
+            Column("Ready", condition_path("Ready", "status"), "Whether runs can use the definition"),
+            Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready"),
             Column("Message", condition_path("Ready", "message"), "What is wrong with it, and where", wide=True),
         ),
     )
@@ -336,4 +336,4 @@ class Workflow(Resource):
     """Activities and steps."""
 
     status: WorkflowStatus = WorkflowStatus()
-    """What the operator found out."""
+    """Observed status."""

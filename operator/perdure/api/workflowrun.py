@@ -1,4 +1,4 @@
-"""WorkflowRun: one execution of a definition, with its input and what came of it."""
+"""WorkflowRun: one execution of a definition, with its input and result."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -29,93 +29,94 @@ from perdure.api.steps import ParentClosePolicy, TaskTimeout, WorkflowIdReusePol
 from perdure.api.workflow import WorkflowSpec
 
 MAX_PENDING = 2000
-"""Activities, timers, signals or children of one run that are open at the same time, as in Temporal."""
+"""Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""
 
 
 class WorkflowIdConflictPolicy(StrEnum):
-    """What a start does when an open run has the workflow id already."""
+    """What happens if an open run already has the workflow ID."""
 
     FAIL = "Fail"
-    """The new run ends Failed, and names the open one."""
+    """The new run fails; its message names the open run."""
 
     USE_EXISTING = "UseExisting"
-    """The new run ends at once, and points to the open one."""
+    """The new run closes immediately and refers to the open run."""
 
     TERMINATE_EXISTING = "TerminateExisting"
-    """The open run is terminated, and the new one starts."""
+    """The open run is terminated, and the new run starts."""
 
 
 class RunOptions(SpecModel):
-    """What to start, and how, but for a definition written in place."""
+    """What to start, and how, without an inline definition."""
 
     workflow: WorkflowReference | None = None
-    """What to run: a Workflow by `name`, or `type` and `taskQueue` of a workflow run by Temporal SDK workers.
-    Resolved and kept as it is when the run starts."""
+    """Workflow to run: a Workflow by `name`, or `type` and `taskQueue` of a workflow that Temporal SDK workers run.
+    The run keeps the definition that the Workflow has when the run starts."""
 
     workflow_id_reuse_policy: WorkflowIdReusePolicy = WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
-    """Whether the id may be used again when only closed runs have it. Default AllowDuplicateFailedOnly."""
+    """Whether the run can use the workflow ID of closed runs. Default: AllowDuplicateFailedOnly."""
 
     input: Json = None
-    """Input of the run, any value. Default: the Workflow's own default."""
+    """Input of the run, any value. Default: the default input of the Workflow."""
 
     execution_timeout: Duration = timedelta(0)
-    """How long the workflow may take, with all its retries and continue-as-new, such as `7d`. Default 0s: no limit."""
+    """Maximum time of the workflow, with all its retries and continue-as-new, such as `7d`. Default: 0s, no limit."""
 
     run_timeout: Duration | None = None
-    """How long this run may take, such as `1d`; a retry policy may start the next one. Default: `executionTimeout`."""
+    """Maximum time of this run, such as `1d`; a retry policy can start the next one. Default: `executionTimeout`."""
 
     task_timeout: TaskTimeout = timedelta(seconds=10)
-    """How long a worker has for one workflow task before it is given to another; never fails the run. Default 10s."""
+    """Time that a worker has for one workflow task before another worker gets it; never fails the run. Default: 10s."""
 
     retry_policy: RetryPolicyChoice | None = None
-    """How a failed run is retried, as a new run of the same workflow id. Default: not at all."""
+    """How a failed run is retried, as a new run with the same workflow ID. Default: not retried."""
 
     start_delay: Duration = timedelta(0)
-    """How long the run waits before its first step, such as `10m`. Default 0s."""
+    """How long the run waits before its first step, such as `10m`. Default: 0s."""
 
     search_attributes: Annotated[JsonObject, Field(max_length=100)] = Field(default_factory=dict)
-    """What the run can be found by, by name; become labels where they fit, annotations where not. Default none."""
+    """Search attributes of the run, by name. They become labels if they are valid label values, otherwise annotations.
+    Default: none."""
 
     start_paused: Flag = False
-    """Whether the run waits for an `unpause` Operation before its first step. Default false."""
+    """Whether the run waits for an `unpause` Operation before its first step. Default: false."""
 
     ttl_seconds_after_finished: Count = 86_400
-    """How long the closed run is kept, in seconds; then it is removed with its history. Default 86400, one day."""
+    """Seconds after which the operator deletes the closed run with its history. Default: 86400, one day."""
 
 
 class StandaloneActivity(SpecModel):
-    """One activity that Temporal SDK workers do, without a workflow around it."""
+    """One activity that Temporal SDK workers run without a workflow."""
 
     rules = (
         at_least_one_of(
             "start_to_close_timeout",
             "schedule_to_close_timeout",
-            message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: without, a lost attempt would be "
-            "waited for without end",
+            message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: otherwise the run would wait for a "
+            "lost attempt forever",
         ),
     )
 
     type: Identifier
-    """Activity type, as the worker's code names it."""
+    """Activity type, as the worker registers it."""
 
     task_queue: Identifier
     """Task queue that the workers poll."""
 
     start_to_close_timeout: PositiveDuration | None = None
-    """How long one attempt may take, such as `5m`; a longer one is retried. Default: `scheduleToCloseTimeout`."""
+    """Maximum time of one attempt, such as `5m`; a longer one is retried. Default: `scheduleToCloseTimeout`."""
 
     schedule_to_close_timeout: PositiveDuration | None = None
-    """How long all attempts and the waits between them may take, such as `1h`. Default: no limit."""
+    """Maximum time of all attempts and the waits between them, such as `1h`. Default: no limit."""
 
     schedule_to_start_timeout: PositiveDuration | None = None
-    """How long an attempt may wait to be started, such as `10m`; never retried. Default: `scheduleToCloseTimeout`."""
+    """Maximum time until an attempt starts, such as `10m`; never retried. Default: `scheduleToCloseTimeout`."""
 
     heartbeat_timeout: PositiveDuration | None = None
-    """Longest gap between heartbeats, such as `30s`; a longer one ends the attempt, and it is retried.
+    """Maximum time between two heartbeats, such as `30s`. If a heartbeat is late, the attempt ends and is retried.
     Default: no heartbeats are expected."""
 
     retry_policy: RetryPolicyChoice | None = None
-    """How failures are retried. Default `exponential: {}`: 1s, 2s, 4s, … up to 100s, without end."""
+    """How failures are retried. Default: `exponential: {}`, which waits 1s, 2s, 4s, … up to 100s, forever."""
 
 
 class WorkflowRunSpec(RunOptions):
@@ -124,38 +125,38 @@ class WorkflowRunSpec(RunOptions):
     rules = (
         exactly_one_of("workflow", "inline", "activity"),
         Rule(
-            "`retryPolicy` must be in `activity` where that is set: an activity is retried, and not its run",
+            "`retryPolicy` must be in `activity` if `activity` is set: the activity is retried, not its run",
             "!has(self.activity) || !has(self.retryPolicy)",
             lambda spec: spec.activity is None or spec.retry_policy is None,
         ),
     )
 
     workflow_id: WorkflowId | None = None
-    """Id of the workflow; at most one open run in the namespace has it. Runs that follow by retry or continue-as-new
-    share it. Default: the name of the WorkflowRun."""
+    """Workflow ID. At most one open run in the namespace has it. Runs that a retry or continue-as-new starts keep it.
+    Default: the name of the WorkflowRun."""
 
     workflow_id_conflict_policy: WorkflowIdConflictPolicy = WorkflowIdConflictPolicy.FAIL
-    """What happens when an open run has the id. Default Fail."""
+    """What happens if an open run already has the workflow ID. Default: Fail."""
 
     inline: WorkflowSpec | None = None
-    """A definition written in place, for a run that no other run shares it with."""
+    """A definition that only this run uses."""
 
     activity: StandaloneActivity | None = None
-    """A standalone activity: SDK workers do it, without a workflow. `workflowId` is its activity ID then; an activity
-    and a workflow may have the same ID."""
+    """A standalone activity: SDK workers run it without a workflow. `workflowId` is its activity ID; an activity and a workflow
+    can have the same ID."""
 
 
 class Phase(StrEnum):
-    """Where a run stands, in one word; derived from the conditions."""
+    """Phase of a run, derived from the conditions."""
 
     PENDING = "Pending"
-    """Not started yet: it waits for its start delay, its turn, or a definition."""
+    """Not started: it waits for its start delay, for its workflow ID, or for a definition."""
 
     RUNNING = "Running"
-    """Started and still open."""
+    """Started and open."""
 
     PAUSED = "Paused"
-    """Open, but no new step is started."""
+    """Open, but no new steps start."""
 
     COMPLETED = "Completed"
     """Closed successfully."""
@@ -164,97 +165,97 @@ class Phase(StrEnum):
     """Closed by a failure."""
 
     CANCELLED = "Cancelled"
-    """Closed because it was asked to, after its handlers ran."""
+    """Closed by a cancellation, after its handlers ran."""
 
     TERMINATED = "Terminated"
-    """Closed by force, without handlers."""
+    """Closed immediately, without handlers."""
 
     TIMED_OUT = "TimedOut"
-    """Closed because it took too long."""
+    """Closed by a timeout."""
 
     CONTINUED_AS_NEW = "ContinuedAsNew"
-    """Closed, and continued by the next run of the same workflow id."""
+    """Closed; the next run with the same workflow ID continues its work."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more will happen to the run."""
+        """Whether the run is closed."""
         return self not in (Phase.PENDING, Phase.RUNNING, Phase.PAUSED)
 
 
 class PendingActivityState(StrEnum):
-    """What an open activity is doing."""
+    """State of a pending activity."""
 
     SCHEDULED = "Scheduled"
-    """An attempt waits to be started."""
+    """An attempt waits to start."""
 
     STARTED = "Started"
     """An attempt is running."""
 
     BACKING_OFF = "BackingOff"
-    """An attempt failed; the next one waits for its time."""
+    """An attempt failed; the next one waits for its backoff."""
 
     CIRCUIT_OPEN = "CircuitOpen"
     """The next attempt waits for the circuit breaker of its retry policy."""
 
     CANCEL_REQUESTED = "CancelRequested"
-    """An attempt is running and was told to stop."""
+    """An attempt is running, and its cancellation was requested."""
 
     PAUSED = "Paused"
-    """No attempt is started until the activity is unpaused."""
+    """No attempt starts until the activity is unpaused."""
 
 
 Failure = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
-"""A failure: `type`, `message`, `details`, `nonRetryable`, and a `cause` of the same shape, and so on down."""
+"""A failure: `type`, `message`, `details`, `nonRetryable`, and a `cause` with the same fields."""
 
 StepPath = Annotated[str, Field(max_length=1024)]
-"""Where in a run: the name of a step, with block and item such as `rooms[3]`; for SDK workflows the activity's id."""
+"""Path of a step in a run, with block and item, such as `rooms[3]`; for SDK workflows the activity ID."""
 
 
 class PendingActivity(StatusModel):
-    """An activity that is scheduled and not closed yet."""
+    """An activity that is scheduled and has not ended."""
 
     step: StepPath
-    """The step that it belongs to, with block and item, such as `rooms[3]`; the activity id for SDK workflows."""
+    """Path of its step, with block and item, such as `rooms[3]`; the activity ID for SDK workflows."""
 
     activity: Annotated[str, Field(max_length=1000)]
     """Name of the activity; its type for SDK workflows."""
 
     attempt: Positive = 1
-    """Number of the attempt, from 1 on."""
+    """Number of the attempt; the first is 1."""
 
     state: PendingActivityState
-    """What it is doing."""
+    """State of the activity."""
 
     scheduled_time: Time | None = None
-    """When the activity was scheduled; `scheduleToCloseTimeout` counts from here."""
+    """When the activity was scheduled; `scheduleToCloseTimeout` counts from this time."""
 
     started_time: Time | None = None
     """When the attempt started."""
 
     last_heartbeat_time: Time | None = None
-    """When the attempt sent its last heartbeat that is known here; its Lease knows the newest."""
+    """When the attempt sent the last heartbeat that is recorded here; its Lease has the latest one."""
 
     heartbeat_details: Json = None
-    """What the last heartbeat said; the next attempt gets it."""
+    """Details of the last heartbeat, which the next attempt gets."""
 
     last_failure: Failure | None = None
-    """The failure of the attempt before, with its causes."""
+    """Failure of the previous attempt, with its causes."""
 
     next_attempt_time: Time | None = None
-    """When the next attempt is due."""
+    """When the next attempt starts."""
 
     pod: Annotated[str, Field(max_length=253)] | None = None
-    """Name of the pod that does the attempt."""
+    """Name of the pod that runs the attempt."""
 
     waiting_reason: Annotated[str, Field(max_length=1024)] | None = None
-    """Why the attempt has not started, as far as is known here: its pod is refused, waits for a node or an image, …"""
+    """Why the attempt has not started, if known: its pod is refused, waits for a node or an image, …"""
 
 
 class PendingTimer(StatusModel):
-    """A timer that has not fired yet: a sleep, or the timeout of something."""
+    """A timer that has not fired: a sleep or a timeout."""
 
     step: StepPath
-    """The step that it belongs to; the timer id for SDK workflows."""
+    """Path of its step; the timer ID for SDK workflows."""
 
     started_time: Time | None = None
     """When the timer was started."""
@@ -270,83 +271,83 @@ class AwaitedSignal(StatusModel):
     """Name of the signal."""
 
     step: StepPath
-    """The step that waits for it."""
+    """Path of the step that waits for it."""
 
     until: Time | None = None
-    """When the wait times out: by its own timeout, or that of a step that it is in. None: never."""
+    """When the wait times out, by its own timeout or that of an enclosing step. Not set: never."""
 
 
 class PendingSignal(StatusModel):
-    """A signal that was received and is not consumed yet."""
+    """A signal that was received and not consumed."""
 
     name: Identifier
     """Name of the signal."""
 
     received_time: Time
-    """When it was received."""
+    """When the signal was received."""
 
 
 class PendingChild(StatusModel):
-    """A child run that has not closed yet."""
+    """A child run that has not closed."""
 
     step: StepPath
-    """The step that started it; the id of the start event for SDK workflows."""
+    """Path of the step that started it; the ID of the start event for SDK workflows."""
 
     workflow_id: WorkflowId
-    """Workflow id of the child."""
+    """Workflow ID of the child."""
 
     run_id: Uid | None = None
-    """Id of the child's first run; none before it has started."""
+    """Run ID of the first run of the child. Not set before it starts."""
 
     workflow_run: Annotated[str, Field(max_length=253)] | None = None
-    """Name of the child's WorkflowRun."""
+    """Name of the WorkflowRun of the child."""
 
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
-    """What becomes of the child when this run closes first."""
+    """What happens to the child if this run closes first."""
 
     started_time: Time | None = None
     """When the child started."""
 
 
 class History(StatusModel):
-    """The event history: its open tail, and how much was sealed into HistorySegments."""
+    """The event history: its latest events. HistorySegments have the earlier ones."""
 
     events: Annotated[list[JsonObject], atomic_list(10_000)] = Field(default_factory=list)
-    """The newest events, in order; the ones before them are in HistorySegments."""
+    """The latest events, in order. HistorySegments have the earlier ones."""
 
     next_event_id: Large = 1
-    """Id that the next event gets; one more than the number of events so far."""
+    """ID of the next event: the number of events plus one."""
 
     segments: Count = 0
-    """How many HistorySegments were sealed."""
+    """Number of HistorySegments."""
 
     last_segment_hash: Annotated[str, Field(max_length=128)] | None = None
-    """Hash of the newest HistorySegment, which ties it to this run."""
+    """Hash of the last HistorySegment."""
 
     size_bytes: Large = 0
     """Size of the whole history, in bytes."""
 
 
 class WorkflowRunStatus(StatusModel):
-    """What became of the run so far."""
+    """Observed status of a run."""
 
     observed_generation: Large | None = None
-    """The `metadata.generation` that this status is about."""
+    """The `metadata.generation` that this status describes."""
 
     phase: Phase | None = None
-    """Where the run stands, in one word; derived from the conditions."""
+    """Phase of the run, derived from the conditions."""
 
     conditions: Conditions = Field(default_factory=list)
     """`Succeeded`: Unknown while the run is open, then True or False; `Paused`, `CancelRequested` and others."""
 
     run_id: Uid | None = None
-    """Id of this run: the UID of the WorkflowRun."""
+    """Run ID: the UID of the WorkflowRun."""
 
     first_run_id: Uid | None = None
-    """Id of the first run of the chain that retries and continue-as-new make."""
+    """Run ID of the first run of the chain of retries and continue-as-new."""
 
     attempt: Positive | None = None
-    """Number of the attempt, from 1 on, where the run has a retry policy."""
+    """Number of the attempt, if the run has a retry policy; the first is 1."""
 
     start_time: Time | None = None
     """When the run started."""
@@ -355,46 +356,46 @@ class WorkflowRunStatus(StatusModel):
     """When the run closed."""
 
     output: Json = None
-    """Output of the run, once it completed."""
+    """Output of the run, once it has completed."""
 
     failure: Failure | None = None
-    """Why the run failed: `type`, `message`, `details`, `nonRetryable`, and `cause` with the same fields, down to the
-    first cause. A failed compensation is listed as well."""
+    """Why the run failed: `type`, `message`, `details`, `nonRetryable`, and `cause` with the same fields. Failed compensations
+    are listed as well."""
 
     progress: Annotated[str, Field(max_length=32)] | None = None
-    """How many steps ended, of how many known: `3/7`."""
+    """Number of ended steps and of known steps, such as `3/7`."""
 
     pending_activities: Annotated[list[PendingActivity], atomic_list(MAX_PENDING)] = Field(default_factory=list)
-    """Activities that are scheduled and not closed yet."""
+    """Activities that are scheduled and have not ended."""
 
     pending_timers: Annotated[list[PendingTimer], atomic_list(MAX_PENDING)] = Field(default_factory=list)
-    """Timers that have not fired yet."""
+    """Timers that have not fired."""
 
     pending_signals: Annotated[list[PendingSignal], atomic_list(MAX_PENDING)] = Field(default_factory=list)
-    """Signals that were received and are not consumed yet; the first of them where there are very many."""
+    """Signals that were received and not consumed. If there are very many, only the first ones."""
 
     awaited_signals: Annotated[list[AwaitedSignal], atomic_list(MAX_PENDING)] = Field(default_factory=list)
-    """Signals that steps wait for; the first of them where there are very many. None for SDK workflows."""
+    """Signals that steps wait for. If there are very many, only the first ones. Empty for SDK workflows."""
 
     pending_children: Annotated[list[PendingChild], atomic_list(MAX_PENDING)] = Field(default_factory=list)
-    """Child runs that have not closed yet."""
+    """Child runs that have not closed."""
 
     definition: JsonObject | None = None
-    """The Workflow as it was when the run started: later changes of it do not reach the run. None for `inline`."""
+    """The Workflow as it was when the run started. Later changes do not affect the run. Not set for `inline`."""
 
     history: History | None = None
-    """The event history, as far as it is kept here."""
+    """The event history; HistorySegments have its earlier events."""
 
     state: JsonObject | None = None
-    """What the engine remembers between two events: compact, and for the operator only."""
+    """Internal state of the run. Only the operator reads and writes it."""
 
     commit: CommitStatus | None = None
-    """The commit that has written this status. The operator reports a status that does not match it as `StateDamaged`."""
+    """The commit that wrote this status. The operator reports a status that does not match it as `StateDamaged`."""
 
 
 def _unchanged_cel(spec: type[SpecModel], but: tuple[str, ...]) -> str:
-    # The type checker of CEL does not know fields of free-form JSON, such as `input`; at run time they are there. It also
-    # takes the size of whatever `dyn` gives for unbounded, but a list of known length for just that.
+    # CEL's type checker does not know fields of free-form JSON, such as `input`; at run time they exist. It also treats
+    # the size of a `dyn` value as unbounded, but not that of a list of known length.
     def fields(of: str) -> str:
         return ", ".join(f"dyn({of}.spec).?{cel_name(field)}" for field in spec.model_fields if field not in but)
 
@@ -402,12 +403,11 @@ def _unchanged_cel(spec: type[SpecModel], but: tuple[str, ...]) -> str:
 
 
 class WorkflowRun(Resource):
-    """One execution of a workflow, with its input and what came of it."""
+    """One execution of a workflow, with its input and result."""
 
     rules = (
         Rule(
-            "`spec` must not change, but for `ttlSecondsAfterFinished`: create another WorkflowRun, or ask for what you "
-            "want with an Operation",
+            "`spec` must not change, except `ttlSecondsAfterFinished`: create another WorkflowRun, or an Operation",
             _unchanged_cel(WorkflowRunSpec, but=("ttl_seconds_after_finished",)),
             reason="FieldValueForbidden",
             field_path=".spec",
@@ -421,21 +421,21 @@ class WorkflowRun(Resource):
         plural="workflowruns",
         short_name="wfr",
         columns=(
-            Column("Phase", ".status.phase", "Where the run stands"),
-            Column("Progress", ".status.progress", "How many steps ended, of how many known"),
-            Column("Reason", condition_path("Succeeded", "reason"), "Why it stands there"),
-            Column("Awaits", ".status.awaitedSignals[0].name", "The signal that it waits for; the first of several"),
+            Column("Phase", ".status.phase", "Phase of the run"),
+            Column("Progress", ".status.progress", "Number of ended steps and of known steps"),
+            Column("Reason", condition_path("Succeeded", "reason"), "Reason of the condition Succeeded"),
+            Column("Awaits", ".status.awaitedSignals[0].name", "The first signal that the run waits for"),
             Column("Started", ".status.startTime", "How long ago the run started", "date", wide=True),
             Column("Completed", ".status.completionTime", "How long ago the run closed", "date"),
             Column(
-                "Workflow", ".spec.workflow['name','type']", "The Workflow that it runs, or the type of code", wide=True
+                "Workflow", ".spec.workflow['name','type']", "The Workflow, or the workflow type of code", wide=True
             ),
             Column("Activity", ".spec.activity.type", "The type of a standalone activity", wide=True),
-            Column("Workflow-ID", ".spec.workflowId", "Its workflow id, where that is not its name", wide=True),
+            Column("Workflow-ID", ".spec.workflowId", "The workflow ID, if it is not the name", wide=True),
             Column(
                 "Schedule", r".metadata.labels.perdure\.dev/schedule", "The Schedule that started the run", wide=True
             ),
-            Column("Message", condition_path("Succeeded", "message"), "What is to know about it", wide=True),
+            Column("Message", condition_path("Succeeded", "message"), "Message of the condition Succeeded", wide=True),
         ),
         selectable=(
             ".status.phase",
@@ -451,12 +451,12 @@ class WorkflowRun(Resource):
     """Always `WorkflowRun`."""
 
     spec: WorkflowRunSpec
-    """What to run, and how. Immutable, but for `ttlSecondsAfterFinished`."""
+    """What to run, and how. Immutable, except `ttlSecondsAfterFinished`."""
 
     status: WorkflowRunStatus = WorkflowRunStatus()
-    """What became of the run so far."""
+    """Observed status."""
 
     @property
     def workflow_id(self) -> str:
-        """The workflow id, which is the name where the spec gives none."""
+        """The workflow ID: the name of the WorkflowRun if the spec has none."""
         return self.spec.workflow_id or self.metadata.name

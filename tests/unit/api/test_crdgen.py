@@ -105,7 +105,7 @@ def test_a_duration_says_its_default_in_its_own_form() -> None:
 def test_values_of_an_enumeration_are_explained() -> None:
     crd = custom_resource_definition(crdgen.Schedule)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    assert "- `BufferOne`: The first one that is due waits" in spec["overlapPolicy"]["description"]
+    assert "- `BufferOne`: Buffer one run" in spec["overlapPolicy"]["description"]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -207,7 +207,7 @@ def kind_of(spec: type[SpecModel]) -> type[Resource]:
         (NoDescription, "Thing.spec.field must have a description"),
         (NoBound, "Thing.spec.field must have `atomic_list`, `set_list` or `map_list`"),
         (NoLength, "Thing.spec.field must have a `max_length`"),
-        (NoEntries, "Thing.spec.field must have a `max_length`: as many entries"),
+        (NoEntries, "Thing.spec.field must have a `max_length`: the maximum number of entries"),
         (Union, "Thing.spec.field must have one type"),
         (Float, "Thing.spec.field must not be a float"),
         (Untyped, "Thing.spec.field must have a type"),

@@ -87,7 +87,7 @@ def begin(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize("time", IMPOSSIBLE)
 def test_a_date_that_does_not_exist_is_told_with_its_place(time: str) -> None:
     spec = {"inline": {"steps": [{"name": "nap", "sleep": {"until": time}}]}}
-    with pytest.raises(InvalidWorkflowError, match=r"spec.steps\[0\].sleep.until: must be a time as RFC 3339"):
+    with pytest.raises(InvalidWorkflowError, match=r"spec.steps\[0\].sleep.until: must be an RFC 3339 time"):
         begin(spec)
 
 

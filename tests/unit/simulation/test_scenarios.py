@@ -66,7 +66,7 @@ def refused(scenario: str = "{}", *manifests: Any) -> str:
         ("strict: true", "s.yaml: activities: nothing is said of `work`; write `work: [{output: …}]`"),
         ("workflow: other", "s.yaml: workflow: there is no `other` in the files, which have `main`"),
         ("kind: Workflow", "s.yaml: kind: must be 'Scenario'"),
-        ("startTime: today", "s.yaml: startTime: must be a time as RFC 3339 writes it"),
+        ("startTime: today", "s.yaml: startTime: must be an RFC 3339 time"),
     ],
 )
 def test_a_mistake_in_a_scenario_names_file_place_and_remedy(scenario: str, want: str) -> None:

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal test-sdk lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go lint format generate clean
 
 # kind: a cluster of our own, brought up here. existing: the one that KUBECONFIG names.
 CLUSTER ?= kind
@@ -61,8 +61,14 @@ simulate: setup ## Run the operator in virtual time with seeds of faults: ARGS="
 test-temporal: setup ## Run Temporal's SDK against the operator, on the cluster NAME (or KUBECONFIG's)
 	$(RUN) pytest -q tests/temporal
 
+serve: setup ## Serve SDKs at 127.0.0.1:7233, without a cluster and without storage: ARGS="--address host:port", or ARGS=--help
+	PYTHONPATH=operator:tests:hack $(RUN) python -m fidelity $(ARGS)
+
 test-sdk: setup ## Run the official SDK's tests, given their folder: SDK=path/to/sdk-python ADDRESS=host:port
 	$(RUN) python hack/sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
+
+test-sdk-go: setup ## Run the Go SDK's integration tests, given their folder: SDK=path/to/sdk-go ADDRESS=host:port
+	$(RUN) python hack/go_sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
 
 lint: setup ## Run every check that reads code
 	$(RUN) ruff format --check .

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal test-sdk lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go lint format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -61,8 +61,14 @@ simulate: setup ## Run the operator in virtual time with random faults: ARGS="--
 test-temporal: setup ## Run the tests with Temporal's SDK, on the cluster NAME (or that of KUBECONFIG)
 	$(RUN) pytest -q tests/temporal
 
+serve: setup ## Serve SDKs at 127.0.0.1:7233 without a cluster, in memory: ARGS="--address host:port", or ARGS=--help
+	PYTHONPATH=operator:tests:hack $(RUN) python -m fidelity $(ARGS)
+
 test-sdk: setup ## Run the tests of the official Python SDK: SDK=path/to/sdk-python ADDRESS=host:port
 	$(RUN) python hack/sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
+
+test-sdk-go: setup ## Run the integration tests of the official Go SDK: SDK=path/to/sdk-go ADDRESS=host:port
+	$(RUN) python hack/go_sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
 
 lint: setup ## Run all static checks
 	$(RUN) ruff format --check .

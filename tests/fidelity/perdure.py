@@ -20,29 +20,39 @@ from simulated.faults import Faults
 from simulated.operators import TroubledOperator
 
 NAMESPACE = "default"
+OPEN = Settings(authentication=False)
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What the API server has at first."""
+class Deployment:
+    """What the API server has at first, and how the operator is configured."""
 
     namespaces: tuple[str, ...]
     config_maps: Sequence[Object]
     """In the operator's namespace."""
+    address: str
+    settings: Settings
 
 
 @contextmanager
-def in_memory(*others: str, namespace: str = NAMESPACE, config_maps: Sequence[Object] = ()) -> Iterator[Server]:
+def in_memory(
+    *others: str,
+    namespace: str = NAMESPACE,
+    config_maps: Sequence[Object] = (),
+    address: str = "127.0.0.1:0",
+    settings: Settings = OPEN,
+) -> Iterator[Server]:
     """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps."""
     port: Future[int] = Future()
     crashes: list[str] = []
     loop = Loop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
-    thread = Thread(target=_run, args=(loop, port, stop, crashes, Contents((namespace, *others), config_maps)))
+    deployment = Deployment((namespace, *others), config_maps, address, settings)
+    thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment))
     thread.start()
     try:
-        yield Server(f"127.0.0.1:{port.result()}", namespace)
+        yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace)
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)
@@ -50,10 +60,10 @@ def in_memory(*others: str, namespace: str = NAMESPACE, config_maps: Sequence[Ob
     assert not crashes, crashes
 
 
-def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], contents: Contents) -> None:
+def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment) -> None:
     asyncio.set_event_loop(loop)  # gRPC asks for the loop of its thread
     try:
-        loop.run_until_complete(_operate(loop, port, stop, crashes, contents))
+        loop.run_until_complete(_operate(loop, port, stop, crashes, deployment))
     except Exception as error:
         if port.done():
             raise
@@ -62,13 +72,15 @@ def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str],
         loop.close()
 
 
-async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], contents: Contents) -> None:
+async def _operate(
+    loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment
+) -> None:
     kubernetes = ApiServer(loop, Random(0))
-    for name in contents.namespaces:
+    for name in deployment.namespaces:
         kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
-    for each in contents.config_maps:
-        kubernetes.create("configmaps", each, namespace=contents.namespaces[0])
-    frontend = Frontend(Settings(authentication=False))
+    for each in deployment.config_maps:
+        kubernetes.create("configmaps", each, namespace=deployment.namespaces[0])
+    frontend = Frontend(deployment.settings)
     operator = TroubledOperator(
         "perdure",
         loop,
@@ -81,11 +93,11 @@ async def _operate(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: 
         trace=_untraced,
         crashed=crashes.append,
         frontend=frontend,
-        namespaces=contents.namespaces,
+        namespaces=deployment.namespaces,
     )
 
     async def served() -> None:
-        async with serve(frontend, "127.0.0.1:0") as number:
+        async with serve(frontend, deployment.address) as number:
             port.set_result(number)
             await stop.wait()
 

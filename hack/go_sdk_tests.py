@@ -1,0 +1,105 @@
+"""The official Go SDK's integration tests against an address: a yardstick to run, not part of this project.
+
+Give the folder of a checkout of temporalio/sdk-go, and an address where SDKs are served without authentication (`make serve`)::
+
+    python hack/go_sdk_tests.py --address 127.0.0.1:7233 ~/sdk-go                                 # TestIntegrationSuite
+    python hack/go_sdk_tests.py ~/sdk-go TestWorkerTunerTestSuite 'TestNexus.*' --log build/go.log
+
+Each test runs in a process of its own, so one that crashes the client fails alone; ``--whole`` runs each suite in one process.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+DEFAULT = "TestIntegrationSuite"
+
+
+def main() -> int:
+    """Run the tests; 1 if one of them fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--address", default="127.0.0.1:7233", help="where SDKs are served")
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds that one process may take")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run at the same time")
+    parser.add_argument("--whole", action="store_true", help="one process per suite, not per test")
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="where the output of failing tests goes")
+    parser.add_argument("folder", type=Path, help="a checkout of temporalio/sdk-go")
+    parser.add_argument("tests", nargs="*", help=f"regular expressions of Suite/Test; default {DEFAULT}")
+    chosen = parser.parse_args()
+    sources = chosen.folder / "test"
+    if not (sources / "integration_test.go").is_file():
+        sys.exit(f"There is no test/integration_test.go in {chosen.folder}.")
+    environment = {**os.environ, "SERVICE_ADDR": chosen.address, "TEMPORAL_NAMESPACE": chosen.namespace}
+    wanted = re.compile("|".join(f"(?:{each})(?:/.*)?" for each in chosen.tests or [DEFAULT]))
+    names = [name for name in found(sources) if wanted.fullmatch(name)]
+    if chosen.whole:
+        names = list(dict.fromkeys(name.partition("/")[0] for name in names))
+    with tempfile.TemporaryDirectory(prefix="go-sdk-tests-") as work, chosen.log.open("w") as log:
+        program = Program(Path(work) / "sdk.test", sources, environment, chosen.timeout, log)
+        subprocess.run(["go", "test", "-c", "-o", program.path, "."], cwd=sources, check=True)
+        with ThreadPoolExecutor(chosen.jobs) as pool:
+            results = [result for each in pool.map(program.run, names) for result in each]
+    failed = [name for name, passed in results if not passed]
+    print(f"{len(results) - len(failed)} of {len(results)} passed")
+    return 1 if failed else 0
+
+
+def found(sources: Path) -> Iterator[str]:
+    """Names such as ``TestIntegrationSuite/TestBasic``, in the order of the sources."""
+    text = "\n".join(file.read_text() for file in sorted(sources.glob("*_test.go")))
+    suites = dict(
+        re.findall(r"^func (Test\w+)\(t \*testing\.T\) \{\n\tsuite\.Run\(t, (?:new\(|&)(\w+)", text, re.MULTILINE)
+    )
+    for name in re.findall(r"^func (Test\w+)\(t \*testing\.T\)", text, re.MULTILINE):
+        if name in suites:
+            methods = re.findall(rf"^func \(\w+ \*{suites[name]}\) (Test\w*)\(\)", text, re.MULTILINE)
+            yield from (f"{name}/{method}" for method in methods)
+        else:
+            yield name
+
+
+@dataclass(frozen=True)
+class Program:
+    """The compiled tests, and how to run them."""
+
+    path: Path
+    folder: Path
+    environment: dict[str, str]
+    timeout: int
+    log: TextIO
+
+    def run(self, name: str) -> list[tuple[str, bool]]:
+        """Run one test or suite in a process; each test of it, and whether it passed."""
+        pattern = "/".join(f"^{part}$" for part in name.split("/"))
+        done = subprocess.run(
+            [self.path, "-test.v", "-test.run", pattern, f"-test.timeout={self.timeout}s"],
+            cwd=self.folder,
+            env=self.environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        # A suite says how each of its tests ended, and then how it did itself.
+        ended = {test: how for how, test in re.findall(r"--- (PASS|FAIL|SKIP): (\S+)", done.stdout)}
+        below = {test: how for test, how in ended.items() if test.startswith(f"{name}/") and test.count("/") == 1}
+        results = below or {name: ended.get(name, "CRASH")}
+        print("".join(f"{how} {test}\n" for test, how in results.items()), end="", flush=True)
+        if done.returncode:
+            self.log.write(f"===== {name}\n{done.stdout}\n")
+            self.log.flush()
+        return [(test, how in ("PASS", "SKIP")) for test, how in results.items()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

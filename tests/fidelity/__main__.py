@@ -1,0 +1,45 @@
+"""Serve SDKs without a cluster, until interrupted: `make serve`, or `python -m fidelity --help`."""
+
+import argparse
+import logging
+import signal
+from dataclasses import replace
+
+import structlog
+
+from fidelity.perdure import NAMESPACE, OPEN, in_memory
+from fidelity.reference import reference
+
+
+def main() -> None:
+    """Start what the arguments ask for, print its address and namespace, and stop it at an interrupt."""
+    parser = argparse.ArgumentParser(prog="fidelity", description=__doc__)
+    parser.add_argument("--address", default="127.0.0.1:7233", help="where Perdure serves (default: %(default)s)")
+    parser.add_argument(
+        "--namespace", default=NAMESPACE, help="the namespace that Perdure serves (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--suggest-events",
+        type=int,
+        default=OPEN.suggest_events,
+        metavar="N",
+        help="suggest to continue as new after N events (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--reference",
+        action="store_true",
+        help="serve by Temporal's server, which chooses its own address and namespace",
+    )
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    settings = replace(OPEN, suggest_events=options.suggest_events)
+    in_this_process = in_memory(namespace=options.namespace, address=options.address, settings=settings)
+    stopping = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
+    with reference() if options.reference else in_this_process as server:
+        print(server.address, server.namespace, flush=True)
+        signal.sigwait(stopping)
+
+
+if __name__ == "__main__":
+    main()

@@ -54,7 +54,10 @@ PREDEFINED: Final = {
 }
 """The search attributes that every Temporal server registers, and their types."""
 
-_MISNAMED: Final = f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.` that begin and end with a letter or digit: it becomes a label"
+_MISNAMED: Final = (
+    f"must be 1 to {NAME_LIMIT} letters, digits, `-`, `_` or `.` that begin and end with a letter or digit: "
+    "it becomes a label"
+)
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 

@@ -15,6 +15,7 @@ from perdure.language.compiler import compile_program
 from perdure.observe import metrics
 
 DOCS = REPOSITORY / "docs"
+OPERATOR = REPOSITORY / "operator" / "perdure"
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
@@ -67,6 +68,13 @@ def test_the_index_names_every_page() -> None:
     folder = REPOSITORY / "docs"
     index = links((folder / "README.md").read_text(encoding="utf-8"))
     assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("architecture*.md")), ids=lambda page: page.name)
+def test_every_module_that_an_architecture_page_names_exists(page: Path) -> None:
+    named = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page.read_text(encoding="utf-8"))
+    missing = [each for each in named if not any((root / each).exists() for root in (OPERATOR, REPOSITORY))]
+    assert missing == []
 
 
 def test_every_metric_is_in_the_table_of_metrics_and_no_other() -> None:

@@ -79,7 +79,7 @@ async def test_what_no_watch_tells_is_found_by_the_second_sweep_and_probed_after
             await manager.sweep()  # sees it again
             number += 1
         assert number >= 3
-        assert "the watch of workflowruns is dead" in (manager.trouble() or "")
+        assert "the watch on workflowruns is stale" in (manager.trouble() or "")
         manager.on_run(namespace.list("workflowruns")[0], deleted=False)
         assert manager.trouble() is None, "the watch has told of something: it lives"
 

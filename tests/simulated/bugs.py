@@ -87,7 +87,7 @@ BUGS = (
                 bad="",
             ),
             Change(
-                file="controller/runs/run.py",
+                file="controller/runs/run_commits.py",
                 good="        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told\n"
                 '            self._log.exception("A commit cannot be reported by Events")\n',
                 bad="        finally:\n            pass\n",

@@ -74,7 +74,7 @@ class Sweep:
         """What is wrong with the watches; None when all is well."""
         for kind, sweeps in self._missed.items():
             if sweeps >= _DEAD_AFTER_SWEEPS:
-                return f"the watch of {kind} is dead: {sweeps} sweeps have found changes, and it has told of none"
+                return f"the watch on {kind} is stale: {sweeps} resyncs found changes but no events arrived"
         return None
 
     async def sweep(self) -> None:
@@ -138,7 +138,7 @@ class Sweep:
         if missed:
             self._missed[kind] += 1
             metrics.WATCH_LAG.inc(missed)
-            self._log.warning("The watch had not told of changes", kind=kind, objects=missed)
+            self._log.warning("The watch missed changes", kind=kind, objects=missed)
 
     async def _drop_what_is_gone(self, absent: set[str]) -> bool:
         """What was deleted unseen must not stay known for ever; whether that was a run that something was left to do for."""

@@ -12,89 +12,46 @@ run is asked, and everybody behind waits for that, so that nobody overtakes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from operator import itemgetter
 from typing import Any, assert_never
 
 import pydantic
 import structlog
 
 from perdure.api.common import mistakes
-from perdure.api.operation import Operation, OperationPhase, OperationSpec, Reset, Retry, TargetKind
+from perdure.api.operation import Operation, OperationSpec, TargetKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry
 from perdure.controller.errors import RefusedError, may_pass
 from perdure.controller.expiry import expiry, remove_expired
 from perdure.controller.informers.first_lists import FirstLists
-from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.operations.immediate_requests import ImmediateRequests
+from perdure.controller.operations.operation_keys import AnswerKey, ForgetKey, Key, TargetKey
+from perdure.controller.operations.operation_resync import OperationResync
 from perdure.controller.operations.operation_status import Answers, identity
-from perdure.controller.operations.targets import HoldError, Targets, escaped
+from perdure.controller.operations.pending_operations import pending
+from perdure.controller.operations.targets import HoldError, Targets
 from perdure.controller.peers import OVER
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey
-from perdure.controller.runs.resets import name_of, reset
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
-from perdure.observe import metrics
+from perdure.kube.clock import now
 from perdure.runtime.chains import created_by
-from perdure.runtime.requests import arrival, request_of, too_much
+from perdure.runtime.requests import request_of, too_much
 from perdure.runtime.times import read_time
-from perdure.schedule.requests import request_of as schedule_request
 
-
-@dataclass(frozen=True, slots=True)
-class TargetKey:
-    """Take up what is asked of a target."""
-
-    namespace: str
-    kind: str
-    field: str
-    """Of `spec.target`: ``name`` or ``workflowId``."""
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerKey:
-    """Record the answer to an Operation."""
-
-    namespace: str
-    uid: str
-
-    @classmethod
-    def of(cls, obj: kube.Object) -> "AnswerKey":
-        """The key of an Operation."""
-        return cls(obj["metadata"]["namespace"], obj["metadata"]["uid"])
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetKey:
-    """Tell a run that it need not remember an Operation any more."""
-
-    namespace: str
-    run_id: str
-    uid: str
-
-
-Key = TargetKey | AnswerKey | ForgetKey | ExpiryKey
-
-SWEEP_SECONDS = 60.0
-_DEAD_AFTER_SWEEPS = 3
 _SOON = timedelta(milliseconds=200)
-_HELD_BYTES = 4 * 1024 * 1024
-"""JSON of the Operations of one target that is kept in memory at a time."""
 _REMEMBERED = timedelta(minutes=1)
 """How long a run knows an Operation after that was answered: until nobody can take it for one that waits."""
 _DEFAULT_TTL = 3_600
-_WAITING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
 
 
@@ -136,11 +93,12 @@ class Operations:
         self._runs = runs
         self._schedules = schedules
         self._first_lists = first_lists
-        self._definitions = tools.definitions
-        self._letters = tools.letters
         self._targets = Targets(tools.client, runs)
         self._answers = Answers(tools.client, tools.recorder)
-        self._served = served
+        self._immediate = ImmediateRequests(tools, runs, schedules, self._targets, self._answers)
+        self._resync = OperationResync(tools.client, served, self._take)
+        self.trouble = self._resync.trouble
+        """Why the watch counts as stale; None while it works."""
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -153,18 +111,15 @@ class Operations:
         self._held: set[TargetKey] = set()
         """Targets with something behind a request that is not answered yet."""
         self._forgotten: set[str] = set()
-        self._told: set[str] = set()
         self._full: set[str] = set()
         """Those that leave no room for an answer in their status: an Event has told it."""
-        self._missed = 0
         self._log = structlog.get_logger("perdure.operations")
 
     # Watch events
 
     def on_operation(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: an Operation was seen, changed or deleted."""
-        self._missed = 0
-        self._told.add(obj["metadata"]["uid"])
+        self._resync.observe(obj, deleted=deleted)
         self._take(obj, deleted=deleted)
 
     def _take(self, obj: kube.Object, *, deleted: bool = False) -> None:
@@ -177,7 +132,6 @@ class Operations:
                 self._schedules.withdraw(obj["metadata"]["namespace"], target["name"], uid)
         if deleted:
             self._queue.forget(ExpiryKey.of(obj))
-            self._told.discard(uid)
             self._full.discard(uid)
             self._have_forgotten(obj, now())
             self._forgotten.discard(uid)
@@ -185,14 +139,14 @@ class Operations:
             self._queue.wake_at(ExpiryKey.of(obj), _expiry(obj))
             self._have_forgotten(obj, done)
         elif uid not in self._asked:  # what a run was handed, its answer takes further
-            self._queue.wake(_target(obj))
+            self._queue.wake(TargetKey.of(obj))
 
     def _give_up(self, uid: str) -> None:
         """It was deleted: what its run has not recorded is not done."""
         asked = self._asked.pop(uid, None)
         if asked is not None:
             self._runs.withdraw(asked.entry.uid, uid)
-            self._go_on(_target(asked.obj))
+            self._go_on(TargetKey.of(asked.obj))
 
     def _have_forgotten(self, obj: kube.Object, since: datetime) -> None:
         """In a while, the run need not remember an Operation that was answered, or is gone."""
@@ -209,7 +163,7 @@ class Operations:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._queue.start(group)
-            group.create_task(self._sweep_for_ever())
+            group.create_task(self._resync.run())
 
     async def _work(self, key: Key) -> None:
         await self._first_lists.wait()
@@ -232,7 +186,7 @@ class Operations:
         """Take up what waits for a target, in order, as far as it goes now."""
         self._held.discard(key)
         before = ""
-        async for obj in self._waiting(key):
+        async for obj in pending(self._client, key):
             asked = self._asked.get(obj["metadata"]["uid"])
             if obj["metadata"]["uid"] in self._full:
                 continue
@@ -261,28 +215,6 @@ class Operations:
                 continue
             before = entry.uid if entry is not None else before
 
-    async def _waiting(self, key: TargetKey) -> AsyncIterator[kube.Object]:
-        """What waits for a target, in the order in which it was made. The list is consistent: nothing older is missing.
-
-        What does not fit into memory is read again when its turn comes.
-        """
-        url = kube.path(kube.PERDURE, key.namespace, "operations")
-        chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{_WAITING}"
-        held = 0
-        waiting: list[tuple[int, str, str, kube.Object | None]] = []
-        async for page in self._client.pages(url, fieldSelector=chosen):
-            for raw, obj in self._client.objects(page):
-                held += len(raw)
-                meta = obj["metadata"]
-                waiting.append((arrival(obj), meta["uid"], meta["name"], obj if held <= _HELD_BYTES else None))
-        for _, uid, name, kept in sorted(waiting, key=itemgetter(0)):
-            try:
-                obj = await self._client.get(f"{url}/{name}") if kept is None else kept
-            except (kube.NotFoundError, kube.UnreadableError):
-                continue
-            if obj["metadata"]["uid"] == uid and not obj["metadata"].get("deletionTimestamp"):
-                yield obj
-
     async def _take_up(self, obj: kube.Object, asked: _Asked | None, before: str) -> Entry | None:
         """Take up an Operation: the run that it asks; None if it was answered at once.
 
@@ -298,14 +230,9 @@ class Operations:
         uid = obj["metadata"]["uid"]
         try:
             spec = _spec(obj)
-            if spec.target.kind is TargetKind.SCHEDULE:
-                await self._ask_schedule(obj, spec)
-                return None
-            if spec.target.kind is TargetKind.DEAD_LETTER:
-                await self._redrive(obj)
-                return None
-            if (again := spec.reset or spec.retry) is not None:
-                await self._reset(obj, again, before)
+            done = await self._immediate.process(obj, spec, before)
+            if done is not None:
+                await self._finish(done.obj, done.answer, done.entry, done.result)
                 return None
             request = request_of(spec, uid, identity(obj), created_by(obj))
             if (wrong := too_much(request)) is not None:
@@ -337,70 +264,6 @@ class Operations:
         if key in self._held:
             self._queue.wake(key)
 
-    async def _reset(self, obj: kube.Object, wanted: Reset | Retry, before: str) -> None:
-        """Have a run reset or retried; the new one is made here, and the rest is its own affair.
-
-        Raises:
-            RefusedError: it cannot be.
-            NotFoundError, ConflictError: the Operation was deleted, or has changed.
-            HoldError: what was asked before has to be answered first.
-        """
-        if before:
-            raise HoldError(until_answered=True)
-        entry = await self._targets.find(obj, None, again=False)
-        obj = await self._answers.note(obj, entry)
-        try:
-            run = await self._client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name))
-        except kube.NotFoundError:
-            raise RefusedError(_NOT_FOUND, f"WorkflowRun `{entry.name}` was deleted") from None
-        uid = obj["metadata"]["uid"]
-        if isinstance(wanted, Retry):
-            await self._check_alone(entry, name_of(entry.name, wanted, uid))
-        who = {"identity": identity(obj), "principal": created_by(obj)}
-        made = await reset(self._client, self._definitions, run, wanted, request_id=uid, **who)
-        message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
-        if made.kept:
-            message += f" and keeps {made.kept} later results"
-        if made.left_out:
-            message += f"; {made.left_out} more are too large together, and their activities are done again"
-        result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
-        done = Answer(ok=True, message=message)
-        await self._finish(obj, done, entry, {**result, "eventId": made.event_id})
-
-    async def _check_alone(self, entry: Entry, own: str) -> None:
-        """Make sure that no other run of the workflow id is open: a retry ends nobody else.
-
-        Raises:
-            RefusedError: one is.
-        """
-        await self._targets.look(entry.namespace, entry.workflow_id)
-        other = self._runs.directory.open_run(entry.namespace, entry.workflow_id)
-        if other is not None and other.name not in {entry.name, own}:
-            message = (
-                f"the run `{other.name}` of workflow id `{entry.workflow_id}` is open; wait for its end, or end it"
-            )
-            raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
-
-    async def _ask_schedule(self, obj: kube.Object, spec: OperationSpec) -> None:
-        """Ask a Schedule, and answer; it knows by the UID what it has heeded, so that asking again does no harm."""
-        meta, name = obj["metadata"], spec.target.name
-        assert name is not None
-        answer = await self._schedules.ask(meta["namespace"], name, schedule_request(spec, meta["uid"]))
-        given = Answer(ok=answer.ok, reason=answer.reason, message=answer.message)
-        await self._finish(obj, given, None, answer.result or None)
-
-    async def _redrive(self, obj: kube.Object) -> None:
-        """Have a DeadLetter re-driven; the run knows the UID, so that asking again does no harm.
-
-        Raises:
-            RefusedError: it cannot be.
-        """
-        run = await self._letters.redrive(
-            obj["metadata"]["namespace"], obj["spec"]["target"]["name"], obj["metadata"]["uid"]
-        )
-        done = Answer(ok=True, message=f"it runs as WorkflowRun `{run}`")
-        await self._finish(obj, done, None, {"workflowRun": run})
-
     def _take_answer(self, asked: _Asked, answer: Answer) -> None:
         asked.answer = answer
         self._queue.wake(AnswerKey.of(asked.obj))
@@ -410,7 +273,7 @@ class Operations:
         asked = self._asked.get(key.uid)
         if asked is None or asked.answer is None or asked.again:
             return
-        obj, answer, target = asked.obj, asked.answer, _target(asked.obj)
+        obj, answer, target = asked.obj, asked.answer, TargetKey.of(asked.obj)
         if answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
             await self._targets.look(asked.entry.namespace, asked.entry.workflow_id)
             if self._targets.goes_on(obj, asked.entry):
@@ -433,42 +296,6 @@ class Operations:
         if written is not None:
             self._take(written)
 
-    # Sweeping
-
-    async def _sweep_for_ever(self) -> None:
-        """A watch may miss something, and a connection can hang: look at what waits once in a while."""
-        while True:
-            await until_next_poll(SWEEP_SECONDS)
-            try:
-                await self.sweep()
-            except (kube.ApiError, *kube.TRANSIENT) as error:
-                self._log.warning("Could not sweep", error=repr(error))
-
-    async def sweep(self) -> None:
-        """See to all that waits, whether or not a watch has told of it.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
-        """
-        missed = 0
-        for namespace in self._served:
-            url = kube.path(kube.PERDURE, namespace, "operations")
-            async for obj in self._client.each(url, fieldSelector=_WAITING):
-                made = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
-                untold = obj["metadata"]["uid"] not in self._told
-                missed += untold and made < now() - timedelta(seconds=SWEEP_SECONDS)
-                take_in(obj, self._take)
-        if missed:
-            self._missed += 1
-            metrics.WATCH_LAG.inc(missed)
-            self._log.warning("The watch had not told of Operations", objects=missed)
-
-    def trouble(self) -> str | None:
-        """What is wrong with the watch; None when all is well."""
-        if self._missed < _DEAD_AFTER_SWEEPS:
-            return None
-        return f"the watch of operations is dead: {self._missed} sweeps have found some, and it has told of none"
-
 
 def _may_pass(error: Exception) -> bool:
     """Whether an error is one of the API server, or of the way to it, that may be gone at the next try."""
@@ -485,12 +312,6 @@ def _spec(obj: kube.Object) -> OperationSpec:
         return Operation.parse({**obj, "status": None}).spec
     except pydantic.ValidationError as error:
         raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
-
-
-def _target(obj: kube.Object) -> TargetKey:
-    target = obj["spec"]["target"]
-    field = "name" if "name" in target else "workflowId"
-    return TargetKey(obj["metadata"]["namespace"], target["kind"], field, target[field])
 
 
 def _expiry(obj: kube.Object) -> datetime | None:

@@ -14,18 +14,14 @@ lost looks like a conflict at the next one, and is found done.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
-
-import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads.inlining import inlined
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.peers import Peers
-from perdure.controller.reconcile.inbox import Asked, Inbox, carriers
+from perdure.controller.reconcile.inbox import Asked, Inbox
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.runs import run_status
 from perdure.controller.runs.answers import answered
@@ -33,17 +29,17 @@ from perdure.controller.runs.attempts.run_attempts import Attempts
 from perdure.controller.runs.child_outcomes import ChildOutcomes
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
-from perdure.controller.runs.first_event import Idle, Pointer
-from perdure.controller.runs.run_conditions import RunConditions, lacks_worker
+from perdure.controller.runs.run_commits import RunCommits
+from perdure.controller.runs.run_conditions import RunConditions
 from perdure.controller.runs.run_events import Teller
-from perdure.controller.runs.run_record import NoRoomError, Origin, OutOfStepError, RunRecord
+from perdure.controller.runs.run_facts import CurrentFacts
+from perdure.controller.runs.run_record import NoRoomError, OutOfStepError, RunRecord
 from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.starter import Deciding, Starter
 from perdure.controller.tools import Tools
-from perdure.controller.workers import look_again_at, unserved
-from perdure.controller.workflows.definitions import Definition, NotReadyError
+from perdure.controller.workers import look_again_at
+from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
-from perdure.engine.decider import Decider
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
 from perdure.engine.state import RunState
@@ -51,10 +47,8 @@ from perdure.engine.step import RunTransition, next_wake, step
 from perdure.engine.tasks.machine import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.awaiting import Awaited, awaited
-from perdure.language.interpreter import load_memory, progress
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import first_run_id, reset_of
+from perdure.runtime.chains import reset_of
 
 
 class Run:
@@ -70,11 +64,9 @@ class Run:
             workflow_id=obj["spec"].get("workflowId") or meta["name"],
         )
         self._tools = tools
-        self._peers = peers
         self._stored = RunRecord(tools.client, obj, self.ref, tools.blobs)
         self._record = self._stored.record
         self._teller = Teller(tools.recorder, self.ref)
-        self._conditions = RunConditions(self.ref, self._stored, peers, self._teller, self._facts)
         self._attempts = Attempts(
             tools, self.ref, self._record, self._teller.pod_refused, self._teller.pod_waits, wake=wake
         )
@@ -82,19 +74,27 @@ class Run:
         self._effects = Effects(
             tools.client, self.ref, reset_of(obj), peers, tools.policies, pending, wake, self._teller.create_refused
         )
+        self._facts = CurrentFacts(self.ref, self._stored, self._effects, tools.workers)
+        self._conditions = RunConditions(self.ref, self._stored, peers, self._teller, self._facts.collect)
         self._outcomes = ChildOutcomes(self._effects, pending)
         self._inbox: Inbox[inputs.Request] = Inbox("the run")
+        self._commits = RunCommits(
+            self.ref,
+            self._stored,
+            self._facts,
+            self._inbox,
+            peers=peers,
+            conditions=self._conditions,
+            teller=self._teller,
+        )
         self._starter = Starter(tools, self._effects.context, self._stored, self._inbox)
         self._state: RunState | None = None
-        self._definition: Definition | None = None
-        self._decider: Decider | None = None
         self._forgotten: list[inputs.RequestForgotten] = []
         self._decide_again = False
         self._wound_up = False
         """Whether what the run held was released after it was deleted."""
         self.advance = Reconciler(self, self._record).advance
         """Takes the run further; see there."""
-        self._log = structlog.get_logger("perdure.run").bind(namespace=self.ref.namespace, run=self.ref.name)
 
     @property
     def state(self) -> RunState | None:
@@ -251,11 +251,14 @@ class Run:
             return state, True
         observed = given.told
         try:
-            transition = step(state, observed, now, self._decider_now(), self._tools.policies.of(self.ref.namespace))
+            transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self.ref.namespace))
             if transition.durable:
-                transition = await self._commit(transition, now, asked=asked)
+                transition = await self._commits.commit(state, transition, now, asked=asked)
         except NoRoomError:
             return state, True
+        except OutOfStepError:
+            self._state = None
+            raise
         except Exception as error:
             if self._record.status is not recorded:
                 self._state = None  # it is recorded already: deciding by what was before would record it twice
@@ -284,8 +287,9 @@ class Run:
         return observed
 
     def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: RunTransition) -> None:
+        definition = self._facts.deciding.definition
         self._inbox.answer(
-            asked, transition.answers, lambda request, answer: answered(request, answer, self.ref, self._definition)
+            asked, transition.answers, lambda request, answer: answered(request, answer, self.ref, definition)
         )
 
     async def read_again(self) -> None:
@@ -343,7 +347,7 @@ class Run:
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)
         self._decide_by(begun)
-        transition = await self._commit(begun.transition, now, begun.origin)
+        transition = await self._commits.commit(None, begun.transition, now, origin=begun.origin)
         self._state = transition.state
         self._answer(begun.asked, transition)
         if begun.origin is not None:
@@ -351,91 +355,5 @@ class Run:
         return True
 
     def _decide_by(self, deciding: Deciding) -> None:
-        self._decider, self._definition = deciding.decider, deciding.definition
+        self._facts.deciding = Deciding(decider=deciding.decider, definition=deciding.definition)
         self._attempts.define(deciding.definition)
-
-    def _decider_now(self) -> Decider:
-        return self._decider or Idle()  # of a closed run, nothing is decided any more
-
-    # The commit
-
-    async def _commit(
-        self,
-        transition: RunTransition,
-        now: datetime,
-        origin: Origin | None = None,
-        asked: Sequence[Asked[inputs.Request]] = (),
-    ) -> RunTransition:
-        """Record the transition.
-
-        Args:
-            transition: What the engine has come to.
-            now: The time.
-            origin: Where a run goes on from that begins with another one's history.
-            asked: The requests in it.
-
-        Returns:
-            What was recorded: the transition or, where that would not fit into an object, the end of the run.
-
-        Raises:
-            ConflictError: somebody else has written.
-            NoRoomError: one of the requests does not fit: it was refused, and nothing recorded.
-        """
-        before = origin.status if origin else self._record.status
-        facts, heavy = partial(self._facts, now), carriers(asked)
-        try:
-            committed = await self._stored.commit(
-                self._state, transition, now, self._decider_now(), facts, origin, may_end=not heavy
-            )
-        except NoRoomError:
-            message = "the status of the run has no room for it: keep it elsewhere, and hand on where it is"
-            self._inbox.refuse(heavy[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
-            raise
-        except OutOfStepError:
-            self._state = None
-            raise
-        transition = committed.transition
-        if committed.too_large:
-            answers = {each.request.request_id: _over(each.request, committed.too_large) for each in asked}
-            transition = replace(transition, answers=answers)
-        self._peers.noted(self._record.latest())
-        try:
-            if committed.truncated:
-                self._teller.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
-            self._conditions.tell_of_workers(before)
-            self._teller.committed(self._state, transition, self._record.status["progress"], self._definition)
-        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told
-            self._log.exception("A commit cannot be reported by Events")
-        return transition
-
-    def _facts(self, now: datetime, state: RunState | None) -> run_status.RunFacts:
-        """What the status tells beside a state."""
-        done, waits = "", list[Awaited]()
-        definition = self._definition
-        if state is not None and definition is not None:
-            memory = load_memory(state.memory)
-            done = "{}/{}".format(*progress(definition.program, memory))
-            waits = awaited(definition.program, memory, state.timers)
-        return run_status.RunFacts(
-            name=self.ref.name,
-            uid=self.ref.uid,
-            first_uid=first_run_id(self._record.object),
-            generation=self._record.object["metadata"].get("generation", 1),
-            progress=done,
-            awaited=waits,
-            definition=definition.snapshot if definition else None,
-            unserved=self._unserved(state, now) if state is not None else "",
-            refused=self._effects.refused(state) if state is not None else "",
-            points_to=self._decider.name if isinstance(self._decider, Pointer) else "",
-        )
-
-    def _unserved(self, state: RunState, now: datetime) -> str:
-        told = bool(lacks_worker(self._record.status))
-        return unserved(state, now, self._tools.workers, self.ref.namespace, told=told)
-
-
-def _over(request: inputs.Request, reason: str) -> Answer:
-    """The answer to a request with which a run became too large, so that it was terminated."""
-    if isinstance(request, inputs.TerminateRequested):
-        return Answer(ok=True)
-    return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)

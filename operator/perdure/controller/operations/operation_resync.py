@@ -1,0 +1,73 @@
+"""The resync of Operations: every minute, the pending ones are listed and compared with what the watch has shown."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from perdure.controller.informers.isolation import take_in
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.operations.pending_operations import PENDING
+from perdure.kube import client as kube
+from perdure.kube.clock import now, until_next_poll
+from perdure.observe import metrics
+
+_RESYNC_SECONDS: Final = 60.0
+_STALE_AFTER: Final = 3
+"""Resyncs in a row that find missed Operations, after which the watch counts as stale."""
+
+
+class OperationResync:
+    """Finds pending Operations that the watch has missed: it may have gaps, and its connection can hang."""
+
+    def __init__(self, client: kube.Client, served: ServedNamespaces, take: Callable[[kube.Object], None]) -> None:
+        """`take` takes each pending Operation."""
+        self._client = client
+        self._served = served
+        self._take = take
+        self._seen: set[str] = set()
+        self._missed = 0
+        self._log = structlog.get_logger("perdure.operations")
+
+    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
+        """Note that the watch has shown an Operation."""
+        self._missed = 0
+        if deleted:
+            self._seen.discard(obj["metadata"]["uid"])
+        else:
+            self._seen.add(obj["metadata"]["uid"])
+
+    async def run(self) -> None:
+        """Resync until cancelled."""
+        while True:
+            await until_next_poll(_RESYNC_SECONDS)
+            try:
+                await self.resync()
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                self._log.warning("Could not resync Operations", error=repr(error))
+
+    async def resync(self) -> None:
+        """List the pending Operations and take all of them, whether or not the watch has shown them.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+        """
+        missed = 0
+        for namespace in self._served:
+            url = kube.path(kube.PERDURE, namespace, "operations")
+            async for obj in self._client.each(url, fieldSelector=PENDING):
+                created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
+                unseen = obj["metadata"]["uid"] not in self._seen
+                missed += unseen and created < now() - timedelta(seconds=_RESYNC_SECONDS)
+                take_in(obj, self._take)
+        if missed:
+            self._missed += 1
+            metrics.WATCH_LAG.inc(missed)
+            self._log.warning("The watch missed Operations", objects=missed)
+
+    def trouble(self) -> str | None:
+        """Why the watch counts as stale; None while it works."""
+        if self._missed < _STALE_AFTER:
+            return None
+        return f"the watch on operations is stale: {self._missed} resyncs found changes but no events arrived"

@@ -1,0 +1,114 @@
+"""Commits the transitions of a run: one write of the status, then Events, conditions and metrics that report it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.peers import Peers
+from perdure.controller.reconcile.inbox import Asked, Inbox, carriers
+from perdure.controller.runs.run_conditions import RunConditions
+from perdure.controller.runs.run_events import Teller
+from perdure.controller.runs.run_facts import CurrentFacts
+from perdure.controller.runs.run_record import NoRoomError, Origin, RunRecord
+from perdure.engine import inputs
+from perdure.engine.inputs import Answer
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition
+from perdure.runtime.attempts import RunRef
+
+
+class RunCommits:
+    """Commits the transitions of one run."""
+
+    def __init__(
+        self,
+        run: RunRef,
+        stored: RunRecord,
+        facts: CurrentFacts,
+        inbox: Inbox[inputs.Request],
+        *,
+        peers: Peers,
+        conditions: RunConditions,
+        teller: Teller,
+    ) -> None:
+        """Nothing is committed yet.
+
+        Args:
+            run: The run.
+            stored: The record to write.
+            facts: What the status shows in addition to the state.
+            inbox: Refuses requests that do not fit into the status.
+            peers: Take note of each write.
+            conditions: Reports missing workers.
+            teller: Records Events and metrics.
+        """
+        self._stored = stored
+        self._facts = facts
+        self._inbox = inbox
+        self._peers = peers
+        self._conditions = conditions
+        self._teller = teller
+        self._log = structlog.get_logger("perdure.run").bind(namespace=run.namespace, run=run.name)
+
+    async def commit(
+        self,
+        state: RunState | None,
+        transition: RunTransition,
+        now: datetime,
+        *,
+        origin: Origin | None = None,
+        asked: Sequence[Asked[inputs.Request]] = (),
+    ) -> RunTransition:
+        """Record a transition.
+
+        Args:
+            state: The state before it; None for a run that starts.
+            transition: The result of the engine's step.
+            now: The time.
+            origin: The history that the run starts with, if it continues that of another run.
+            asked: The requests in the transition.
+
+        Returns:
+            What was recorded: the transition or, if the status would become too large, the termination of the run.
+
+        Raises:
+            ConflictError: someone else has written.
+            NoRoomError: one of the requests does not fit. It was refused, and nothing was recorded.
+        """
+        record = self._stored.record
+        before = origin.status if origin else record.status
+        facts, heavy = partial(self._facts.collect, now), carriers(asked)
+        try:
+            committed = await self._stored.commit(
+                state, transition, now, self._facts.decider, facts, origin, may_end=not heavy
+            )
+        except NoRoomError:
+            message = (
+                "The status of the run has no room for this payload. Store it elsewhere and pass a reference to it"
+            )
+            self._inbox.refuse(heavy[-1], ConditionReason.PAYLOAD_TOO_LARGE, message)
+            raise
+        transition = committed.transition
+        if committed.too_large:
+            answers = {each.request.request_id: _terminated(each.request, committed.too_large) for each in asked}
+            transition = replace(transition, answers=answers)
+        self._peers.noted(record.latest())
+        try:
+            if committed.truncated:
+                self._teller.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
+            self._conditions.tell_of_workers(before)
+            self._teller.committed(state, transition, record.status["progress"], self._facts.deciding.definition)
+        except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told
+            self._log.exception("A commit cannot be reported by Events")
+        return transition
+
+
+def _terminated(request: inputs.Request, reason: str) -> Answer:
+    """The answer to a request that made the run too large, so that the run was terminated."""
+    if isinstance(request, inputs.TerminateRequested):
+        return Answer(ok=True)
+    return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)

@@ -44,8 +44,8 @@ def test_54_the_history_up_to_the_task_is_kept_and_a_task_follows_the_reset() ->
         "WorkflowTaskScheduled",
         "WorkflowTaskStarted",
         "WorkflowTaskFailed",
-        "WorkflowTaskScheduled",
         "WorkflowExecutionSignaled",
+        "WorkflowTaskScheduled",
     ]
     told: Any = other.events[3]
     assert (told.cause, told.scheduled_event_id, told.started_event_id) == ("ResetWorkflow", 2, 3)

@@ -375,10 +375,20 @@ def test_39_a_rejected_update_leaves_no_event_and_tells_where_to_go_back_to() ->
     run.ask(inp.TaskWanted)
     assert run.names == before
     token = run.take()
-    answer = run.complete(token=token, rejects_only=True)
+    answer = run.complete(token=token, rejects_only=True, receives_again=True)
     assert (answer.ok, answer.message) == (True, "3")
     assert run.names == before
     assert run.code.task is None
+
+
+def test_a_rejection_by_a_worker_that_takes_no_event_twice_writes_the_task() -> None:
+    run = Coded.begin()
+    run.decide(timer("t", 100))
+    run.ask(inp.TaskWanted)
+    token = run.take()
+    answer = run.complete(token=token, rejects_only=True)
+    assert (answer.ok, answer.message) == (True, "")
+    assert run.since("TimerStarted") == ["WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted"]
 
 
 def test_an_accepted_update_writes_the_task_that_brought_it() -> None:
@@ -433,7 +443,7 @@ def test_a_rejected_update_leaves_a_start_delay_as_it_was() -> None:
     run = Coded.begin(**DELAYED)
     run.ask(inp.TaskWanted, 5)
     run.take()
-    assert run.complete(rejects_only=True).ok
+    assert run.complete(rejects_only=True, receives_again=True).ok
     assert run.names == ["WorkflowExecutionStarted"]
     run.signal(seconds=10)
     assert run.since("WorkflowExecutionStarted") == ["WorkflowExecutionSignaled"]
@@ -446,7 +456,11 @@ def test_an_update_that_no_worker_takes_ends_a_start_delay() -> None:
     run = Coded.begin(**DELAYED)
     run.ask(inp.TaskWanted, 5)
     run.at(10)
-    assert run.since("WorkflowExecutionStarted") == ["WorkflowTaskScheduled"]
+    assert run.since("WorkflowExecutionStarted") == [
+        "WorkflowTaskScheduled",
+        "WorkflowTaskTimedOut",
+        "WorkflowTaskScheduled",
+    ]
 
 
 def test_a_signal_during_a_speculative_task_is_not_lost_when_the_update_is_rejected() -> None:
@@ -455,7 +469,7 @@ def test_a_signal_during_a_speculative_task_is_not_lost_when_the_update_is_rejec
     run.ask(inp.TaskWanted)
     run.take()
     run.signal()
-    run.complete(rejects_only=True)
+    run.complete(rejects_only=True, receives_again=True)
     assert run.since("TimerStarted") == [
         "WorkflowTaskScheduled",
         "WorkflowTaskStarted",

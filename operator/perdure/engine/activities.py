@@ -132,7 +132,7 @@ class ActivityPass:
         """What a worker says that an attempt has come to."""
         if report.heartbeat_details is not None:
             activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
-            if self._ledger.state.standalone:
+            if activity.by_worker:
                 activity = msgspec.structs.replace(self._counted(activity), last_heartbeat_time=self._ledger.now)
                 self._ledger.state = self._ledger.state.with_activity(activity)
         if report.cancelled and not activity.cancel_requested:
@@ -310,7 +310,7 @@ class ActivityPass:
                 attempt=activity.attempt + 1,
                 scheduled_time=self._ledger.now + delay,
                 started_time=None,
-                last_heartbeat_time=activity.last_heartbeat_time if self._ledger.state.standalone else None,
+                last_heartbeat_time=activity.last_heartbeat_time if activity.by_worker else None,
                 waiting_reason=None,
                 fence="",
                 identity="",

@@ -155,6 +155,8 @@ class TimerCanceled(CommandEvent, frozen=True, kw_only=True):
 
     timer_id: str
     started_event_id: int
+    identity: str = ""
+    """The worker that decided it."""
 
 
 # Child workflows
@@ -442,6 +444,8 @@ class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
     header: Any = None
     external: ExternalReference | None = None
     """The run that has sent it; None where no run has."""
+    request_id: str = ""
+    """The ID of the request if a client of Temporal's API chose it."""
 
 
 class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):

@@ -116,6 +116,8 @@ class SignalRequested:
     header: Any = None
     external: ExternalReference | None = None
     """The run that sends it; None where no run does."""
+    client_request_id: str = ""
+    """The `request_id` if a client of Temporal's API chose it: the event shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +347,8 @@ class TaskCompleted:
     sticky_timeout: timedelta | None = None
     force_new_task: bool = False
     """The worker is not done, and wants more time."""
+    receives_again: bool = False
+    """Whether the worker takes events that it has received before (`discard_speculative_workflow_task_with_events`)."""
     rejects_only: bool = False
     """It has rejected updates, and done nothing else."""
     rejected: tuple[str, ...] = ()

@@ -41,7 +41,11 @@ class RelationPass:
             number, failed = item.initiated_event_id, inp.ChildOutcome.FAILED
             item = inp.ChildClosed(initiated_event_id=number, run_id="", outcome=failed, failure=item.failure)
         if child.start is not None:
-            started = ev.ChildWorkflowExecutionStarted(run_id=item.run_id, **_which(child), **self._ledger.here)
+            extras = child.start.extras
+            header = extras.header if extras is not None else None
+            started = ev.ChildWorkflowExecutionStarted(
+                run_id=item.run_id, header=header, **_which(child), **self._ledger.here
+            )
             self._ledger.emit(started, decide=True)
             child = self._ledger.state.children[str(child.initiated_event_id)]
         if isinstance(item, inp.ChildClosed):

@@ -126,7 +126,9 @@ def begin(
         kept: Results of activities that are not done again, if they are asked for with the same input as before.
     """
     state = apply(forked, event)
-    transition = step(state, inputs, event.event_time, decider, policies)
+    # As on Temporal's server, the first workflow task comes after everything that is applied again.
+    together = state.code is not None
+    transition = step(state, inputs, event.event_time, decider, policies, together=together)
     left = {each.key: each.result for each in kept}
     while left:
         found = [each for each in transition.state.activities.values() if _key(each) in left]

@@ -119,6 +119,8 @@ def step(
     now: datetime,
     decider: Decider,
     policies: Mapping[str, RetryPolicy] | None = None,
+    *,
+    together: bool = False,
 ) -> RunTransition:
     """Advance a run; of a closed one, what is left to be done.
 
@@ -129,8 +131,9 @@ def step(
             also a late one.
         decider: decides what follows.
         policies: the RetryPolicies that deciders may mean by name.
+        together: whether all inputs are recorded before anything is decided.
     """
-    return RunPass(state, now, decider, policies).run(inputs)
+    return RunPass(state, now, decider, policies).run(inputs, together=together)
 
 
 def terminate(state: RunState, reason: str, now: datetime, decider: Decider) -> RunTransition:
@@ -197,14 +200,18 @@ class RunPass:
         self.rounds = 0
         self.work = 0
 
-    def run(self, inputs: Sequence[inp.RunInput]) -> RunTransition:
+    def run(self, inputs: Sequence[inp.RunInput], *, together: bool = False) -> RunTransition:
         """Take the inputs, then what is due."""
         checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
         if self.tasks is None:
             self.attempts.cancel_unstarted()
-        self._decide()
+        if not together:
+            self._decide()
         for item in inputs:
             self._take(item)
+            if not together:
+                self._decide()
+        if together:
             self._decide()
         while self.ledger.open() and (due := sorted(self._due(checked), key=lambda d: d[:3])):
             for _, _, _, fire in due:
@@ -316,6 +323,7 @@ class RunPass:
                         principal=request.principal,
                         header=request.header,
                         external=request.external,
+                        request_id=request.client_request_id,
                         **self.ledger.here,
                     ),
                     decide=True,

@@ -107,6 +107,26 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
     }
 
 
+_LAST = (
+    CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION,
+    CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION,
+    CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION,
+    CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION,
+)
+"""Commands that close a workflow."""
+
+
+def _check_sequence(commands: Sequence[ProtoCommand]) -> None:
+    kinds = [command.command_type for command in commands]
+    for kind in kinds[:-1]:
+        if kind in _LAST:
+            told = ", ".join(from_enum(CommandType, each) for each in kinds)
+            closing = from_enum(CommandType, kind)
+            raise UnfitError(f"invalid command sequence: [{told}], command {closing} must be the last command.")
+    if CommandType.COMMAND_TYPE_UNSPECIFIED in kinds:
+        raise UnfitError("unknown command type: Unspecified")
+
+
 class CommandReader:
     """Reads one answer of a worker."""
 
@@ -144,7 +164,9 @@ class CommandReader:
 
         Raises:
             BadCommandError: one of the commands cannot be obeyed.
+            UnfitError: the answer is malformed; it changes nothing, not even the task.
         """
+        _check_sequence(commands)
         answered = TaskAnswer()
         waiting = {message.id: message for message in messages}
         if len(waiting) < len(messages):

@@ -250,6 +250,7 @@ def callback(found: Callback) -> ProtoCallback:
 
 
 def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
+    attributes.ClearField("identity")
     attributes.attached_completion_callbacks.extend(map(callback, event.attached_completion_callbacks))
 
 
@@ -262,12 +263,6 @@ def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> No
 def _task_scheduled(attributes: Any, event: ev.WorkflowTaskScheduled) -> None:
     kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY if event.sticky else TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     attributes.task_queue.CopyFrom(TaskQueue(name=event.task_queue, kind=kind, normal_name=event.normal_name))
-
-
-def _task_completed(attributes: Any, event: ev.WorkflowTaskCompleted) -> None:
-    """The build of a worker that takes part in no versioning: that is where SDKs look for it when they replay."""
-    if event.binary_checksum and event.worker_version is None:
-        attributes.worker_version.build_id = event.binary_checksum
 
 
 def _task_failed(attributes: Any, event: ev.WorkflowTaskFailed) -> None:
@@ -403,7 +398,6 @@ _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.WorkflowExecutionCancelRequested: _cancel_requested,
     ev.WorkflowExecutionTerminated: _terminated,
     ev.WorkflowTaskScheduled: _task_scheduled,
-    ev.WorkflowTaskCompleted: _task_completed,
     ev.WorkflowTaskFailed: _task_failed,
     ev.TimerStarted: _timer_started,
     ev.ActivityTaskScheduled: _activity_scheduled,

@@ -113,6 +113,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "DescribeNamespace": (_READ,),
     "ListNamespaces": (Right("list", "namespaces", group=""),),
     "DescribeTaskQueue": (_READ,),
+    "CountWorkers": (_READ,),
     "ListWorkers": (_READ,),
     "DescribeWorkerDeployment": (_READ,),
     "DescribeWorkerDeploymentVersion": (_READ,),

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from temporalio.api.common.v1 import Memo, SearchAttributes, WorkflowExecution
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 from temporalio.api.enums.v1 import ScheduleOverlapPolicy, TaskQueueKind, WorkflowExecutionStatus
 from temporalio.api.schedule.v1 import (
     Schedule,
@@ -253,6 +254,21 @@ def _remaining(obj: KubeObject, spec: kind.ScheduleSpec) -> int | None:
     return left
 
 
+def _without_defaults(made: ProtoRetryPolicy, policy: RetryPolicy) -> None:
+    """Clear what has its default value: nobody asked for it."""
+    default = RetryPolicy()
+    if policy.initial_interval == default.initial_interval:
+        made.ClearField("initial_interval")
+    if policy.backoff_coefficient == default.backoff_coefficient:
+        made.ClearField("backoff_coefficient")
+    if policy.maximum_interval in (None, _LONGEST_INTERVALS * policy.initial_interval):
+        made.ClearField("maximum_interval")
+
+
+_LONGEST_INTERVALS = 100
+"""The default maximum interval, in initial intervals."""
+
+
 def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInfo:
     run = spec.workflow_run_template.spec
     extras = read_annotation(obj, labels.START_ANNOTATION, StartExtras) or StartExtras()
@@ -272,6 +288,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     policy = retry_policy(run.retry_policy) if run.retry_policy is not None else None
     if isinstance(policy, RetryPolicy):
         made.retry_policy.CopyFrom(history.retry_policy(policy))
+        _without_defaults(made.retry_policy, policy)
     for field, said in (
         ("memo", data.memo(extras.memo)),
         ("header", data.header(extras.header)),

@@ -160,12 +160,18 @@ def check_beside(extras: StartExtras) -> None:
     fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
 
 
+_RESERVED_QUEUES = "/_sys/"
+"""How the names of a Temporal server's own task queues begin (common/tqid)."""
+
+
 def queue_of_code(queue: str) -> str:
     """The task queue of a workflow that SDK workers run; empty where none is said.
 
     Raises:
         UnfitError: no worker polls that for workflows.
     """
+    if queue.startswith(_RESERVED_QUEUES):
+        raise UnfitError(f"task queue name cannot start with reserved prefix {_RESERVED_QUEUES}")
     if queue == WORKFLOWS_QUEUE or queue.startswith(PODS_QUEUE):
         raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r} for workflows")
     return name(queue, "TaskQueue", required=False)

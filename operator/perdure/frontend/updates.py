@@ -29,6 +29,7 @@ class Update:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
     aborted: bool = False
+    rejected: bool = False
     sent: bool = False
     """Whether a worker was asked; it may have lost that."""
     callers: int = 0
@@ -43,6 +44,11 @@ class Update:
         self.outcome, self.aborted = outcome, False
         self.accepted.set()
         self.ended.set()
+
+    def reject(self, outcome: Outcome) -> None:
+        """A worker has rejected it; nothing is recorded of it."""
+        self.rejected = True
+        self.end(outcome)
 
     def abort(self) -> None:
         """The workflow has closed."""

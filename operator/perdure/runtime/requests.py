@@ -31,6 +31,8 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     identity: str = ""
     principal: str = ""
     header: Any = None
+    client_request_id: str = ""
+    """The `request_id` if a client of Temporal's API chose it."""
 
     @property
     def request(self) -> inputs.SignalRequested:
@@ -42,6 +44,7 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             identity=self.identity,
             principal=self.principal,
             header=self.header,
+            client_request_id=self.client_request_id,
         )
 
 

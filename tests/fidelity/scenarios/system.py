@@ -5,6 +5,13 @@ from fidelity.scenarios.starting import COMPLETE
 
 
 @scenario
+def the_server(s: Session) -> None:
+    s.call("GetSystemInfo")
+    s.call("GetClusterInfo")
+    s.call("DescribeNamespace")
+
+
+@scenario
 def unknown_namespaces(s: Session) -> None:
     s.call("DescribeNamespace", "unknown", namespace="nowhere")
     s.call("DescribeNamespace", "no name", namespace="")
@@ -31,6 +38,18 @@ def task_queues(s: Session) -> None:
     s.until(lambda response: response.pollers, "DescribeTaskQueue", "polled", **queue)
     s.call("DescribeTaskQueue", "for activities", **queue, task_queue_type="TASK_QUEUE_TYPE_ACTIVITY")
     s.call("DescribeTaskQueue", "no name", task_queue={})
+
+
+@scenario
+def workers(s: Session) -> None:
+    queue = s.named("q")
+    beat = {"worker_instance_key": s.named("worker"), "worker_identity": s.named("identity"), "task_queue": queue}
+    mine = f'TaskQueue = "{queue}"'
+    s.call("RecordWorkerHeartbeat", worker_heartbeat=[beat])
+    s.until(lambda response: response.count, "CountWorkers", query=mine)
+    s.call("CountWorkers", "none", query='TaskQueue = "none"')
+    s.call("CountWorkers", "bad query", query="TaskQueue =")
+    s.call("DescribeWorker", "no such worker", worker_instance_key="none")
 
 
 @scenario

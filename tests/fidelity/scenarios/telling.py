@@ -232,7 +232,6 @@ def resets(s: Session) -> None:
 def histories(s: Session) -> None:
     s.start()
     s.decide()
-    s.history(note="a page of one event", maximum_page_size=1)
     s.call("GetWorkflowExecutionHistory", "no workflow", execution=NOBODY)
     s.call("GetWorkflowExecutionHistory", "no ID", execution={})
     s.call("GetWorkflowExecutionHistory", "bad token", execution=s.execution(), next_page_token=encoded(b"page"))

@@ -54,6 +54,8 @@ _CLOSING_COMMANDS = (
     cmd.ContinueAsNewWorkflowExecution,
 )
 _LONGEST_FAILURE = 1_024
+_MAX_SENT_AGAIN = 10
+"""Events that a task which leaves none may have sent (history.discardSpeculativeWorkflowTaskMaximumEventsCount)."""
 SUGGEST_BYTES = 4 * 1024 * 1024
 """Bytes of history from which on a worker is told to continue as new."""
 
@@ -151,6 +153,8 @@ class Tasks:
 
     def credited(self, event: ev.AnyEvent) -> ev.AnyEvent:
         """An event that records a command, with the task that has given it."""
+        if isinstance(event, ev.TimerCanceled):
+            event = msgspec.structs.replace(event, identity=self.identity)
         if isinstance(event, ev.CommandEvent):
             return msgspec.structs.replace(event, workflow_task_completed_event_id=self._completed_event_id)
         return event
@@ -340,8 +344,7 @@ class Tasks:
             if self.code.completed == item.token.text():
                 return _yes()
             return _no("TaskNotFound", "Workflow task not found.")
-        drops = task.speculative and item.rejects_only and not item.commands and not item.force_new_task
-        if drops and not self.code.buffered:
+        if self._is_dropped(task, item):
             self._change(task=None, failure="", completed=item.token.text(), sticky_queue=item.sticky_queue)
             self._keep_stickiness(item)
             self._forget_rejected(item)
@@ -355,6 +358,16 @@ class Tasks:
             self._time_out(TimeoutType.START_TO_CLOSE)
             return _no("TaskNotFound", "the workflow task was prolonged for too long")
         return self._decided(task, item, prolongs=prolongs)
+
+    def _is_dropped(self, task: WorkflowTask, item: inp.TaskCompleted) -> bool:
+        """Whether a task leaves no events: only an update asked for it, and the worker rejected that.
+
+        The next task sends its events again, which older workers do not expect (skipWorkflowTaskCompletedEvent).
+        """
+        if not task.speculative or not item.rejects_only or item.commands or item.force_new_task or self.code.buffered:
+            return False
+        sent = self._ledger.state.next_event_id - self.code.previous_started_event_id - 2
+        return sent <= (_MAX_SENT_AGAIN if item.receives_again else 0)
 
     def _decided(self, task: WorkflowTask, item: inp.TaskCompleted, *, prolongs: bool) -> Answer:
         ledger = self._ledger
@@ -435,20 +448,24 @@ class Tasks:
         timeout = item.sticky_timeout or self.code.sticky_timeout
         self._change(sticky_queue=item.sticky_queue, sticky_timeout=timeout)
 
+    def _write_scheduled(self, task: WorkflowTask) -> None:
+        """Write that there was a task which is not written yet."""
+        self._ledger.emit(
+            ev.WorkflowTaskScheduled(
+                task_queue=self.code.task_queue,
+                start_to_close_timeout=task.start_to_close_timeout,
+                attempt=task.attempt,
+                event_id=self._ledger.state.next_event_id,
+                event_time=task.scheduled_time,
+            ),
+            decide=False,
+        )
+
     def _write_started(self, task: WorkflowTask) -> None:
         """Write that a worker has taken the task, and that there was one if that is not written yet."""
         ledger = self._ledger
         if not task.scheduled_event_id:
-            ledger.emit(
-                ev.WorkflowTaskScheduled(
-                    task_queue=self.code.task_queue,
-                    start_to_close_timeout=task.start_to_close_timeout,
-                    attempt=task.attempt,
-                    event_id=ledger.state.next_event_id,
-                    event_time=task.scheduled_time,
-                ),
-                decide=False,
-            )
+            self._write_scheduled(task)
         ledger.emit(
             ev.WorkflowTaskStarted(
                 event_id=ledger.state.next_event_id,
@@ -553,13 +570,13 @@ class Tasks:
             return
         ledger = self._ledger
         if kind is TimeoutType.SCHEDULE_TO_START:
-            if task.scheduled_event_id:
-                ledger.emit(
-                    ev.WorkflowTaskTimedOut(
-                        scheduled_event_id=task.scheduled_event_id, timeout_type=kind, **ledger.here
-                    ),
-                    decide=False,
-                )
+            if task.speculative:
+                self._write_scheduled(task)
+            scheduled = task.scheduled_event_id or ledger.state.next_event_id - 1
+            ledger.emit(
+                ev.WorkflowTaskTimedOut(scheduled_event_id=scheduled, timeout_type=kind, **ledger.here),
+                decide=False,
+            )
             self._again(task, self.code.failure, count=False)
             return
         if task.attempt == 1:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from msgspec.structs import replace
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType, TimeoutType
 from temporalio.api.history.v1 import History, HistoryEvent
@@ -68,7 +69,7 @@ class Histories:
     async def _events(self, view: View, first: int, *, with_virtual: bool) -> list[ev.AnyEvent]:
         events = list(await self._core.runs.history(view, first))
         if with_virtual and view.state is not None:
-            events += [event for event in virtual_events(view.state) if event.event_id >= first]
+            events += [event for event in _unattributed(virtual_events(view.state)) if event.event_id >= first]
         return events
 
     async def _wait_for(self, entry: Entry, event_id: int, call: CallContext) -> None:
@@ -142,6 +143,13 @@ class Histories:
             history=History(events=page),
             next_page_token=self._token(entry, rest[0].event_id) if rest else b"",
         )
+
+
+def _unattributed(events: list[ev.AnyEvent]) -> list[ev.AnyEvent]:
+    """The events of a task that are not written yet; a history does not show which worker has a further attempt."""
+    if not any(isinstance(event, ev.WorkflowTaskScheduled) for event in events):
+        return events
+    return [replace(event, identity="") if isinstance(event, ev.WorkflowTaskStarted) else event for event in events]
 
 
 def as_continued(event: HistoryEvent) -> HistoryEvent:

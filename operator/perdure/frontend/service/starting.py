@@ -82,21 +82,20 @@ class Starting:
     async def _begin_or_attach(
         self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, bool]:
-        """Start a workflow; whether the callbacks of the request were attached to the run that is open instead."""
+        """Start a workflow; whether the request was attached to the run that is open instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
             begun = await self.begin(request, "Fail", principal=call.principal)
-            if begun.started or not request.on_conflict_options.attach_completion_callbacks:
+            options = request.on_conflict_options
+            if begun.started or not (options.attach_request_id or options.attach_completion_callbacks):
                 return begun, False
             attached = inputs.CallbacksAttached(
                 request_id=request.request_id or uuid.uuid4().hex,
-                callbacks=self._callbacks(request),
+                callbacks=self._callbacks(request) if options.attach_completion_callbacks else (),
                 identity=request.identity,
                 principal=call.principal,
-                links=_own_links(request) if request.on_conflict_options.attach_links else None,
+                links=_own_links(request) if options.attach_links else None,
             )
-            if not attached.callbacks:
-                return begun, False
             try:
                 await self._core.runs.demand(begun.entry, attached)
             except CompletedError:
@@ -139,6 +138,7 @@ class Starting:
             identity=request.identity,
             principal=call.principal,
             header=data.fields_to_json(request.header.fields),
+            client_request_id=request.request_id,
         )
 
         async def demand(entry: Entry) -> Entry:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from temporalio.api.enums.v1 import IndexedValueType, NamespaceState
+from temporalio.api.enums.v1 import ArchivalState, IndexedValueType, NamespaceState
 from temporalio.api.namespace.v1 import NamespaceInfo
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
@@ -156,7 +156,9 @@ class System:
         )
         response = DescribeNamespaceResponse(namespace_info=info)
         response.config.workflow_execution_retention_ttl.FromTimedelta(_KEPT)
-        response.config.custom_search_attribute_aliases.update({})
+        response.config.bad_binaries.SetInParent()
+        response.config.history_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
+        response.config.visibility_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
         response.replication_config.active_cluster_name = "perdure"
         response.replication_config.clusters.add(cluster_name="perdure")
         return response

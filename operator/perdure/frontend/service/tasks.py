@@ -234,6 +234,7 @@ class WorkflowTasks:
             sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
             rejected=tuple(answered.rejected),
+            receives_again=request.capabilities.discard_speculative_workflow_task_with_events,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=following,
             eager=_eager(request),
@@ -326,7 +327,7 @@ class WorkflowTasks:
         for update_id, failure in answered.rejected.items():
             update = updates.get(entry.uid, update_id)
             if update is not None:
-                update.end(Outcome(failure=failures.to_proto(failure)))
+                update.reject(Outcome(failure=failures.to_proto(failure)))
                 updates.forget(entry.uid, update_id)
         for update_id in answered.accepted:
             update = updates.get(entry.uid, update_id)

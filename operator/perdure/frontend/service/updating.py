@@ -96,10 +96,10 @@ class Updating:
             self._core.updates.forget(entry.uid, update_id)
             raise CompletedError
         link = None
-        if known.accepted.is_set():
-            link = links.to_update(entry, request.request.request_id)
-        elif known.ended.is_set():
+        if known.rejected:
             link = links.to_rejection(entry)
+        elif known.accepted.is_set():
+            link = links.to_update(entry, request.request.request_id)
         return UpdateWorkflowExecutionResponse(
             update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage, link=link
         )

@@ -6,6 +6,8 @@ from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType, Worker
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueStats, TaskQueueTypeInfo, TaskQueueVersioningInfo
 from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
 from temporalio.api.workflowservice.v1 import (
+    CountWorkersRequest,
+    CountWorkersResponse,
     DescribeTaskQueueRequest,
     DescribeTaskQueueResponse,
     DescribeWorkerRequest,
@@ -87,29 +89,36 @@ class TaskWorkers:
                 told.ClearField("pollers")
         return told
 
+    async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
+        """How many workers match a filter."""
+        del call
+        return CountWorkersResponse(count=len(self._found(request)))
+
     async def list_workers(self, request: ListWorkersRequest, call: CallContext) -> ListWorkersResponse:
         """The workers that a filter takes."""
         del call
-        try:
-            query = parse(request.query)
-            if query.group_by:
-                raise InvalidQueryError("'group by' is not offered for workers")  # noqa: TRY301 (told like the others)
-            query.test(_known)
-            found = [
-                beat
-                for beat in self._core.workers.all(request.namespace)
-                if query.test(lambda name, beat=beat: field_of(beat, name))  # type: ignore[misc]
-            ]
-        except InvalidQueryError as error:
-            raise invalid(f"invalid query: {error}") from error
         page, token = page_of(
-            found, request.next_page_token, request.page_size, _PAGE, lambda beat: 2 * beat.ByteSize()
+            self._found(request), request.next_page_token, request.page_size, _PAGE, lambda beat: 2 * beat.ByteSize()
         )
         return ListWorkersResponse(
             workers_info=[WorkerInfo(worker_heartbeat=beat) for beat in page],
             workers=map(listed, page),
             next_page_token=token,
         )
+
+    def _found(self, request: ListWorkersRequest | CountWorkersRequest) -> list[WorkerHeartbeat]:
+        try:
+            query = parse(request.query)
+            if query.group_by:
+                raise InvalidQueryError("'group by' is not offered for workers")  # noqa: TRY301 (told like the others)
+            query.test(_known)
+            return [
+                beat
+                for beat in self._core.workers.all(request.namespace)
+                if query.test(lambda name, beat=beat: field_of(beat, name))  # type: ignore[misc]
+            ]
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
 
     async def describe_worker(self, request: DescribeWorkerRequest, call: CallContext) -> DescribeWorkerResponse:
         """What a worker has told of itself last."""

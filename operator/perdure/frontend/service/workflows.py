@@ -117,6 +117,7 @@ class Workflows:
             identity=request.identity,
             principal=call.principal,
             header=data.fields_to_json(request.header.fields),
+            client_request_id=request.request_id,
         )
         told = await self._demand(request, call, signal)
         return SignalWorkflowExecutionResponse(link=links.to_signal(told, request.request_id))
@@ -265,6 +266,9 @@ class Workflows:
         response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
         if view.state is None:
             return response
+        task = view.state.code.task if view.state.code is not None else None
+        if task is not None and task.scheduled_event_id and task.started_time is not None:
+            response.workflow_execution_info.history_length += 1  # its WorkflowTaskStarted, which is not written yet
         history = await self._core.runs.history(view)
         _describe_start(response, history[0])
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
@@ -279,6 +283,11 @@ class Workflows:
             request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
         info = response.workflow_extended_info.request_id_infos[request_id or request_of(entry.uid)]
         info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
+        for event in history:
+            if isinstance(event, ev.WorkflowExecutionOptionsUpdated):
+                info = response.workflow_extended_info.request_id_infos[event.attached_request_id]
+                info.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
+                info.event_id = event.event_id
         if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
             reset = self._core.runs.run_id_of(entry.namespace)(history[-1].reset_run)
             response.workflow_extended_info.reset_run_id = reset
@@ -472,9 +481,6 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
     response.pending_nexus_operations.extend(map(_operation, state.operations.values()))
     for pending in state.callbacks.values():
         response.callbacks.append(_callback(pending, closed=state.closed))
-        if pending.event_id:
-            info = response.workflow_extended_info.request_id_infos[pending.request_id]
-            info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED, pending.event_id
 
 
 def _operation(operation: PendingOperation) -> PendingNexusOperationInfo:

@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=Path(os.devnull), help="where the output of failing tests goes")
     parser.add_argument("folder", type=Path, help="a checkout of temporalio/sdk-go")
     parser.add_argument("tests", nargs="*", help=f"regular expressions of Suite/Test; default {DEFAULT}")
-    chosen = parser.parse_args()
+    chosen = parser.parse_intermixed_args()
     sources = chosen.folder / "test"
     if not (sources / "integration_test.go").is_file():
         sys.exit(f"There is no test/integration_test.go in {chosen.folder}.")
@@ -47,10 +47,9 @@ def main() -> int:
         program = Program(Path(work) / "sdk.test", sources, environment, chosen.timeout, log)
         subprocess.run(["go", "test", "-c", "-o", program.path, "."], cwd=sources, check=True)
         with ThreadPoolExecutor(chosen.jobs) as pool:
-            results = [result for each in pool.map(program.run, names) for result in each]
-    failed = [name for name, passed in results if not passed]
-    print(f"{len(results) - len(failed)} of {len(results)} passed")
-    return 1 if failed else 0
+            results = [how for each in pool.map(program.run, names) for how in each]
+    print("; ".join(f"{results.count(how)} {how.lower()}" for how in ("PASS", "FAIL", "CRASH", "SKIP")))
+    return 1 if {"FAIL", "CRASH"} & set(results) else 0
 
 
 def found(sources: Path) -> Iterator[str]:
@@ -77,8 +76,8 @@ class Program:
     timeout: int
     log: TextIO
 
-    def run(self, name: str) -> list[tuple[str, bool]]:
-        """Run one test or suite in a process; each test of it, and whether it passed."""
+    def run(self, name: str) -> list[str]:
+        """Run one test or suite in a process; how each test of it ended."""
         pattern = "/".join(f"^{part}$" for part in name.split("/"))
         done = subprocess.run(
             [self.path, "-test.v", "-test.run", pattern, f"-test.timeout={self.timeout}s"],
@@ -93,12 +92,12 @@ class Program:
         # A suite says how each of its tests ended, and then how it did itself.
         ended = {test: how for how, test in re.findall(r"--- (PASS|FAIL|SKIP): (\S+)", done.stdout)}
         below = {test: how for test, how in ended.items() if test.startswith(f"{name}/") and test.count("/") == 1}
-        results = below or {name: ended.get(name, "CRASH")}
+        results = below or {name: ended.get(name) or ended.get(name.partition("/")[0], "CRASH")}
         print("".join(f"{how} {test}\n" for test, how in results.items()), end="", flush=True)
         if done.returncode:
             self.log.write(f"===== {name}\n{done.stdout}\n")
             self.log.flush()
-        return [(test, how in ("PASS", "SKIP")) for test, how in results.items()]
+        return list(results.values())
 
 
 if __name__ == "__main__":

@@ -40,10 +40,10 @@ class NotStartedError(CliError):
 
 
 async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
-    """Check the input of a run that is to be made; warn of a Workflow that does not exist.
+    """Validate the input of a new run; warn if the Workflow does not exist.
 
     Args:
-        cluster: Where the run is to be made.
+        cluster: The cluster of the new run.
         workflow: Name of its Workflow.
         given: The input, None for none.
 

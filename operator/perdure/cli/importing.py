@@ -418,7 +418,7 @@ def _temporal(source: _Source, given: str | None) -> list[Object]:
     if name is None:
         raise source.refuse(
             "scheduleId",
-            "must be there, and the JSON of `temporal schedule describe` does not have it; give the name of the Schedule "
+            "must be set, but the JSON of `temporal schedule describe` does not have it; set the name of the Schedule "
             "with --name",
         )
     schedule = source.part("schedule")

@@ -88,8 +88,8 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
     name = await open_run(cluster, workflow_id)
     if name is not None:
         raise NotStartedError(
-            f"the open run `{name}` has workflow id `{workflow_id}`; choose another one, or what happens then with "
-            "--id-conflict-policy; nothing is created"
+            f"the open run `{name}` has workflow ID `{workflow_id}`; choose another one, or set --id-conflict-policy; "
+            "nothing was created"
         )
 
 

@@ -402,7 +402,7 @@ def test_the_id_of_temporal_becomes_the_name_and_another_may_be_given() -> None:
     code, made, error = run(without)
     assert (code, made) == (2, [])
     assert error.startswith("Error: -: scheduleId: must be set")
-    assert error.endswith("give the name of the Schedule with --name\n")
+    assert error.endswith("set the name of the Schedule with --name\n")
     workflow, schedule = run(CRON_JOB, "--name", "other")[1]
     assert (workflow["metadata"]["name"], schedule["metadata"]["name"]) == ("other", "other")
     assert schedule["spec"]["workflowRunTemplate"]["spec"]["workflow"]["name"] == "other"

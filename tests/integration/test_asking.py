@@ -74,7 +74,7 @@ def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Clus
     namespace.condition("workflowrun", "order", "WorkflowNotFound")
     late = perdure("signal", "order", "--name", "approved", "--timeout", "1s")
     assert late.exit_code == 124
-    assert "it is kept" in late.stderr
+    assert "it stays pending" in late.stderr
     asked = perdure("pause", "order", "--no-wait", "-o", "name")
     assert (asked.exit_code, asked.stdout.partition("/")[0]) == (0, "operation.perdure.dev")
     ended = perdure("cancel", "order")
@@ -90,7 +90,7 @@ def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
     ):
         done = perdure(*arguments)
         assert done.exit_code == 2, done.stdout
-        assert done.stderr.startswith("Error: the API server refuses")
+        assert done.stderr.startswith("Error: the API server refused the request")
     elsewhere = CliRunner().invoke(build("perdure"), ["cancel", "a", "-n", "not-there"], prog_name="perdure")
     assert elsewhere.exit_code == 2
     assert "there is no namespace `not-there`" in elsewhere.stderr

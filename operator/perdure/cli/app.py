@@ -1,4 +1,4 @@
-"""The `perdure` command; called as `kubectl-perdure` it is a plugin of kubectl, and calls itself `kubectl perdure`."""
+"""The `perdure` command; as `kubectl-perdure` it is a plugin of kubectl, and its help says `kubectl perdure`."""
 
 import functools
 import importlib
@@ -41,19 +41,19 @@ VERBS = {
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
 }
-"""The module of each verb, in the order of the help: it has `HELP`, and `command`, a function for typer; or, of a verb that is
-followed by another one, `COMMANDS`: by the name of each its function and its help."""
+"""The module of each verb, in the order of the help. A module has `HELP` and `command`, a function for typer; a verb with
+subcommands has `COMMANDS`: the function and the help of each, by name."""
 
 _ANYWHERE = frozenset({"-n", "--namespace", "--context"})
-"""Options that may stand before the verb."""
+"""Options that can precede the verb."""
 
-_HELP = """Durable workflows on Kubernetes: start and follow what runs, and
-have a say in it.
+_HELP = """Durable workflows on Kubernetes: start, inspect, and control runs.
 
-Everything here can be done with kubectl too; this shows more of it at a
-glance. Exit status: 0 yes, 1 no (the run failed, the history does not
-replay, what was asked is refused), 2 trouble (usage, no cluster, no such
-run), 124 timeout.
+You can do all of this with kubectl too; this command shows more at a glance.
+
+Exit status: 0 success, 1 negative result (the run failed, the history does
+not replay, the request was refused), 2 error (usage, no cluster, run not
+found), 124 timeout.
 
 \b
 Examples:
@@ -66,11 +66,11 @@ Examples:
 
 
 def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
-    """Make the command.
+    """Build the command.
 
     Args:
-        program: How it is called, as help and hints write it.
-        verbs: The verbs it needs; the modules of others are not imported.
+        program: Name of the program in help and hints.
+        verbs: The verbs to include; other modules are not imported.
 
     Returns:
         The command.
@@ -90,21 +90,22 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         module = importlib.import_module(VERBS[name])
         text = module.HELP.format(program=program)
         if not hasattr(module, "COMMANDS"):
-            app.command(name, help=text, context_settings=settings, cls=_Verb)(_told(module.command))
+            app.command(name, help=text, context_settings=settings, cls=_Verb)(_reporting(module.command))
             continue
         group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
         group.callback()(_root)
-        for verb, (command, told) in module.COMMANDS.items():
-            group.command(verb, help=told.format(program=program), context_settings=settings, cls=_Verb)(_told(command))
+        for verb, (command, verb_help) in module.COMMANDS.items():
+            verb_text = verb_help.format(program=program)
+            group.command(verb, help=verb_text, context_settings=settings, cls=_Verb)(_reporting(command))
         app.add_typer(group, name=name, help=text)
     return app
 
 
 def program_name(called: str) -> str:
-    """Tell how the command is called.
+    """Return the name of the program in help and hints.
 
     Args:
-        called: The path it was started by.
+        called: The path of the executable.
 
     Returns:
         `kubectl perdure` for the plugin, `perdure` otherwise.
@@ -120,13 +121,13 @@ def main() -> None:
 
 
 def verb_first(arguments: Sequence[str]) -> list[str]:
-    """Put `--namespace` and `--context` behind the verb; as with kubectl, they may stand before it.
+    """Move `--namespace` and `--context` behind the verb; as with kubectl, they can precede it.
 
     Args:
-        arguments: Of the command line.
+        arguments: The command line.
 
     Returns:
-        The same, with the verb first; unchanged where anything else stands before the verb.
+        The arguments with the verb first; unchanged if anything else precedes the verb.
     """
     rest, moved = list(arguments), list[str]()
     while rest and rest[0].partition("=")[0] in _ANYWHERE:
@@ -139,23 +140,23 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
 
 
 class _Verb(TyperCommand):
-    """A verb that tells of wrong options in sentences for people alone."""
+    """A verb that reports invalid options without pydantic's prefix."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's, which typer reads options with
+            error.message = error.message.removeprefix("Value error, ")  # from pydantic, which typer uses
             raise
 
 
 def _root() -> None:
-    """Make typer show verbs also while there is only one."""
+    """Do nothing; with a callback, typer keeps the verb even if there is only one."""
 
 
-def _told(verb: Callable[..., None]) -> Callable[..., None]:
-    """Tell what went wrong as one sentence, and end with the status for it."""
+def _reporting(verb: Callable[..., None]) -> Callable[..., None]:
+    """Report errors as one sentence, and exit with their status."""
 
     @functools.wraps(verb)
     def run(*arguments: Any, **options: Any) -> None:

@@ -292,8 +292,8 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
     late = [each["metadata"]["name"] for each in found if how.wait and not _answered(each)]
     if late:
         typer.echo(
-            f"Error: there is no answer to {', '.join(f'Operation `{name}`' for name in late)} within {how.timeout}; it is "
-            f"kept, and done when that is possible; look again with `{program_of(context)} operations`, or delete it",
+            f"Error: timed out after {how.timeout} waiting for {', '.join(f'Operation `{name}`' for name in late)}; it stays "
+            f"pending and runs when possible; check it with `{program_of(context)} operations`, or delete it",
             err=True,
         )
     if failed:
@@ -354,7 +354,7 @@ def value(text: str | None, option: str) -> Any:
         option: Name of the option, for the message.
 
     Raises:
-        BadParameter: it is no JSON.
+        BadParameter: The text is not valid JSON.
         CliError: the file cannot be read.
     """
     if text is None:
@@ -367,7 +367,7 @@ def value(text: str | None, option: str) -> Any:
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        message = f"is not JSON: {error}; a text takes quotes of its own: '\"yes\"'; a file is given as @FILE"
+        message = f"is not JSON: {error}; write a string with its quotes: '\"yes\"'; write a file as @FILE"
         raise typer.BadParameter(message, param_hint=option) from error
 
 
@@ -385,7 +385,7 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
     for parameter in parameters:
         key, equals, text = parameter.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"`{parameter}` is not of the form key=value", param_hint="-p")
+            raise typer.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
         if key in fields:
             raise typer.BadParameter(f"`{key}` is given twice", param_hint="-p")
         try:
@@ -395,5 +395,5 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
     if not fields:
         return given
     if given is not None and not isinstance(given, dict):
-        raise typer.BadParameter("sets fields of an object, and the input is none", param_hint="-p")
+        raise typer.BadParameter("sets fields of an object, but the input is not an object", param_hint="-p")
     return {**(given or {}), **fields}

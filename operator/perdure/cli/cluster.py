@@ -35,7 +35,7 @@ _LISTED_BY = {
 }
 """The verbs that list objects of a kind."""
 
-GET_ONE = "set KUBECONFIG or --context, or bring a cluster up with `make cluster`"
+GET_ONE = "set KUBECONFIG or --context, or create a cluster with `make cluster`"
 """How to get a cluster."""
 
 
@@ -84,8 +84,8 @@ class Cluster:
             found = await self._of_workflow_id(workflow_id)
             if not found:
                 raise GoneError(
-                    f"there is no WorkflowRun with workflow id `{workflow_id}` in namespace `{self.namespace}`; see which ones "
-                    f"there are with `{self._program} list -A -o wide`, and choose the namespace with -n"
+                    f"no WorkflowRun with workflow ID `{workflow_id}` in namespace `{self.namespace}`; list all runs with "
+                    f"`{self._program} list -A -o wide`, and choose the namespace with -n"
                 )
             return max(found, key=_standing)
         assert name is not None, "it is named in one of the two ways"
@@ -95,7 +95,7 @@ class Cluster:
             raise await self._other_way(name) or error from None
 
     async def _other_way(self, name: str) -> GoneError | None:
-        """What is to be said of a name that no run has, where it is the workflow id of some."""
+        """Return a hint if a name that no run has is the workflow ID of some run."""
         try:
             found = await self._of_workflow_id(name)
         except CliError:
@@ -105,7 +105,7 @@ class Cluster:
         newest = sorted(found, key=_standing, reverse=True)[:3]
         runs = ", ".join(f"`{run['metadata']['name']}`" for run in newest)
         return GoneError(
-            f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`, but that is the workflow id of {runs}; say it "
+            f"there is no WorkflowRun `{name}` in namespace `{self.namespace}`, but that is the workflow ID of {runs}; pass it "
             f"with `-w {shlex.quote(name)}`"
         )
 
@@ -248,7 +248,7 @@ class Cluster:
         """See a run's pods with their Leases, why pods were refused, and its children.
 
         Returns:
-            What there is to see; None where the user may not look, or nobody can.
+            The result; None if the user has no permission, or the API is not available.
         """
         from perdure.cli.live import children_selector, refusals, see, selector  # noqa: PLC0415 - see the docstring of the module
 
@@ -367,12 +367,12 @@ class Cluster:
                 raise CliError(self._no_namespace) from None
             if name is None or name not in error.message:
                 raise CliError(
-                    "the cluster does not know workflow runs: Perdure is not installed in it; run `make install`, or "
+                    "the cluster has no WorkflowRuns: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
             raise self._gone(kind, name) from None
         except self._api.AlreadyExistsError as error:
-            raise ExistsError(f"the API server refuses: {error.message}") from error
+            raise ExistsError(f"the API server refused the request: {error.message}") from error
         except self._api.ApiError as error:
             raise self._refused(error.status, error.message) from error
         except self._api.TRANSIENT as error:
@@ -382,22 +382,24 @@ class Cluster:
         verb = _LISTED_BY.get(kind, "")
         way = f"{self._program} {verb}" if verb else f"kubectl get {kind.lower()}"
         return GoneError(
-            f"there is no {kind} `{name}` in namespace `{self.namespace}`; see which ones there are with "
+            f"there is no {kind} `{name}` in namespace `{self.namespace}`; list those that exist with "
             f"`{way} -A`, and choose the namespace with -n"
         )
 
     def _refused(self, status: int, message: str) -> CliError:
         if status == 401:  # noqa: PLR2004
-            return CliError(f"the API server does not know who you are ({message}); log in again, or use --context")
+            return CliError(
+                f"the API server does not accept your credentials ({message}); log in again, or use --context"
+            )
         if status == 403:  # noqa: PLR2004
             return CliError(
-                f"{message}; ask who runs the cluster for the role `view` (to look), `perdure-on-call` (to ask for something) "
+                f"{message}; ask your administrator for the role `view` (to read), `perdure-on-call` (to create Operations) "
                 f"or `edit` in namespace `{self.namespace}`, or choose "
                 "another namespace with -n"
             )
         if status == 429 or status >= 500:  # noqa: PLR2004
-            return UnreachableError(f"the API server cannot answer now ({status}: {message}); try again in a moment")
-        return CliError(f"the API server refuses: {message}")
+            return UnreachableError(f"the API server is not available ({status}: {message}); try again later")
+        return CliError(f"the API server refused the request: {message}")
 
 
 def _standing(run: Object) -> tuple[bool, bool, str, str]:
@@ -422,7 +424,7 @@ async def connect(
         context: A context of the kubeconfig; None for its current one.
         namespace: The namespace that was asked for; None for the kubeconfig's own.
         program: How the command was called.
-        connections: Requests that may be under way at once.
+        connections: Maximum number of concurrent requests.
 
     Yields:
         The cluster, not asked yet.
@@ -437,7 +439,7 @@ async def connect(
         opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
         client = await opened.__aenter__()
     except OSError as error:
-        raise CliError(f"the kubeconfig names certificates that cannot be read: {error}; {GET_ONE}") from error
+        raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
     try:
         yield Cluster(client, namespace or access.namespace, program, kube)
     finally:
@@ -463,5 +465,5 @@ def _access(context: str | None) -> Access:
 def _unreachable(access: Access, error: Exception) -> UnreachableError:
     cause = str(error) or type(error).__name__
     return UnreachableError(
-        f"the API server at {access.server} does not answer ({cause}); start that cluster, or {GET_ONE}"
+        f"the API server at {access.server} does not respond ({cause}); start that cluster, or {GET_ONE}"
     )

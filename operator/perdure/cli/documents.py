@@ -39,7 +39,7 @@ class Loader(yaml.SafeLoader):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             meant = self.anchors.get(event.anchor)
             if meant is not None and meant.end_mark is None:
-                told = f"what the anchor {event.anchor} stands for has itself in it"
+                told = f"the anchor {event.anchor} contains an alias of itself"
                 raise yaml.composer.ComposerError(None, None, told, event.start_mark)
         return super().compose_node(parent, index)
 
@@ -52,7 +52,7 @@ class Loader(yaml.SafeLoader):
     def _as_text(self, key: yaml.Node) -> yaml.Node:
         if not isinstance(key, yaml.ScalarNode) or key.tag == _NULL:
             what = "null" if isinstance(key, yaml.ScalarNode) else "a list or a map"
-            told = f"a key must be text, not {what}; write it in quotes"
+            told = f"a key must be a string, not {what}; write it in quotes"
             raise yaml.composer.ComposerError(None, None, told, key.start_mark)
         if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
             value = self.construct_object(key)
@@ -114,7 +114,7 @@ def read(name: str) -> Iterator[Document]:
     """The documents of a file, of a folder with all files below it, or of standard input (`-`).
 
     Raises:
-        UnreadableError: it cannot be read, or is no YAML.
+        UnreadableError: The file cannot be read, or is not valid YAML.
     """
     path = Path(name)
     if name == STDIN or not path.is_dir():
@@ -140,7 +140,7 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"{shown}: cannot be read: it is not UTF-8") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise UnreadableFileError(f"{shown}: is no YAML: {' '.join(str(error).split())}") from error
+        raise UnreadableFileError(f"{shown}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise UnreadableFileError(f"{shown}: is nested too deep") from error
 

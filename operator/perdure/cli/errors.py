@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 
 
 class CliError(Exception):
-    """There is no answer. The message is one sentence for people: what is wrong, and what to do about it."""
+    """A verb failed. The message is one sentence: what is wrong, and what to do."""
 
     status = ExitCode.TROUBLE
     """The exit status that it leads to."""

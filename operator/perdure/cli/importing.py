@@ -77,7 +77,7 @@ def read_foreign(file: str) -> list[Object]:
         raise CliError(str(error)) from error
     manifests = [item for each in found if isinstance(each, dict) for item in _items(each)]
     if not manifests:
-        raise CliError(f"{file}: has no manifests; it must be YAML or JSON with a CronJob, for instance")
+        raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
     if not all(isinstance(each, dict) for each in manifests):
         raise CliError(f"{file}: items: must be manifests, each a map")
     return manifests
@@ -89,7 +89,7 @@ def _items(manifest: Object) -> list[Any]:
 
 
 def convert(manifest: Object, source: str, name: str | None = None) -> list[Object]:
-    """Make manifests of one of somebody else's.
+    """Convert a manifest of another system.
 
     Args:
         manifest: A CronJob, a CronWorkflow, or what `temporal schedule describe --output json` prints.
@@ -143,14 +143,14 @@ class _Source:
         """Take a text; None for none, and for an empty one."""
         value = self.take(name, "")
         if not isinstance(value, str):
-            raise self.refuse(name, f"must be text, not {_shown(value)}; write it in quotes")
+            raise self.refuse(name, f"must be a string, not {_shown(value)}; write it in quotes")
         return value or None
 
     def needed(self, name: str, remedy: str) -> str:
         """Take a text that has to be there."""
         value = self.text(name)
         if value is None:
-            raise self.refuse(name, f"must be there; {remedy}")
+            raise self.refuse(name, f"must be set; {remedy}")
         return value
 
     def number(self, name: str, default: int) -> int:
@@ -197,7 +197,7 @@ class _Source:
         """Take a list of texts."""
         found = self.many(name)
         if not all(isinstance(each, str) for each in found):
-            raise self.refuse(name, f"must be a list of texts, not {_shown(found)}; write each in quotes")
+            raise self.refuse(name, f"must be a list of strings, not {_shown(found)}; write each in quotes")
         return found
 
     def many(self, name: str) -> list[Any]:
@@ -215,9 +215,7 @@ class _Source:
         """Nothing may be left."""
         for name, value in self.data.items():
             if value not in (None, {}, [], "", False, 0):
-                raise self.refuse(
-                    name, "has no equivalent here; leave it out, and see docs/schedules.md for what to use instead"
-                )
+                raise self.refuse(name, "has no equivalent; remove it, and see docs/schedules.md for alternatives")
 
     def _below(self, name: str, place: str, value: Any) -> "_Source":
         if not isinstance(value, dict):
@@ -229,7 +227,7 @@ class _Source:
 
 
 def _shown(value: Any) -> str:
-    """What somebody wrote, in short."""
+    """The value in short form, for messages."""
     text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
 
@@ -248,7 +246,7 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
     pod = template.part("spec")
     containers = _Source(pod.data, pod.path).parts("containers")
     if len(containers) != 1:
-        message = "an activity is one container"
+        message = "an activity has one container"
         if containers:
             message += "; make the others init containers with restartPolicy Always"
         raise pod.refuse("containers", message)
@@ -273,7 +271,7 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
         run["ttlSecondsAfterFinished"] = job.number("ttlSecondsAfterFinished", 0)
     for one in ("completions", "parallelism"):
         if job.number(one, 1) != 1:
-            raise job.refuse(one, "a run here is one pod at a time; use a step with forEach instead")
+            raise job.refuse(one, "an activity runs one pod at a time; use a step with forEach instead")
     job.take("completionMode")
     job.done()
     workflow = {
@@ -314,7 +312,7 @@ def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
     if not run:
         raise spec.refuse(
             "workflowSpec",
-            "steps of Argo are not translated; write them as a Workflow, and name it in workflowTemplateRef",
+            "Argo steps are not converted; write them as a Workflow, and name it in workflowTemplateRef",
         )
     arguments = workflow.part("arguments")
     input_ = _parameters(arguments)
@@ -350,7 +348,7 @@ def _parameters(arguments: _Source) -> Object:
 
 def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
     meta = source.part("metadata")
-    name = given or meta.needed("name", "write it, or give it with --name")
+    name = given or meta.needed("name", "set it, or use --name")
     return name, meta.text("namespace")
 
 
@@ -403,8 +401,8 @@ def _stop(spec: _Source, strategy: _Source) -> Object:
         return {"pauseOnFailure": True}
     raise spec.refuse(
         "stopStrategy",
-        f"`{told}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs set "
-        "`remainingActions` in what is made",
+        f"`{told}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs, set "
+        "`remainingActions` in the new manifest",
     )
 
 
@@ -420,7 +418,7 @@ def _temporal(source: _Source, given: str | None) -> list[Object]:
     if name is None:
         raise source.refuse(
             "scheduleId",
-            "must be there, and the JSON of `temporal schedule describe` does not have it; give the name of the Schedule "
+            "must be set, but the JSON of `temporal schedule describe` does not have it; set the name of the Schedule "
             "with --name",
         )
     schedule = source.part("schedule")
@@ -428,7 +426,7 @@ def _temporal(source: _Source, given: str | None) -> list[Object]:
     policies, state = schedule.part("policies"), schedule.part("state")
     workflow = action.part("startWorkflow")
     if not workflow.data:
-        raise action.refuse("startWorkflow", "must be there: starting a workflow is all that a schedule does")
+        raise action.refuse("startWorkflow", "must be set: a Schedule can only start workflows")
     made = {
         **_temporal_times(spec),
         **_temporal_policies(policies, state),
@@ -443,7 +441,7 @@ def _as_name(source: _Source, identity: str) -> str:
     """A schedule id as the name of an object: what such a name cannot have becomes a dash."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
-        raise source.refuse("scheduleId", f"{_shown(identity)} has nothing that a name may have; give one with --name")
+        raise source.refuse("scheduleId", f"{_shown(identity)} has no characters that are valid in a name; use --name")
     return name
 
 
@@ -465,7 +463,7 @@ def _temporal_times(spec: _Source) -> Object:
 def _interval(interval: _Source) -> Object:
     every, offset = interval.length("interval"), interval.length_but_zero("phase")
     if every is None:
-        raise interval.refuse("interval", "must be there; write a duration in seconds, such as `3600s`")
+        raise interval.refuse("interval", "must be set; write a duration in seconds, such as `3600s`")
     interval.done()
     return {"every": every, **({"offset": offset} if offset else {})}
 
@@ -481,7 +479,7 @@ def _structured(calendar: _Source) -> Object:
         ranges = [_range(each) for each in calendar.parts(field)]
         if not ranges:
             told = f'[{{"start": {low}, "end": {high}}}]'
-            raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; for all of them write {told}")
+            raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; to match all, write {told}")
         whole = len(ranges) == 1 and ranges[0] == f"{low}-{high}"
         found[field] = "*" if whole else ",".join(ranges)
     years = [_range(each) for each in calendar.parts("year")]
@@ -518,7 +516,7 @@ def _temporal_policies(policies: _Source, state: _Source) -> Object:
     word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
     policy = _BY_WORD.get(word)
     if policy is None:
-        raise policies.refuse("overlapPolicy", f"{_shown(given)} is none that is known here; write one of {_WORDS}")
+        raise policies.refuse("overlapPolicy", f"{_shown(given)} is not supported; use one of {_WORDS}")
     policies.take("keepOriginalWorkflowId")
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
@@ -551,7 +549,7 @@ def _temporal_run(workflow: _Source) -> Object:
             run[ours] = value
     payloads = _payloads(workflow)
     if len(payloads) > 1:
-        raise workflow.refuse("input", "a run has one input; hand the arguments on as fields of one object")
+        raise workflow.refuse("input", "a run has one input; pass the arguments as fields of one object")
     if payloads:
         run["input"] = _payload(workflow, payloads[0])
     workflow.take("workflowIdReusePolicy")
@@ -570,11 +568,11 @@ def _payload(workflow: _Source, payload: Any) -> Any:
     given = _Source(payload, f"{workflow.path}.input")
     encoding = _decoded(given.part("metadata"), "encoding")
     if encoding != "json/plain":
-        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not known here; write the input as JSON")
+        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
     try:
         return json.loads(_decoded(given, "data"))
     except (ValueError, RecursionError) as error:
-        raise given.refuse("data", f"is no JSON: {error}; write the input as JSON") from error
+        raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
 
 
 def _decoded(source: _Source, field: str) -> str:
@@ -584,4 +582,4 @@ def _decoded(source: _Source, field: str) -> str:
     try:
         return base64.b64decode(source.text(field) or "", validate=True).decode()
     except ValueError as error:
-        raise source.refuse(field, f"is no text in base64: {error}; write the input as JSON") from error
+        raise source.refuse(field, f"is not valid base64: {error}; write the input as JSON") from error

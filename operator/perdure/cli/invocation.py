@@ -1,4 +1,4 @@
-"""How the command was called, and the page that goes with it."""
+"""The name of the program, and the page for its output."""
 
 import typer
 
@@ -9,10 +9,10 @@ from perdure.kube import clock
 
 
 def program_of(context: typer.Context) -> str:
-    """Tell how the command was called.
+    """Return the name of the program.
 
     Args:
-        context: What typer hands to a verb.
+        context: The context of the verb.
 
     Returns:
         `perdure` or `kubectl perdure`.
@@ -23,16 +23,16 @@ def program_of(context: typer.Context) -> str:
 def page_of(
     context: typer.Context, screen: Screen, *, times: TimeFormat = TimeFormat.RELATIVE, cluster: str | None = None
 ) -> Page:
-    """Make the page that a verb shows things on.
+    """Create the page for the output of a verb.
 
     Args:
-        context: What typer hands to a verb.
-        screen: Where it is printed.
-        times: How times are shown.
-        cluster: The context of the kubeconfig that was asked for.
+        context: The context of the verb.
+        screen: The screen to print to.
+        times: Format of times.
+        cluster: The requested context of the kubeconfig.
 
     Returns:
-        The page, as of now.
+        The page at the current time.
     """
     return Page(
         now=clock.now(),

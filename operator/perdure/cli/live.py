@@ -51,7 +51,7 @@ def see(
         run: The WorkflowRun.
         pods: Its pods.
         leases: Its Leases; none where they may not be read.
-        events: The Events that tell of refused pods; none where they may not be read.
+        events: The Events about refused pods; empty without permission to read them.
         children: Its children, with the later runs of their chains.
 
     Returns:

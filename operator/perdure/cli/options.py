@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are called the same everywhere."""
+"""Options that several verbs share, so that they have the same name everywhere."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from perdure.cli.terminal import Color
 
 
 class TimeFormat(StrEnum):
-    """How times are shown."""
+    """Format of times."""
 
     RELATIVE = "relative"
     ISO = "iso"
@@ -20,29 +20,29 @@ class TimeFormat(StrEnum):
 
 RunName = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or give --workflow-id", show_default=False),
+    typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or use --workflow-id", show_default=False),
 ]
 
 OpenWorkflowIdOption = Annotated[
     str | None,
-    typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run of a workflow id", show_default=False),
+    typer.Option("--workflow-id", "-w", help="Instead of NAME: the open run with this workflow ID", show_default=False),
 ]
 
 WorkflowIdOption = Annotated[
     str | None,
     typer.Option(
-        "--workflow-id", "-w", help="Instead of NAME: the open or last run of a workflow id", show_default=False
+        "--workflow-id", "-w", help="Instead of NAME: the open or last run with this workflow ID", show_default=False
     ),
 ]
 
 NamespaceOption = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace; the kubeconfig's own where none is given", show_default=False),
+    typer.Option("--namespace", "-n", help="Namespace; default: that of the kubeconfig", show_default=False),
 ]
 
 ContextOption = Annotated[
     str | None,
-    typer.Option("--context", help="Context of the kubeconfig; its current one by default", show_default=False),
+    typer.Option("--context", help="Context of the kubeconfig; default: the current one", show_default=False),
 ]
 
 _OUTPUT = typer.Option("--output", "-o", help="Output format")
@@ -56,33 +56,33 @@ WideOutputOption = Annotated[Literal["text", "wide", "json", "name"], _OUTPUT]
 
 YamlOutputOption = Annotated[Literal["text", "json", "yaml"], _OUTPUT]
 
-ColorOption = Annotated[Color, typer.Option("--color", help="When to use colours")]
+ColorOption = Annotated[Color, typer.Option("--color", help="When to use colors")]
 
-TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="How times are shown")]
+TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="Format of times")]
 
 
 def check_named(name: str | None, workflow_id: str | None) -> None:
-    """Make sure that a run is named in one way.
+    """Check that a run is selected either by name or by workflow ID.
 
     Raises:
-        BadParameter: it is named in none, or in both.
+        BadParameter: Neither or both are given.
     """
     if (name is None) == (workflow_id is None):
-        raise typer.BadParameter("name the run, or give --workflow-id; one of the two")
+        raise typer.BadParameter("set either NAME or --workflow-id")
 
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
 def word_of(words: type[_Word], elsewhere: Mapping[str, str] | None = None) -> Callable[[str], _Word]:
-    """Make a reader for an option that takes one of some words, in whatever case.
+    """Create the parser of an option with a set of words, in any case.
 
     Args:
         words: The words.
-        elsewhere: What others call them: by their word, in small letters, ours.
+        elsewhere: Names in other systems in lower case, and our word for each.
 
     Returns:
-        Reads a word, or raises BadParameter: it is none of them.
+        A function that returns the word, or raises BadParameter if the text is not one of them.
     """
 
     def read(text: str) -> _Word:
@@ -92,25 +92,25 @@ def word_of(words: type[_Word], elsewhere: Mapping[str, str] | None = None) -> C
             return known[given]
         meant = (elsewhere or {}).get(given) or ", ".join(known[near] for near in get_close_matches(given, known, 1))
         hint = f"; did you mean {meant}?" if meant else ""
-        raise typer.BadParameter(f"`{text}` is none of {', '.join(words)}{hint}")
+        raise typer.BadParameter(f"`{text}` is not one of {', '.join(words)}{hint}")
 
     return read
 
 
 def words_shown(words: type[StrEnum]) -> str:
-    """The words as help shows them."""
+    """Return the words as a metavar for the help."""
     return f"[{'|'.join(words)}]"
 
 
 def seconds_of(text: str, option: str) -> float:
-    """Seconds of a duration that was given as an option.
+    """Parse a duration from an option, in seconds.
 
     Args:
         text: The duration, such as ``90s``.
         option: Name of the option, for the message.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: The text is not a duration.
     """
     try:
         return parse_duration(text).total_seconds()

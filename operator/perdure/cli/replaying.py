@@ -41,7 +41,7 @@ def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
         data = json.loads(content)
         events = history.decode_events(data["events"] if isinstance(data, dict) else data)
     except (ValueError, KeyError, msgspec.ValidationError) as error:
-        raise CliError(f"{source} is no history ({error}); {remedy}") from error
+        raise CliError(f"{source} is not a valid history ({error}); {remedy}") from error
     if not events:
         raise CliError(f"{source} is a history without events; {remedy} once the run has started")
     return events
@@ -70,11 +70,11 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
     try:
         documents = [document for document in yaml.safe_load_all(content) if isinstance(document, dict)]
     except yaml.YAMLError as error:
-        raise CliError(f"{source} is no YAML: {error}") from error
+        raise CliError(f"{source} is not valid YAML: {error}") from error
     found = [document for document in documents if definition_of(document) is not None]
     if not found:
         raise CliError(
-            f"{source} has neither a Workflow nor a WorkflowRun with `spec.inline`; name a manifest of either"
+            f"{source} has neither a Workflow nor a WorkflowRun with `spec.inline`; use a manifest of either"
         )
     return next((document for document in found if _name(document) == wanted), found[0])
 

@@ -25,7 +25,7 @@ def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> 
         given: Input of the run, in the place of what the scenario says; None for none.
 
     Returns:
-        The scenario and what came of it.
+        The scenario and its result.
 
     Raises:
         BadFileError: A file cannot be used, or the simulation does not come to an end.
@@ -82,7 +82,7 @@ def scenarios_in(folder: Path) -> list[Path]:
 
 
 def _may_be_scenario(file: Path) -> bool:
-    """Whether a file is a scenario, or is to be told to be wrong."""
+    """Whether a file is a scenario, or must be reported as invalid."""
     if file.name in {"kustomization.yaml", "kustomization.yml"}:
         return False
     try:
@@ -105,6 +105,6 @@ def read_documents(file: str) -> list[Any]:
         why = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise BadFileError(f"{file}: cannot be read: {why}; check the name") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise BadFileError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error
+        raise BadFileError(f"{file}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise BadFileError(f"{file}: is nested too deep") from error

@@ -40,10 +40,10 @@ class NotStartedError(CliError):
 
 
 async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
-    """Check the input of a run that is to be made; warn of a Workflow that does not exist.
+    """Validate the input of a new run; warn if the Workflow does not exist.
 
     Args:
-        cluster: Where the run is to be made.
+        cluster: The cluster of the new run.
         workflow: Name of its Workflow.
         given: The input, None for none.
 
@@ -88,8 +88,8 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
     name = await open_run(cluster, workflow_id)
     if name is not None:
         raise NotStartedError(
-            f"the open run `{name}` has workflow id `{workflow_id}`; choose another one, or what happens then with "
-            "--id-conflict-policy; nothing is created"
+            f"the open run `{name}` has workflow ID `{workflow_id}`; choose another one, or set --id-conflict-policy; "
+            "nothing was created"
         )
 
 

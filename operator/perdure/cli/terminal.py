@@ -1,4 +1,4 @@
-"""Where output goes: colours, width and characters as the terminal has them."""
+"""Output to the terminal, with its colors, width and characters."""
 
 import json
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Color(StrEnum):
-    """When colours are used."""
+    """When to use colors."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -25,7 +25,7 @@ class Color(StrEnum):
 
 
 class Screen:
-    """Standard output, or a file in its place."""
+    """Standard output, or a file."""
 
     def __init__(self, color: Color = Color.AUTO, file: TextIO | None = None) -> None:
         self._file = file or sys.stdout
@@ -33,33 +33,33 @@ class Screen:
         self._console: Console | None = None
         self._utf8 = (getattr(self._file, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf8")
         if not self._utf8 and hasattr(self._file, "reconfigure"):
-            self._file.reconfigure(errors="backslashreplace")  # what cannot be written is told, not died of
+            self._file.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
 
     @property
     def glyphs(self) -> Glyphs:
-        """The characters that the encoding has."""
+        """The characters that the encoding supports."""
         return UNICODE if self._utf8 else ASCII
 
     @property
     def width(self) -> int:
-        """Columns: of the terminal; where there is none, 80, or what `COLUMNS` says."""
+        """Columns of the terminal; `COLUMNS` or 80 without one."""
         return shutil.get_terminal_size((80, 24)).columns
 
     @property
     def height(self) -> int:
-        """Lines: of the terminal; where there is none, 24, or what `LINES` says."""
+        """Lines of the terminal; `LINES` or 24 without one."""
         return shutil.get_terminal_size((80, 24)).lines
 
     @property
     def interactive(self) -> bool:
-        """Whether someone watches who sees lines change."""
+        """Whether the output is a terminal that can redraw lines."""
         return self._file.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
     def console(self) -> "Console":
-        """The console that draws."""
+        """The console of rich."""
         if self._console is None:
-            from rich.console import Console  # noqa: PLC0415 - not for verbs that draw nothing
+            from rich.console import Console  # noqa: PLC0415 - verbs without styled output do not need it
 
             options: dict[Color, dict[str, Any]] = {
                 Color.AUTO: {},
@@ -72,12 +72,12 @@ class Screen:
         return self._console
 
     def show(self, lines: "Iterable[Text]") -> None:
-        """Print lines; nothing is wrapped or cut here."""
+        """Print lines without wrapping."""
         for line in lines:
             self.console.print(line, soft_wrap=True)
 
     def write(self, text: str) -> None:
-        """Print text as it is."""
+        """Print plain text."""
         self._file.write(text + "\n")
         self._file.flush()
 
@@ -87,6 +87,6 @@ class Screen:
 
     def write_yaml(self, data: Any) -> None:
         """Print YAML."""
-        import yaml  # noqa: PLC0415 - only for who asks for it
+        import yaml  # noqa: PLC0415 - only for YAML output
 
         self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))

@@ -39,7 +39,7 @@ def schedule_in(file: str, name: str | None) -> Object:
         raise CliError(f"{file}: has no Schedule" + (f" `{name}`" if name else ""))
     if len(named) > 1:
         names = ", ".join(str((each.get("metadata") or {}).get("name")) for each in named)
-        raise CliError(f"{file}: has {len(named)} Schedules ({names}); name one of them")
+        raise CliError(f"{file}: has {len(named)} Schedules ({names}); set NAME to one of them")
     try:
         Schedule.parse(named[0])
     except ValidationError as error:
@@ -122,7 +122,7 @@ def moment(text: str, zone: Zone) -> datetime:
     except OverflowError:
         raise _not_a_time(text) from None
     if time < EARLIEST:
-        raise CliError(f"`{text}` is before 1970: there are no times so early")
+        raise CliError(f"`{text}` is before 1970; use a later time")
     return time
 
 
@@ -148,7 +148,7 @@ def read_json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise CliError(f"{option}: `{text}` is no JSON: {error}") from None
+        raise CliError(f"{option}: `{text}` is not valid JSON: {error}") from None
 
 
 def new_schedule(name: str, spec: Object) -> Object:

@@ -257,7 +257,7 @@ def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiSer
     server.answers[RUNS] = items(open_run)
     done = call("start", "flow", "-w", "A-1")
     assert (done.exit_code, server.created) == (1, [])
-    assert done.stderr.startswith("Error: the open run `first` has workflow id `A-1`")
+    assert done.stderr.startswith("Error: the open run `first` has workflow ID `A-1`")
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z"}
     signalled = call("signal", "-w", "A-1", "--name", "add", "--start", "flow", "--start-input", '{"amount": "ten"}')
@@ -332,7 +332,7 @@ def test_wait_gives_up_with_the_code_of_timeout(server: ApiServer) -> None:
     server.answers[f"{RUNS}/order-42"] = Flow().object
     done = call("wait", "order-42", "--timeout", "100ms")
     assert done.exit_code == 124
-    assert done.stderr == "Error: the run `order-42` has not ended within 100ms; it goes on\n"
+    assert done.stderr == "Error: the run `order-42` has not ended within 100ms; it keeps running\n"
 
 
 def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
@@ -340,7 +340,7 @@ def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
     server.answers[f"{RUNS}/order-42"] = lambda: looks.pop() if looks else None
     done = call("wait", "order-42")
     assert done.exit_code == 2
-    assert "was deleted before it had ended" in done.stderr
+    assert "was deleted before it ended" in done.stderr
 
 
 def of_workflow_id(server: ApiServer, *found: dict[str, Any]) -> None:
@@ -375,13 +375,13 @@ def test_a_run_may_be_named_by_its_workflow_id(server: ApiServer) -> None:
     done = call("wait", "--workflow-id", "A/1,b", "--timeout", "100ms")
     assert (done.exit_code, done.stderr) == (
         124,
-        "Error: the run of workflow id `A/1,b` has not ended within 100ms; it goes on\n",
+        "Error: the run with workflow ID `A/1,b` has not ended within 100ms; it keeps running\n",
     )
     of_workflow_id(server, named("last", "b", **later), named("first", "b", **ended), named("refused", "b", **taken))
     assert json.loads(call("describe", "-w", "b", "-o", "json").stdout)["name"] == "last"
     of_workflow_id(server, named("order-7", None), named("other", "order-7", **ended), named("x", "y"))
     assert json.loads(call("describe", "-w", "order-7", "-o", "json").stdout)["name"] == "order-7"
-    assert "there is no WorkflowRun with workflow id `none`" in call("describe", "-w", "none").stderr
+    assert "no WorkflowRun with workflow ID `none`" in call("describe", "-w", "none").stderr
     activity = named("charge", "order-8", phase="Running")
     activity["spec"] = {"workflowId": "order-8", "activity": {"type": "Charge", "taskQueue": "q"}}
     of_workflow_id(server, activity, named("old", "order-8", **ended))
@@ -395,23 +395,23 @@ def test_a_name_that_is_a_workflow_id_is_told_of(server: ApiServer, verb: str) -
     done = call(verb, "A 1")
     assert done.exit_code == 2
     assert done.stderr == (
-        "Error: there is no WorkflowRun `A 1` in namespace `shop`, but that is the workflow id of `order-1-abc`; say it with "
+        "Error: there is no WorkflowRun `A 1` in namespace `shop`, but that is the workflow ID of `order-1-abc`; pass it with "
         "`-w 'A 1'`\n"
     )
     for wrong in (["a", "-w", "b"], []):
         done = call(verb, *wrong)
-        assert (done.exit_code, "one of the two" in " ".join(done.stderr.split())) == (2, True)
+        assert (done.exit_code, "set either" in " ".join(done.stderr.split())) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("status", "message", "want"),
     [
-        (404, 'workflowruns.perdure.dev "x" not found', "no WorkflowRun `x` in namespace `shop`; see which ones"),
+        (404, 'workflowruns.perdure.dev "x" not found', "no WorkflowRun `x` in namespace `shop`; list those"),
         (404, "404 page not found", "Perdure is not installed in it; run `make install`"),
         (401, "Unauthorized", "log in again"),
-        (403, 'workflowruns "x" is forbidden', "ask who runs the cluster for the role `view`"),
-        (500, "oh", "cannot answer now (500: oh); try again"),
-        (400, "bad", "refuses: bad"),
+        (403, 'workflowruns "x" is forbidden', "ask your administrator for the role `view`"),
+        (500, "oh", "is not available (500: oh); try again"),
+        (400, "bad", "refused the request: bad"),
     ],
 )
 def test_what_the_api_server_refuses_is_one_sentence_with_a_remedy(
@@ -453,7 +453,7 @@ def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch
     kubeconfig(tmp_path, monkeypatch, "http://127.0.0.1:9")
     done = call("list")
     assert done.exit_code == 2
-    assert "http://127.0.0.1:9 does not answer" in done.stderr
+    assert "http://127.0.0.1:9 does not respond" in done.stderr
 
 
 @pytest.mark.parametrize(

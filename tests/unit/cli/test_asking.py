@@ -23,24 +23,24 @@ def call(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["cancel"], "name the run, or give --workflow-id"),
-        (["cancel", "a", "-w", "b"], "one of the two"),
+        (["cancel"], "set either NAME or --workflow-id"),
+        (["cancel", "a", "-w", "b"], "set either"),
         (["signal", "a"], "--name"),
         (["signal", "a", "--name", "go", "--input", "yes"], "is not JSON"),
-        (["signal", "a", "--name", "go", "--start", "cart"], "takes --workflow-id"),
-        (["signal", "a", "--name", "go", "--start-input", "1"], "takes --start"),
+        (["signal", "a", "--name", "go", "--start", "cart"], "requires --workflow-id"),
+        (["signal", "a", "--name", "go", "--start-input", "1"], "requires --start"),
         (["pause", "a", "--timeout", "soon"], "--timeout"),
         (["reset", "a"], "--event-id, --type"),
-        (["reset", "a", "--event-id", "3", "--type", "FirstWorkflowTask"], "one of the two"),
+        (["reset", "a", "--event-id", "3", "--type", "FirstWorkflowTask"], "set one of the two"),
         (["complete", "a", "--step", "s"], "one of the three"),
         (["complete", "a", "--step", "s", "--result", "1", "--cancelled"], "one of the three"),
-        (["start", "flow", "--timeout", "5m"], "takes --wait"),
-        (["start", "Order"], "code is started with --type Order --task-queue QUEUE"),
-        (["start"], "name a Workflow, or give --type and --task-queue"),
-        (["start", "flow", "--type", "Order", "--task-queue", "orders"], "one of the two"),
-        (["start", "--type", "Order"], "--type: takes --task-queue as well"),
-        (["start", "flow", "--task-queue", "orders"], "--task-queue: takes --type as well"),
-        (["list", "--phase", "faild"], "'--phase': `faild` is none of Pending, Running"),
+        (["start", "flow", "--timeout", "5m"], "requires --wait"),
+        (["start", "Order"], "to start code, use --type Order --task-queue QUEUE"),
+        (["start"], "set either WORKFLOW, or --type and --task-queue"),
+        (["start", "flow", "--type", "Order", "--task-queue", "orders"], "set either"),
+        (["start", "--type", "Order"], "--type: requires --task-queue"),
+        (["start", "flow", "--task-queue", "orders"], "--task-queue: requires --type"),
+        (["list", "--phase", "faild"], "'--phase': `faild` is not one of Pending, Running"),
         (["list", "--phase", "faild"], "did you mean Failed?"),
         (["list", "--output", "xml"], "'--output' / '-o': 'xml' is not one of"),
         (["schedule", "trigger", "a", "--overlap-policy", "Forbid"], "did you mean Skip?"),
@@ -125,7 +125,7 @@ def test_operations_are_shown_a_line_each() -> None:
         "Pending",
         "2026-01-01T00:00:00Z",
     ]
-    assert "workflow id A 1" in lines[2].plain
+    assert "workflow ID A 1" in lines[2].plain
     assert lines[2].plain.endswith("there is none")
 
 

@@ -213,9 +213,9 @@ def test_a_child_that_is_open_when_the_run_ends_is_cut_off_or_goes_on() -> None:
     assert steps_of(run) == golden("""
         STEP      STATUS     KIND           TRIES  START  TIME
         ├─ pay-1  ⊘ Stopped  child Payment         +1s    4s
-        │    cut off when the run ended Completed
+        │    interrupted when the run ended Completed
         └─ pay-2  ● Running  child Payment         +1s    4s
-             goes on by itself since the run ended Completed
+             keeps running after the run ended Completed
     """)
 
 
@@ -228,7 +228,7 @@ def test_a_task_that_no_worker_answers_says_since_when_and_whom_to_look_for() ->
     assert golden("""
         Workflow:     Order
         Task queue:   orders
-        Workflow id:  order-1
+        Workflow ID:  order-1
         Run id:       11111111-2222-3333-4444-555555555555
         Status:       ● Running
         Task:         no worker has answered since 2026-01-01T00:00:00Z (20s ago)
@@ -247,7 +247,7 @@ def test_a_task_that_no_worker_answers_says_since_when_and_whom_to_look_for() ->
 def test_a_task_that_a_worker_has_says_so() -> None:
     run = Coded.begin()
     run.take(3, identity="77@worker")
-    assert "Task:         is being decided by 77@worker since 2026-01-01T00:00:03Z (0s ago)\n" in shown(run)
+    assert "Task:         running by 77@worker since 2026-01-01T00:00:03Z (0s ago)\n" in shown(run)
     assert "no worker has answered" not in shown(run)
 
 
@@ -266,7 +266,7 @@ def test_a_task_that_fails_says_why_and_that_the_code_is_to_be_mended() -> None:
     """) in shown(run)
     run.decide(timer("1", 60), seconds=30)
     assert "failed before" not in shown(run)
-    assert "Task:         none; it waits for what is pending\n" in shown(run)
+    assert "Task:         none; the run waits for its pending work\n" in shown(run)
 
 
 def test_that_the_worker_which_had_the_run_in_memory_is_gone_is_no_failure() -> None:
@@ -309,7 +309,7 @@ def test_a_task_that_was_not_answered_in_time_says_so() -> None:
 def test_a_run_that_waits_to_be_told_something_says_so() -> None:
     run = Coded.begin()
     run.decide(seconds=1)
-    assert "Task:         none; it waits for a signal or an update\n" in shown(run)
+    assert "Task:         none; the run waits for a signal or an update\n" in shown(run)
     run.signal(seconds=2)
     run.decide(cmd.CompleteWorkflowExecution())
     assert "Task:" not in shown(run)

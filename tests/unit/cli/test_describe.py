@@ -56,7 +56,7 @@ def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
             perdure history -n shop order-42 --detailed
           the whole output:
             kubectl -n shop get workflowrun order-42 -o 'jsonpath={.status.output}'
-          remove it, to start one of that name anew (it is removed by itself in 59m56s):
+          delete it, to start another run of that name (the operator deletes it in 59m56s):
             kubectl -n shop delete workflowrun order-42
     """)
 
@@ -90,11 +90,11 @@ def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:
         What next
           the log of the last attempt of `charge`:
             kubectl -n shop logs order-42-5-1
-          after you fix the cause: repeat what failed in a new run, which keeps what is done:
+          after you fix the cause: run the failed steps again in a new run, and keep the other results:
             perdure retry -n shop order-42
           every event with its attributes:
             perdure history -n shop order-42 --detailed
-          remove it, to start one of that name anew (it is removed by itself in 59m52s):
+          delete it, to start another run of that name (the operator deletes it in 59m52s):
             kubectl -n shop delete workflowrun order-42
     """)
 
@@ -103,7 +103,7 @@ def test_only_logs_of_pods_that_exist_are_proposed() -> None:
     flow = Flow().started(1).completed(10).failed(12).started(17).failed(18, declined(non_retryable=True))
     for left, command, purpose in (
         ((1, 2), "logs order-42-5-2", "the log of the last attempt of `charge`"),
-        ((1,), "logs order-42-5-1", "the log of an earlier attempt, whose pod is left, of `charge`"),
+        ((1,), "logs order-42-5-1", "the log of an earlier attempt, whose pod exists, of `charge`"),
         ((), None, None),
     ):
         run = flow.run(seen=Seen(pods=frozenset(f"order-42-5-{n}" for n in left)))
@@ -200,7 +200,7 @@ def test_steps_that_a_timeout_of_the_run_cut_off_are_stopped() -> None:
     shown = plain(describe(flow.run(seen=seen), flow.page(30)))
     assert "Status:       ✗ TimedOut" in shown
     assert "├─ reserve         ⊘ Stopped     activity reserve-stock         +0s    20s" in shown
-    assert "│    cut off when the run ended TimedOut\n│    pods order-42-2-1, order-42-2-3\n" in shown
+    assert "│    interrupted when the run ended TimedOut\n│    pods order-42-2-1, order-42-2-3\n" in shown
     assert "  Timeout: workflow timeout: the runTimeout of 20s has passed" in shown
 
 
@@ -217,7 +217,7 @@ def test_a_paused_run_offers_once_to_let_it_go_on() -> None:
     flow = Flow().started(1)
     paused = read_run({**flow.object, "status": {**flow.object["status"], "phase": "Paused"}}, now=at(1))
     found = hints(paused, flow.page(1))
-    assert [command for what, command in found if what == "let it go on"] == ["perdure unpause -n shop order-42"]
+    assert [command for what, command in found if what == "unpause it"] == ["perdure unpause -n shop order-42"]
     assert not [command for _, command in found if "kubectl" in command and "create" in command]
 
 

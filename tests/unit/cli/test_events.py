@@ -70,7 +70,10 @@ def test_every_type_of_event_has_a_line_of_its_own() -> None:
             "race.slow/nap  1h1m",
         ),
         ({"eventType": "TimerCanceled", "timerId": "nap", "startedEventId": 3}, "nap"),
-        ({"eventType": "ActivityTaskCancelRequested", "activityId": "a", "scheduledEventId": 2}, "a  is asked to stop"),
+        (
+            {"eventType": "ActivityTaskCancelRequested", "activityId": "a", "scheduledEventId": 2},
+            "a  cancellation requested",
+        ),
         (
             {
                 "eventType": "StartChildWorkflowExecutionInitiated",
@@ -130,7 +133,7 @@ def test_every_type_of_event_has_a_line_of_its_own() -> None:
         ({"eventType": "WorkflowExecutionCancelRequested", "cause": "changed my mind"}, "changed my mind"),
         (
             {"eventType": "WorkflowExecutionContinuedAsNew", "newWorkflowRun": "poll-2", "input": {"n": 1}},
-            'goes on as poll-2  input {"n":1}',
+            'continues as poll-2  input {"n":1}',
         ),
         (
             {
@@ -139,7 +142,7 @@ def test_every_type_of_event_has_a_line_of_its_own() -> None:
                 "newWorkflowRun": "poll-2",
                 "newRunBackoff": "PT90S",
             },
-            "InProgress  goes on as poll-2  in 1m30s",
+            "InProgress  continues as poll-2  in 1m30s",
         ),
         (
             {

@@ -106,7 +106,7 @@ def test_warnings_count_where_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("name", "want"),
-    [("nowhere.yaml", "cannot be read: No such file"), ("notes.txt", "is no YAML"), ("scenario.yaml", None)],
+    [("nowhere.yaml", "cannot be read: No such file"), ("notes.txt", "is not valid YAML"), ("scenario.yaml", None)],
 )
 def test_what_cannot_be_read_is_trouble(folder: Path, name: str, want: str | None) -> None:
     assert folder.exists()

@@ -85,8 +85,8 @@ def test_each_line_says_step_and_attempt_and_the_oldest_attempt_comes_first(shop
         "charge#3: the bank: yes",
     ]
     assert err.splitlines()[:2] == [
-        "reserve#1: pod order-42-2-1 is gone, and its log with it",
-        "charge#1: pod order-42-5-1 is gone, and its log with it",
+        "reserve#1: pod order-42-2-1 was deleted, and its log with it",
+        "charge#1: pod order-42-5-1 was deleted, and its log with it",
     ]
     assert asked(shop, "order-42-2-2") == [{"timestamps": ["true"], "container": ["activity"]}]
 
@@ -131,8 +131,8 @@ def test_where_all_pods_are_gone_that_is_the_answer(shop: ApiServer) -> None:
     code, out, err = logs("--step", "reserve")
     assert (code, out) == (1, [])
     assert err.splitlines() == [
-        "reserve#1: pod order-42-2-1 is gone, and its log with it",
-        "reserve#2: pod order-42-2-2 is gone, and its log with it",
+        "reserve#1: pod order-42-2-1 was deleted, and its log with it",
+        "reserve#2: pod order-42-2-2 was deleted, and its log with it",
         "`podRetention` of an activity says how long its pods stay",
     ]
 
@@ -147,7 +147,7 @@ def test_a_pod_that_has_not_started_and_a_run_without_pods_are_told(server: ApiS
 
 
 def test_a_log_that_its_node_does_not_give_keeps_no_other_from_being_shown(shop: ApiServer) -> None:
-    shop.answers[f"{PODS}/order-42-5-2/log"] = (502, {"kind": "Status", "message": "node-1 does not answer"})
+    shop.answers[f"{PODS}/order-42-5-2/log"] = (502, {"kind": "Status", "message": "node-1 does not respond"})
     code, out, err = logs()
     assert code == 0
     assert out[0] == "reserve#2: picked the lamp"

@@ -49,7 +49,7 @@ def test_an_operation_whose_calls_fail_tells_attempt_failure_and_next_attempt() 
             Last failure: NexusHandler: busy
     """) in shown(run)
     assert "temporal operator nexus endpoint get --name billing\n" in shown(run)
-    assert "Task:         none; it waits for what is pending\n" in shown(run)
+    assert "Task:         none; the run waits for its pending work\n" in shown(run)
     assert data_of(run) == [
         {
             "scheduledEventId": 5,
@@ -81,7 +81,7 @@ def test_an_operation_that_its_handler_has_started_runs() -> None:
     run = started(scheduled(start_to_close_timeout=timedelta(seconds=30)), 2)
     assert steps_of(run).splitlines()[1:] == [
         "└─ invoices.charge  ● Running  nexus billing  1      +0s    2s",
-        "     namespace bills has started it",
+        "     started in namespace bills",
     ]
     assert golden("""
         Pending Nexus operations
@@ -99,9 +99,9 @@ def test_a_request_to_cancel_an_operation_tells_its_own_attempts() -> None:
     run = scheduled()
     run.signal(seconds=1)
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5), seconds=1)
-    assert "Cancel asked: yes; the handler is asked once the operation has started\n" in shown(run)
+    assert "Cancellation: yes; sent to the handler once the operation has started\n" in shown(run)
     started(run, 2)
-    assert "Cancel asked: 2026-01-01T00:00:02Z (0s ago); Scheduled, attempt 1\n" in shown(run)
+    assert "Cancellation: 2026-01-01T00:00:02Z (0s ago); Scheduled, attempt 1\n" in shown(run)
     run.ask(inp.OperationCancelReported, 3, scheduled_event_id=5, attempt=1, failure=BUSY, retryable=True)
     assert "(1s ago); BackingOff, attempt 2; in 1s; NexusHandler: busy\n" in shown(run)
     assert data_of(run)[0]["cancellation"] == {
@@ -142,9 +142,9 @@ def test_an_operation_goes_on_after_the_run_if_it_has_started_and_is_cut_off_if_
     run.decide(cmd.CompleteWorkflowExecution(), seconds=2)
     assert steps_of(run).splitlines()[1:] == [
         "├─ invoices.charge  ● Running  nexus billing         +0s    2s",
-        "│    goes on by itself since the run ended Completed",
+        "│    keeps running after the run ended Completed",
         "└─ invoices.charge  ⊘ Stopped  nexus billing         +0s    2s",
-        "     cut off when the run ended Completed",
+        "     interrupted when the run ended Completed",
     ]
     assert data_of(run) == []
 

@@ -56,11 +56,11 @@ def test_a_run_whose_time_was_up() -> None:
         Steps
         STEP  STATUS     KIND                TRIES  START  TIME
         ├─ a  ⊘ Stopped  childWorkflow long         +0s    4s
-        │    cut off when the run ended TimedOut
+        │    interrupted when the run ended TimedOut
         ├─ b  ⊘ Stopped  childWorkflow long         +0s    4s
-        │    cut off when the run ended TimedOut
+        │    interrupted when the run ended TimedOut
         └─ c  ⊘ Stopped  childWorkflow long         +0s    4s
-             cut off when the run ended TimedOut
+             interrupted when the run ended TimedOut
 
         Failure
           Timeout: workflow timeout

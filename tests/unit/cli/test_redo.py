@@ -93,12 +93,12 @@ def test_parameters_are_json_or_else_text(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["start", "order", "-p", "amount"], "`amount` is not of the form key=value"),
-        (["start", "order", "-p", "=3"], "`=3` is not of the form key=value"),
+        (["start", "order", "-p", "amount"], "`amount` does not have the form key=value"),
+        (["start", "order", "-p", "=3"], "`=3` does not have the form key=value"),
         (["start", "order", "-p", "a=1", "-p", "a=2"], "`a` is given twice"),
-        (["start", "order", "--input", "[1]", "-p", "a=1"], "sets fields of an object, and the input is none"),
-        (["rerun", "order-42", "--timeout", "5m"], "takes --wait"),
-        (["rerun"], "name the run, or give --workflow-id"),
+        (["start", "order", "--input", "[1]", "-p", "a=1"], "sets fields of an object, but the input is not an object"),
+        (["rerun", "order-42", "--timeout", "5m"], "requires --wait"),
+        (["rerun"], "set either NAME or --workflow-id"),
     ],
 )
 def test_wrong_usage_names_the_option(arguments: list[str], said: str) -> None:

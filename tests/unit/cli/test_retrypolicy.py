@@ -65,8 +65,8 @@ def test_a_fraction_of_a_second_is_kept(tmp_path: Path) -> None:
         ("kind: Workflow", (), "has no RetryPolicy"),
         ("kind: RetryPolicy\nspec: {cloudScheduler: {retryCount: 6}}", (), "spec.cloudScheduler.retryCount"),
         ("kind: RetryPolicy\nspec: {exponential: {maximumAttempts: -1}}", (), "maximumAttempts"),
-        ("kind: [", (), "is no YAML"),
-        (POLICY, ("standard",), "name a RetryPolicy, or give its manifest"),
+        ("kind: [", (), "is not valid YAML"),
+        (POLICY, ("standard",), "set either NAME or --file"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(tmp_path: Path, text: str, options: tuple[str, ...], told: str) -> None:

@@ -30,10 +30,10 @@ def test_a_value_is_read_as_kubectl_does(tmp_path: Path, value: str, read: objec
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        ("{~: 1}", "a key must be text, not null"),
-        ("{[a]: 1}", "a key must be text, not a list or a map"),
-        ("&a [*a]", "has itself in it"),
-        ("!!int x", "is no YAML"),
+        ("{~: 1}", "a key must be a string, not null"),
+        ("{[a]: 1}", "a key must be a string, not a list or a map"),
+        ("&a [*a]", "contains an alias of itself"),
+        ("!!int x", "is not valid YAML"),
         ("[" * 100_000, "nested too deep"),
     ],
 )

@@ -227,10 +227,10 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
             "stopStrategy: `failed >= 3` has no equivalent",
         ),
         (CRON_WORKFLOW, "spec.stopStrategy", {"more": 1}, "stopStrategy.more: has no equivalent"),
-        (CRON_WORKFLOW, "spec.workflowSpec", {"templates": []}, "steps of Argo are not translated"),
-        (TEMPORAL, "schedule.policies.overlapPolicy", "NEW", "is none that is known"),
+        (CRON_WORKFLOW, "spec.workflowSpec", {"templates": []}, "Argo steps are not converted"),
+        (TEMPORAL, "schedule.policies.overlapPolicy", "NEW", "is not supported"),
         (TEMPORAL, "schedule.action.startWorkflow.memo", {"fields": {"a": 1}}, "memo: has no equivalent"),
-        (TEMPORAL, "schedule.action", {}, "must be there"),
+        (TEMPORAL, "schedule.action", {}, "must be set"),
         (
             TEMPORAL,
             "schedule.action.startWorkflow",
@@ -241,26 +241,26 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
             TEMPORAL,
             "schedule.action.startWorkflow.taskQueue",
             None,
-            "startWorkflow.taskQueue.name: must be there; name",
+            "startWorkflow.taskQueue.name: must be set; name",
         ),
         (TEMPORAL, "schedule.spec.interval", ["1h"], "schedule.spec.interval[0]: must be a map with the fields"),
         (TEMPORAL, "schedule.spec.interval", [{"interval": "soon"}], "interval[0].interval: must be a duration in"),
-        (TEMPORAL, "schedule.spec.interval", [{"phase": "1s"}], "interval[0].interval: must be there; write"),
+        (TEMPORAL, "schedule.spec.interval", [{"phase": "1s"}], "interval[0].interval: must be set; write"),
         (TEMPORAL, "schedule.spec.cronString", "0 * * * *", "cronString: must be a list, not `0 * * * *`; write it in"),
         (TEMPORAL, "schedule.state.remainingActions", "many", "remainingActions: must be a whole number from 0"),
-        (TEMPORAL, "scheduleId", "???", "scheduleId: `???` has nothing that a name may have; give one with --name"),
+        (TEMPORAL, "scheduleId", "???", "scheduleId: `???` has no characters that are valid in a name; use --name"),
         (CRON_JOB, "spec.jobTemplate.spec.backoffLimit", "x", "backoffLimit: must be a whole number from 0 to"),
         (CRON_JOB, "spec.suspend", "yes", "spec.suspend: must be true or false, not `yes`"),
-        (CRON_JOB, "spec.timeZone", 1, "spec.timeZone: must be text, not `1`; write it in quotes"),
-        (CRON_JOB, "spec.jobTemplate.spec.template.spec.containers", [], "containers: an activity is one container"),
-        (CRON_JOB, "metadata.name", None, "metadata.name: must be there; write it, or give it with --name"),
+        (CRON_JOB, "spec.timeZone", 1, "spec.timeZone: must be a string, not `1`; write it in quotes"),
+        (CRON_JOB, "spec.jobTemplate.spec.template.spec.containers", [], "containers: an activity has one container"),
+        (CRON_JOB, "metadata.name", None, "metadata.name: must be set; set it, or use --name"),
         (CRON_JOB, "items", ["x"], "items: must be manifests"),
-        (CRON_WORKFLOW, "spec.schedules", [1], "spec.schedules: must be a list of texts, not `[1]`"),
+        (CRON_WORKFLOW, "spec.schedules", [1], "spec.schedules: must be a list of strings, not `[1]`"),
         (
             CRON_WORKFLOW,
             "spec.workflowSpec.arguments.parameters",
             [{"value": "3"}],
-            "arguments.parameters[0].name: must be there; name the parameter",
+            "arguments.parameters[0].name: must be set; name the parameter",
         ),
         (
             CRON_WORKFLOW,
@@ -401,8 +401,8 @@ def test_the_id_of_temporal_becomes_the_name_and_another_may_be_given() -> None:
     del without["schedule"]["action"]["startWorkflow"]["workflowId"]
     code, made, error = run(without)
     assert (code, made) == (2, [])
-    assert error.startswith("Error: -: scheduleId: must be there")
-    assert error.endswith("give the name of the Schedule with --name\n")
+    assert error.startswith("Error: -: scheduleId: must be set")
+    assert error.endswith("set the name of the Schedule with --name\n")
     workflow, schedule = run(CRON_JOB, "--name", "other")[1]
     assert (workflow["metadata"]["name"], schedule["metadata"]["name"]) == ("other", "other")
     assert schedule["spec"]["workflowRunTemplate"]["spec"]["workflow"]["name"] == "other"

@@ -131,7 +131,7 @@ def test_next_says_what_is_wrong_with_a_file(change: tuple[str, str], want: str)
 
 def test_one_of_several_is_named() -> None:
     both = MANIFEST + "---" + MANIFEST.replace("nightly", "weekly")
-    assert "name one of them" in run("-f", "-", given=both)[2]
+    assert "set NAME to one of them" in run("-f", "-", given=both)[2]
     assert run("weekly", "-f", "-", "--after", "2026-01-01", given=both)[0] == 0
 
 

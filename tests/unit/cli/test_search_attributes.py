@@ -86,14 +86,14 @@ def test_a_type_does_not_change(server: ApiServer) -> None:
     server.answers[PATH] = stored
     done = run("create", "New", "Total", "--type", "Int")
     assert done.exit_code == 1
-    assert "`Total` has the type Double, which does not change; remove it first" in done.stderr
+    assert "`Total` has the type Double, which cannot change; remove it first" in done.stderr
     assert server.answers[PATH] is stored
 
 
 def test_one_that_is_removed_leaves_the_others(server: ApiServer) -> None:
     before = registry(Total="Double", CustomerId="Keyword")
     server.answers[PATH] = before
-    assert run("remove", "Total").stdout == "Total is removed\n"
+    assert run("remove", "Total").stdout == "Total removed\n"
     assert server.answers[PATH] == {**before, "data": {"CustomerId": "Keyword"}}
     done = run("remove", "CustomerId", "Total")
     assert done.exit_code == 1

@@ -140,12 +140,12 @@ def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
     [
         (("-f", "none.yaml"), "none.yaml: cannot be read: No such file or directory"),
         (("-f", "order.yaml"), "order.yaml: spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`"),
-        (("-f", "broken.yaml"), "broken.yaml: is no YAML"),
-        (("--scenario", "broken.yaml"), "broken.yaml: is no YAML"),
+        (("-f", "broken.yaml"), "broken.yaml: is not valid YAML"),
+        (("--scenario", "broken.yaml"), "broken.yaml: is not valid YAML"),
         (("--scenario", "two.yaml"), "two.yaml: must be one scenario, but has 2 documents"),
         (("--scenario", "lost.yaml"), "away.yaml: cannot be read"),
         (("-f", "order.yaml", "-f", "policy.yaml", "--scenario", "endless.yaml"), "let it come to an end"),
-        ((), "name a manifest"),
+        ((), "set a manifest"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_status_2(folder: Path, arguments: tuple[str, ...], want: str) -> None:

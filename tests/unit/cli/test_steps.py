@@ -142,7 +142,7 @@ def test_everything_that_is_open_tells_what_it_waits_for() -> None:
 
         Pending children
           child  order-42-9-2-habcde  ● Running 1/3
-            workflow id invoice-7; if this run closes first: Terminate
+            workflow ID invoice-7; if this run closes first: Terminate
 
         Pending signals
           other  received 2026-01-01T12:00:03Z (1s ago) from ada; input {"a":1}
@@ -208,7 +208,7 @@ def test_a_paused_run_says_why_and_how_it_goes_on() -> None:
 def test_a_run_that_is_asked_to_cancel_itself_says_by_whom() -> None:
     flow = Flow().started(1).at(5, inp.CancelRequested(request_id="1", reason="changed my mind", identity="ada"))
     shown = plain(describe(flow.run(), flow.page(6)))
-    assert "Cancel asked: 2026-01-01T12:00:05Z (1s ago) by ada: changed my mind" in shown
+    assert "Cancellation: 2026-01-01T12:00:05Z (1s ago) by ada: changed my mind" in shown
 
 
 def test_what_a_closed_run_had_open_is_stopped() -> None:

@@ -4,13 +4,13 @@ import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
-HELP = """Ask a run to cancel itself; its handlers run.
+HELP = """Request the cancellation of a run; its handlers run.
 
-The answer tells that the run has heard of it, not that it has ended: follow
-it with `{program} wait`. A run that is closed already is fine.
+Returns once the run has recorded the request, before it ends: follow it with
+`{program} wait`. If the run is already closed, nothing happens.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+124 timeout.
 
 \b
 Examples:

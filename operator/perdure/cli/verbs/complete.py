@@ -6,14 +6,14 @@ import typer
 
 from perdure.cli.asking import Inquiry, ask, asking, value
 
-HELP = """Answer for an open activity, in place of what does it.
+HELP = """Complete a pending activity from outside.
 
-With --result it succeeds; with --failure the attempt fails, and is tried
-again as its retry policy says; with --cancelled it has stopped as it was
-asked to. What stands in --result or --details is JSON, or @FILE.
+With --result, the activity succeeds. With --failure, the attempt fails and
+the retry policy applies. With --cancelled, the activity ends as cancelled on
+request. --result and --details take JSON or @FILE.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+124 timeout.
 
 \b
 Examples:
@@ -29,23 +29,21 @@ def command(
     asked: Inquiry,
     *,
     step: Annotated[str, typer.Option("--step", help="Step of the activity, such as rooms[3]", show_default=False)],
-    result: Annotated[
-        str | None, typer.Option("--result", help="It succeeded, with this output", show_default=False)
-    ] = None,
+    result: Annotated[str | None, typer.Option("--result", help="Succeed with this output", show_default=False)] = None,
     failure: Annotated[
-        str | None, typer.Option("--failure", help="It failed; type of the failure", show_default=False)
+        str | None, typer.Option("--failure", help="Fail with this failure type", show_default=False)
     ] = None,
-    cancelled: Annotated[bool, typer.Option("--cancelled", help="It was cancelled")] = False,
-    message: Annotated[str, typer.Option("--message", help="Of the failure, for people", show_default=False)] = "",
+    cancelled: Annotated[bool, typer.Option("--cancelled", help="Confirm the cancellation")] = False,
+    message: Annotated[str, typer.Option("--message", help="Message of the failure", show_default=False)] = "",
     details: Annotated[
         str | None,
-        typer.Option("--details", help="Of the failure or cancellation, for programs", show_default=False),
+        typer.Option("--details", help="Details of the failure or cancellation", show_default=False),
     ] = None,
-    final: Annotated[bool, typer.Option("--non-retryable", help="The failure is not tried again")] = False,
+    final: Annotated[bool, typer.Option("--non-retryable", help="Do not retry the failure")] = False,
 ) -> None:
     """Answer for an open activity."""
     if sum((result is not None, failure is not None, cancelled)) != 1:
-        raise typer.BadParameter("one of the three has to be given", param_hint="--result, --failure, --cancelled")
+        raise typer.BadParameter("set one of the three", param_hint="--result, --failure, --cancelled")
     told = value(details, "--details")
     carried = {} if told is None else {"details": told}
     said: dict[str, Any] = {"step": step}

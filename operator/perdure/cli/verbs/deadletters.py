@@ -17,7 +17,7 @@ from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.deadletters import describe, redriven, table
 from perdure.kube import clock
 
-HELP = """See and re-drive activities that were set aside.
+HELP = """List, show, re-drive, and delete DeadLetters.
 
 \b
 Examples:
@@ -26,7 +26,7 @@ Examples:
   {program} deadletters redrive order-42-7-3fa91c
 """
 
-LIST_HELP = """List DeadLetters, the newest first.
+LIST_HELP = """List DeadLetters, newest first.
 
 \b
 Examples:
@@ -34,7 +34,7 @@ Examples:
   {program} deadletters list --activity charge --output name
 """
 
-SHOW_HELP = """Show what failed, why, and what came of re-driving it.
+SHOW_HELP = """Show a DeadLetter: what failed, why, and its re-drives.
 
 \b
 Examples:
@@ -44,12 +44,12 @@ Examples:
 
 REDRIVE_HELP = """Run activities again, with the same input.
 
-Creates an Operation for each; the operator starts a run of one step. The
-answer tells that it was started, not how it ended. Those that run again, or
-have succeeded, are passed over with --all.
+Creates an Operation for each; the operator starts a run of one step. Returns
+once the run has started, before it ends. --all skips those that are running
+again or have succeeded.
 
-Exit status: 0 all were started, 1 one was refused (it has succeeded, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 all started, 1 one was refused (such as: it has succeeded),
+2 error, 124 timeout.
 
 \b
 Examples:
@@ -57,7 +57,7 @@ Examples:
   {program} deadletters redrive --all --activity charge
 """
 
-DELETE_HELP = """Delete DeadLetters, with the runs that re-drove them.
+DELETE_HELP = """Delete DeadLetters and the runs of their re-drives.
 
 \b
 Examples:
@@ -70,7 +70,7 @@ KIND, PLURAL = "DeadLetter", "deadletters"
 
 
 ActivityOption = Annotated[
-    str | None, typer.Option("--activity", help="Only those of that activity", show_default=False)
+    str | None, typer.Option("--activity", help="Only DeadLetters of this activity", show_default=False)
 ]
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of DeadLetters", show_default=False)
@@ -82,7 +82,9 @@ def list_(
     *,
     activity: ActivityOption = None,
     namespace: NamespaceOption = None,
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="List DeadLetters of all namespaces")
+    ] = False,
     output: NamedOutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -136,12 +138,12 @@ def redrive(
     how: How,
     *,
     names: Names = None,
-    every: Annotated[bool, typer.Option("--all", help="All that did not succeed since")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All whose re-drive has not succeeded")] = False,
     activity: ActivityOption = None,
 ) -> None:
     """Re-drive DeadLetters."""
     if bool(names) == every:
-        raise CliError("name DeadLetters, or give --all")
+        raise CliError("set either NAME or --all")
 
     async def choose(cluster: Cluster) -> list[Object]:
         chosen = list(dict.fromkeys(names or ()))
@@ -158,16 +160,17 @@ def delete(
     context: typer.Context,
     names: Names = None,
     *,
-    done: Annotated[bool, typer.Option("--redriven", help="Those whose re-drive has succeeded")] = False,
+    done: Annotated[bool, typer.Option("--redriven", help="DeadLetters whose re-drive succeeded")] = False,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", help="Those that failed longer ago, such as 30d", show_default=False)
+        str | None,
+        typer.Option("--older-than", help="DeadLetters that failed longer ago, such as 30d", show_default=False),
     ] = None,
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
     """Delete DeadLetters."""
     if bool(names) == (done or older_than is not None):
-        raise CliError("name DeadLetters, or give --redriven or --older-than")
+        raise CliError("set NAME, --redriven or --older-than")
     age = _age(older_than)
 
     async def remove() -> Sequence[str]:

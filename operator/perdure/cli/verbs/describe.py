@@ -23,11 +23,10 @@ from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.kube import clock
 
-HELP = """Show a run: its steps, what is open, why it failed.
+HELP = """Show a run: its steps, what it waits for, why it failed.
 
-Each step is shown with its attempts, its times, the pods or the worker of its
-attempts and what is to know about it; then what the run waits for, the chain
-of causes if it failed, and commands that make sense next.
+Shows each step with its attempts, times, pods or worker, and notes; then what
+the run waits for, the chain of causes if it failed, and useful next commands.
 
 \b
 Examples:

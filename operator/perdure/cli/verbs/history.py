@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 HELP = """Show the event history of a run.
 
-Times are counted from the start of the run. The JSON is the history as it is
-stored, which `{program} replay` reads.
+Times count from the start of the run. The JSON output is the stored history,
+which `{program} replay` reads.
 
 \b
 Examples:
@@ -65,7 +65,7 @@ def command(
         wrong.append(str(error))
     if wrong:
         raise CliError(
-            f"the history of `{called}` is not whole: {'; '.join(wrong)}; see what there is with "
+            f"the history of `{called}` is incomplete: {'; '.join(wrong)}; list its segments with "
             f"`kubectl get historysegments`"
         )
     if output == "json":

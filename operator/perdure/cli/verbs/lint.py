@@ -11,9 +11,9 @@ from perdure.cli.terminal import Color, Screen
 
 HELP = """Check manifests without a cluster.
 
-Finds names that do not exist, expressions that cannot work, types that do not
-fit, steps that never run, loops without end, waits without limit. The
-operator makes the same checks of a Workflow, for its condition Ready.
+Finds undefined names, invalid expressions, type errors, steps that never run,
+infinite loops, and waits without a timeout. The operator runs the same checks
+and reports them in the condition Ready of a Workflow.
 
 Exit status: 0 no errors, 1 errors (with --strict also warnings), 2 a file
 cannot be read, or there is nothing to check.
@@ -34,11 +34,11 @@ def command(
         typer.Option(
             "--file",
             "-f",
-            help="Manifests: a file, a folder with all files below it, or - for standard input; may be repeated",
+            help="Manifests: a file, a folder (recursive), or - for standard input; repeatable",
             show_default=False,
         ),
     ],
-    strict: Annotated[bool, typer.Option("--strict", help="Whether warnings count as errors")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors")] = False,
     output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
 ) -> None:

@@ -22,7 +22,7 @@ from perdure.cli.view.facts import RunPhase, ShownRun, read_run
 from perdure.cli.view.runs import table
 from perdure.kube import clock
 
-HELP = """List runs, the newest first.
+HELP = """List runs, newest first.
 
 \b
 Examples:
@@ -44,7 +44,7 @@ def command(
             "--phase",
             parser=word_of(RunPhase),
             metavar="PHASE",
-            help=f"Only runs in this phase ({', '.join(RunPhase)}); may be repeated",
+            help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
         ),
     ] = None,
     output: WideOutputOption = "text",
@@ -61,7 +61,7 @@ def command(
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
-        what = f"runs that are {' or '.join(sorted(wanted))}" if wanted else "runs"
+        what = f"runs in phase {' or '.join(sorted(wanted))}" if wanted else "runs"
         advice = "" if wanted else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return

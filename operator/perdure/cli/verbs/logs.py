@@ -23,15 +23,16 @@ from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_of
 from perdure.kube import clock
 
-HELP = """Show the logs of a run: what the pods of its steps have printed.
+HELP = """Show the logs of the pods of a run.
 
 Each line begins with the step and the attempt, such as `charge#2: `. With
---follow, new pods are followed until the run ends. Pods of successful attempts
-stay for five minutes, those of failed ones as long as the run, unless
-`podRetention` says otherwise; whose pod is gone is told on stderr.
+--follow, follows new pods until the run ends. By default, pods of successful
+attempts are kept for five minutes, pods of failed ones until the run is
+deleted; see `podRetention`. Attempts whose pod is deleted are listed on
+stderr.
 
 Exit status: 0 there are logs, 1 there are none (no pod has started, or all
-are gone), 2 trouble.
+are deleted), 2 error.
 
 \b
 Examples:
@@ -44,7 +45,7 @@ Examples:
 _PAUSE = 1.0
 """Seconds between two looks at the run and its pods."""
 _STREAMS = 100
-"""Logs that are read at once."""
+"""Maximum number of logs that are read at the same time."""
 _TRIES = 5
 """How often the log of a closed run is asked for in vain."""
 
@@ -54,29 +55,29 @@ def command(
     name: RunName = None,
     *,
     workflow_id: WorkflowIdOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until the run ends")] = False,
     steps: Annotated[
         list[str] | None,
-        typer.Option(
-            "--step", help="Only this step, and what is in it; may be given several times", show_default=False
-        ),
+        typer.Option("--step", help="Only this step and the steps inside it; repeatable", show_default=False),
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", help="Only attempts of this number", min=1, show_default=False)
+        int | None, typer.Option("--attempt", help="Only attempts with this number", min=1, show_default=False)
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only attempts that have failed")] = False,
-    children: Annotated[bool, typer.Option("--children", help="Also the runs that it has started")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed attempts")] = False,
+    children: Annotated[bool, typer.Option("--children", help="Include the children of the run")] = False,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only lines not older than this, such as 10m", show_default=False)
+        str | None, typer.Option("--since", help="Only lines newer than this, such as 10m", show_default=False)
     ] = None,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", help="Only the last lines of each attempt", min=0, metavar="N", show_default=False),
+        typer.Option("--tail", help="Only the last N lines of each attempt", min=0, metavar="N", show_default=False),
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line")] = False,
     grep: Annotated[
         str | None,
-        typer.Option("--grep", help="Only lines with this regular expression", metavar="REGEX", show_default=False),
+        typer.Option(
+            "--grep", help="Only lines that match this regular expression", metavar="REGEX", show_default=False
+        ),
     ] = None,
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
@@ -113,12 +114,12 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise typer.BadParameter(f"is no regular expression: {error}", param_hint="--grep") from error
+        raise typer.BadParameter(f"invalid regular expression: {error}", param_hint="--grep") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What there is at a moment."""
+    """The logs at one point in time."""
 
     runs: list[ShownRun]
     logs: list[LogOf]
@@ -252,14 +253,14 @@ class _Reader:
         """
         missing = [log for log in look.gone if self.choice.takes(log)]
         for log in missing:
-            _tell(f"{self._title(log)}: pod {log.pod} is gone, and its log with it")
+            _tell(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
         if missing:
             _tell("`podRetention` of an activity says how long its pods stay")
         if shown:
             return
         if not missing:
             if all(run.code is not None for run in look.runs):
-                _tell(f"the steps of `{self._name}` are done by workers, which keep their logs themselves")
+                _tell(f"workers run the steps of `{self._name}`; look for their logs there")
             elif look.logs:
                 _tell("no attempt that you ask for has a log")
             else:

@@ -1,4 +1,4 @@
-"""`operations`: what was asked, and what came of it."""
+"""`operations`: list Operations with their results."""
 
 import asyncio
 from typing import Annotated
@@ -12,7 +12,7 @@ from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.operations import table
 from perdure.runtime.requests import arrival
 
-HELP = """List Operations, the newest first: what was asked, and what came of it.
+HELP = """List Operations, newest first, with their results.
 
 \b
 Examples:
@@ -25,7 +25,9 @@ def command(
     context: typer.Context,
     *,
     namespace: NamespaceOption = None,
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="List Operations of all namespaces")
+    ] = False,
     output: WideOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,

@@ -4,12 +4,12 @@ import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, StepOption, ask, asking
 
-HELP = """Pause a run: what is under way goes on, nothing new begins.
+HELP = """Pause a run: running activities continue, nothing new starts.
 
-With --step, only the activity of that step: no new attempt begins.
+With --step, only pauses the activity of that step: no new attempts start.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+124 timeout.
 
 \b
 Examples:

@@ -12,12 +12,11 @@ from perdure.cli.options import ColorOption
 from perdure.cli.terminal import Color, Screen
 from perdure.cli.view.difference import Difference, show
 
-HELP = """Check that a definition still leads to a recorded history.
+HELP = """Check that a definition still replays a recorded history.
 
-Folds the history, asks the definition at each event what it would do, and
-tells the first difference. No cluster is asked. The run's name and namespace,
-which expressions may use, are not part of a history: give them where they are
-not those of the manifest.
+Replays the history with the definition and reports the first difference,
+without a cluster. A history does not contain the name and namespace of the
+run: if expressions use them, set --name and --namespace.
 
 Exit status: 0 it replays, 1 it does not, 2 a file cannot be read.
 
@@ -31,16 +30,14 @@ Examples:
 def command(
     context: typer.Context,
     *,
-    file: Annotated[
-        str, typer.Option("--file", "-f", help="History, as `history -o json` writes it; - for standard input")
-    ],
-    workflow: Annotated[str, typer.Option("--workflow", help="Manifest of a Workflow, or of a WorkflowRun")],
+    file: Annotated[str, typer.Option("--file", "-f", help="History, from `history -o json`; - for standard input")],
+    workflow: Annotated[str, typer.Option("--workflow", help="Manifest of a Workflow or a WorkflowRun")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the run; by default its workflow id", show_default=False)
+        str | None, typer.Option("--name", help="Name of the run; default: its workflow ID", show_default=False)
     ] = None,
     namespace: Annotated[
         str | None,
-        typer.Option("--namespace", "-n", help="Namespace of the run; `default` by default", show_default=False),
+        typer.Option("--namespace", "-n", help="Namespace of the run; default: `default`", show_default=False),
     ] = None,
     color: ColorOption = Color.AUTO,
 ) -> None:

@@ -21,13 +21,13 @@ from perdure.cli.options import (
 from perdure.cli.verbs import wait as waiting
 from perdure.cli.verbs.start import create
 
-HELP = """Start a run like another one, from the beginning.
+HELP = """Start a run with the spec of another one, from the beginning.
 
-The new run has the spec of the other one: its Workflow, as it is now, its
-input and its workflow id, if it was given one. --input replaces the input, -p
-changes fields of it. To keep what succeeded, see `retry`.
+The new run has the same Workflow (its current definition), input, and
+workflow ID if the spec has one. --input replaces the input, -p changes fields
+of it. To keep the results of successful steps, use `retry`.
 
-Exit status: as of `start`.
+Exit status: the same as that of `start`.
 
 \b
 Examples:
@@ -46,10 +46,10 @@ def command(
     *,
     workflow_id: WorkflowIdOption = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the new run; made up by default", show_default=False)
+        str | None, typer.Option("--name", help="Name of the new run; default: generated", show_default=False)
     ] = None,
     given: Annotated[
-        str | None, typer.Option("--input", "-i", help="Another input: JSON, or @FILE", show_default=False)
+        str | None, typer.Option("--input", "-i", help="New input: JSON or @FILE", show_default=False)
     ] = None,
     parameters: ParameterOption = None,
     namespace: NamespaceOption = None,
@@ -57,7 +57,7 @@ def command(
         bool | None,
         typer.Option(
             "--wait/--no-wait",
-            help="Follow it until it ends, or only create it; by default until it is accepted",
+            help="Wait until the run ends, or do not wait; default: until it is accepted",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +72,7 @@ def command(
     if timeout is not None:
         seconds_of(timeout, "--timeout")
         if not wait:
-            raise typer.BadParameter("takes --wait as well", param_hint="--timeout")
+            raise typer.BadParameter("requires --wait", param_hint="--timeout")
     other = value(given, "--input")
 
     async def read() -> Object:

@@ -1,4 +1,4 @@
-"""`reset`: start a run anew from a point in its history."""
+"""`reset`: start a new run from a point in the history of a run."""
 
 from typing import Annotated
 
@@ -7,17 +7,17 @@ import typer
 from perdure.api.operation import ResetPoint
 from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
-HELP = """Start a run anew from a point in its history.
+HELP = """Start a new run from a point in the history of a run.
 
-A new run begins with the history up to that point, and this one is
-terminated if it is open. Signals that came later are given to the new run.
+The new run begins with the history up to that point. If the old run is open,
+it is terminated. The new run gets the signals that arrived later.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: no such event), 2 error,
+124 timeout.
 
 \b
 Examples:
-  {program} reset order-42 --event-id 12 --reason "charge was mended"
+  {program} reset order-42 --event-id 12 --reason "charge is fixed"
   {program} reset order-42 --type FirstWorkflowTask
   {program} reset order-42 --type LastWorkflowTask
 """
@@ -29,23 +29,23 @@ def command(
     asked: Inquiry,
     *,
     event_id: Annotated[
-        int | None, typer.Option("--event-id", help="The last event that is kept", show_default=False)
+        int | None, typer.Option("--event-id", help="ID of the last event to keep", show_default=False)
     ] = None,
     point: Annotated[
         ResetPoint | None,
         typer.Option(
             "--type",
-            help="Instead of --event-id: before the first decision of the steps, or before the last one",
+            help="Instead of --event-id: before the first or the last workflow task",
             show_default=False,
         ),
     ] = None,
     reapply: Annotated[
-        bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Give later signals to the new run")
+        bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Send later signals to the new run")
     ] = True,
     reason: ReasonOption = "",
 ) -> None:
-    """Start a run anew from a point in its history."""
+    """Start a new run from a point in the history of a run."""
     if (event_id is None) == (point is None):
-        raise typer.BadParameter("one of the two has to be given", param_hint="--event-id, --type")
+        raise typer.BadParameter("set one of the two", param_hint="--event-id, --type")
     said = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}
     ask(context, "reset", said, asked)

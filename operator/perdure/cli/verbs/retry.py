@@ -6,20 +6,20 @@ import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ask_to_start, asking
 
-HELP = """Do again what failed in a closed run, and keep what succeeded.
+HELP = """Run the failed steps of a closed run again, and keep the rest.
 
-A new run begins with the history up to the first step that failed. Results
-of steps that succeeded are kept, also those that came later in other branches
-and items; handlers such as `finally` run again, and so do steps that were
-compensated. --from names steps that are done again too, with all that comes
-after them; with it, a run that completed can be retried.
+Starts a new run with the history up to the first failed step. It keeps the
+results of all successful steps, including later ones in other branches and
+items. Handlers such as `finally` and compensated steps run again. --from names
+further steps to run again, with all steps that follow; with it, you can also
+retry a completed run.
 
-Exit status: 0 it was done, 1 it was refused (the run is open, for instance),
-2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: the run is open), 2 error,
+124 timeout.
 
 \b
 Examples:
-  {program} retry order-42 --reason "charge was mended"
+  {program} retry order-42 --reason "charge is fixed"
   {program} retry order-42 --from charge --from 'rooms[3]'
 """
 
@@ -33,13 +33,13 @@ def command(
         list[str] | None,
         typer.Option(
             "--from",
-            help="Do this step again too, and what comes after it; may be given several times",
+            help="Run this step and all that follow again; repeatable",
             metavar="STEP",
             show_default=False,
         ),
     ] = None,
     reapply: Annotated[
-        bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Give later signals to the new run")
+        bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Send later signals to the new run")
     ] = True,
     reason: ReasonOption = "",
 ) -> None:

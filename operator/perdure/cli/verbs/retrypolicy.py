@@ -13,18 +13,18 @@ from perdure.cli.errors import CliError
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
 
-HELP = """Show what retry policies mean.
+HELP = """Preview retry policies.
 
 \b
 Examples:
   {program} retrypolicy preview --file policy.yaml --count 10
 """
 
-PREVIEW_HELP = """Show the waits between attempts that a RetryPolicy leads to.
+PREVIEW_HELP = """Show the waits between the attempts of a RetryPolicy.
 
-The policy is read from a file, or from the cluster by its name. As text, a
-last line says how often it is tried again at all; the waits beyond that are
-shown all the same. As JSON: the waits in seconds, as a list.
+Reads the policy from a file, or by name from the cluster. In text output, the
+last line is the number of retries; waits beyond it are shown as well. JSON
+output is a list of the waits in seconds.
 
 \b
 Examples:
@@ -43,14 +43,14 @@ def preview(
         str | None,
         typer.Option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input", show_default=False),
     ] = None,
-    count: Annotated[int, typer.Option("--count", help="How many waits", min=1, max=10_000)] = 8,
+    count: Annotated[int, typer.Option("--count", help="Number of waits to show", min=1, max=10_000)] = 8,
     output: OutputOption = "text",
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
     """Show the waits between attempts."""
     if (name is None) == (file is None):
-        raise CliError("name a RetryPolicy, or give its manifest with --file")
+        raise CliError("set either NAME or --file")
     source = file or f"RetryPolicy {name}"
     spec = (
         _of_file(file)
@@ -89,7 +89,7 @@ def _of_file(file: str) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"{file} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise CliError(f"{file} is no YAML: {error}") from error
+        raise CliError(f"{file} is not valid YAML: {error}") from error
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "RetryPolicy":
             return document.get("spec")

@@ -27,7 +27,7 @@ from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen
 from perdure.kube import clock
 
-HELP = """Schedules: when they start runs, and what became of that.
+HELP = """Create, inspect, and control Schedules.
 
 \b
 Examples:
@@ -35,15 +35,15 @@ Examples:
   {program} schedule next nightly --after 2026-03-28
 """
 
-_NEXT = """Show when a schedule will start runs.
+_NEXT = """Show when a Schedule will start runs.
 
-Offline for a file; for a NAME, the schedule is read from the cluster.
-Nominal is the time that the spec names, actual the same with jitter. NOTE
-marks the days on which clocks change: a time that does not exist and runs
-later, and a time that occurs twice. A time without an offset is in the
-schedule's time zone. The actual time depends on namespace and name: give
-the namespace of a file that has none with --namespace. If the schedule is
-paused, a warning on stderr says so. Status 1: there are no times, and why.
+With --file, works offline; with NAME, reads the Schedule from the cluster.
+NOMINAL is the time in the spec, ACTUAL includes jitter. NOTE marks clock
+changes: a time that does not exist and runs later, and a time that occurs
+twice. A time without an offset is in the time zone of the Schedule. Jitter
+depends on namespace and name: if the file has no namespace, set --namespace.
+If the Schedule is paused, prints a warning on stderr. Exit status 1: there
+are no times; the message says why.
 
 \b
 Examples:
@@ -59,12 +59,12 @@ def next_times(
     *,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", help="File that has the Schedule; - for standard input", show_default=False),
+        typer.Option("--file", "-f", help="File with the Schedule; - for standard input", show_default=False),
     ] = None,
     after: Annotated[
-        str | None, typer.Option("--after", help="Only times later than this one (default: now)", show_default=False)
+        str | None, typer.Option("--after", help="Only times after this one; default: now", show_default=False)
     ] = None,
-    count: Annotated[int, typer.Option("--count", help="How many", min=1, max=10_000)] = 10,
+    count: Annotated[int, typer.Option("--count", help="Number of times to show", min=1, max=10_000)] = 10,
     namespace: NamespaceOption = None,
     output: OutputOption = "text",
     cluster: ContextOption = None,
@@ -80,7 +80,7 @@ def next_times(
     from perdure.cli.view.schedules import is_paused, times_json, times_table  # noqa: PLC0415
 
     if file is None and name is None:
-        raise typer.BadParameter("name a Schedule, or a file that has one with --file")
+        raise typer.BadParameter("set either NAME or --file")
     found = schedule_in(file, name) if file else asyncio.run(_read(str(name), namespace, cluster, program_of(context)))
     times = times_of(found)
     start = moment(after, times.zone) if after else clock.now()
@@ -110,8 +110,7 @@ Examples:
   {program} schedule list --all-namespaces --output json
 """
 
-_DESCRIBE = """Show a schedule: when it starts runs, what became of the last ones, why it
-is not running.
+_DESCRIBE = """Show a Schedule: its times, its last runs, and why it does not start runs.
 
 \b
 Examples:
@@ -119,10 +118,10 @@ Examples:
   {program} schedule describe nightly --output json
 """
 
-_CREATE = """Create a schedule that runs a Workflow.
+_CREATE = """Create a Schedule that runs a Workflow.
 
-A spec that cannot be followed, or has no time to come, is refused before
-anything is created. A Workflow that is not there is warned of.
+Fails before it creates anything if the spec is invalid or has no future time.
+Warns if the Workflow does not exist.
 
 \b
 Examples:
@@ -133,21 +132,21 @@ Examples:
     --calendar '{{"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}}'
 """
 
-_PAUSE = """Pause a schedule: nothing is started by time until it is unpaused.
+_PAUSE = """Pause a Schedule: no runs start by time until it is unpaused.
 
 \b
 Examples:
   {program} schedule pause nightly --reason 'the database is being moved'
 """
 
-_UNPAUSE = """End the pause of a schedule. Times that have passed are not made up for.
+_UNPAUSE = """Unpause a Schedule. No runs start for times that have passed.
 
 \b
 Examples:
   {program} schedule unpause nightly
 """
 
-_TRIGGER = """Start a run of a schedule now, also while it is paused.
+_TRIGGER = """Start a run of a Schedule now, even if it is paused.
 
 \b
 Examples:
@@ -155,9 +154,9 @@ Examples:
   {program} schedule trigger nightly --overlap-policy AllowAll
 """
 
-_BACKFILL = """Start the runs of all times between two instants.
+_BACKFILL = """Start the runs of all times between two points in time.
 
-A time without an offset is in the schedule's time zone.
+A time without an offset is in the time zone of the Schedule.
 
 \b
 Examples:
@@ -165,7 +164,7 @@ Examples:
     --end-time 2026-11-08 --overlap-policy BufferAll
 """
 
-_DELETE = """Delete a schedule and its runs.
+_DELETE = """Delete a Schedule and its runs.
 
 \b
 Examples:
@@ -173,10 +172,10 @@ Examples:
   {program} schedule delete nightly --cascade orphan
 """
 
-_IMPORT = """Make manifests of a CronJob, a CronWorkflow, or a schedule of Temporal.
+_IMPORT = """Convert a CronJob, a CronWorkflow, or a Temporal schedule to manifests.
 
-Prints what `kubectl apply` takes. What has no equivalent is refused. The
-JSON of `temporal schedule describe` has no id: it takes --name.
+Prints manifests for `kubectl apply`. Fails if a field has no equivalent. The
+JSON of `temporal schedule describe` has no ID, so it requires --name.
 
 \b
 Examples:
@@ -202,7 +201,7 @@ _CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "Term
 
 
 class Cascade(StrEnum):
-    """What becomes of the runs of a schedule that is deleted."""
+    """What happens to the runs of a deleted Schedule."""
 
     BACKGROUND = "background"
     ORPHAN = "orphan"
@@ -214,7 +213,7 @@ OverlapPolicy = Annotated[
         "--overlap-policy",
         parser=word_of(Overlap, _CONCURRENCY_POLICIES),
         metavar=words_shown(Overlap),
-        help="What to do while an earlier run is open",
+        help="What to do if an earlier run is open",
         show_default=False,
     ),
 ]
@@ -225,7 +224,9 @@ def list_schedules(
     context: typer.Context,
     *,
     namespace: NamespaceOption = None,
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List those of all namespaces")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="List Schedules of all namespaces")
+    ] = False,
     output: NamedOutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     cluster: ContextOption = None,
@@ -247,7 +248,7 @@ def list_schedules(
     elif items:
         screen.show(table(items, page_of(context, screen, times=times), runs, namespaces=everywhere))
     else:
-        typer.echo(f"There are no schedules; make one with `{program_of(context)} schedule create`.", err=True)
+        typer.echo(f"There are no Schedules; create one with `{program_of(context)} schedule create`.", err=True)
 
 
 def describe(
@@ -283,43 +284,48 @@ def create(
     *,
     workflow: Annotated[str, typer.Option("--workflow", help="Name of the Workflow to run")],
     input_: Annotated[
-        str | None, typer.Option("--input", "-i", help="Input of the runs, JSON", show_default=False)
+        str | None, typer.Option("--input", "-i", help="Input of the runs: JSON", show_default=False)
     ] = None,
     workflow_id: Annotated[
-        str | None, typer.Option("--workflow-id", "-w", help="Workflow id; the time is added", show_default=False)
+        str | None,
+        typer.Option("--workflow-id", "-w", help="Workflow ID; the operator appends the time", show_default=False),
     ] = None,
-    cron: Annotated[Many, typer.Option("--cron", help="A cron line; may be repeated", show_default=False)] = None,
+    cron: Annotated[Many, typer.Option("--cron", help="Cron line; repeatable", show_default=False)] = None,
     interval: Annotated[
         Many,
-        typer.Option("--interval", help="Such as 90m, or 90m/13m with an offset; may be repeated", show_default=False),
+        typer.Option(
+            "--interval", help="Interval such as 90m, or 90m/13m with an offset; repeatable", show_default=False
+        ),
     ] = None,
     calendar: Annotated[
-        Many, typer.Option("--calendar", help="A calendar as JSON; may be repeated", show_default=False)
+        Many, typer.Option("--calendar", help="Calendar as JSON; repeatable", show_default=False)
     ] = None,
     exclude_calendar: Annotated[
-        Many, typer.Option("--exclude-calendar", help="What is left out, as JSON; may be repeated", show_default=False)
+        Many, typer.Option("--exclude-calendar", help="Times to exclude, as JSON; repeatable", show_default=False)
     ] = None,
     time_zone: Annotated[
         str | None, typer.Option("--time-zone", help="IANA name, such as Europe/Berlin", show_default=False)
     ] = None,
     start_time: Annotated[
-        str | None, typer.Option("--start-time", help="Nothing starts before", show_default=False)
+        str | None, typer.Option("--start-time", help="No runs start before this time", show_default=False)
     ] = None,
-    end_time: Annotated[str | None, typer.Option("--end-time", help="Nothing starts after", show_default=False)] = None,
+    end_time: Annotated[
+        str | None, typer.Option("--end-time", help="No runs start after this time", show_default=False)
+    ] = None,
     jitter: Annotated[
-        str | None, typer.Option("--jitter", help="Spread starts over this long", show_default=False)
+        str | None, typer.Option("--jitter", help="Maximum random delay of each start", show_default=False)
     ] = None,
     overlap_policy: OverlapPolicy = None,
     catchup_window: Annotated[
-        str | None, typer.Option("--catchup-window", help="How late a run may start", show_default=False)
+        str | None, typer.Option("--catchup-window", help="How late a run can start", show_default=False)
     ] = None,
     pause_on_failure: Annotated[bool, typer.Option("--pause-on-failure", help="Pause when a run fails")] = False,
     remaining_actions: Annotated[
-        int | None, typer.Option("--remaining-actions", help="How many runs are started", min=0, show_default=False)
+        int | None, typer.Option("--remaining-actions", help="Number of runs to start", min=0, show_default=False)
     ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Begin paused")] = False,
-    notes: Annotated[str | None, typer.Option("--notes", help="For people", show_default=False)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifest, create nothing")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="Create the Schedule paused")] = False,
+    notes: Annotated[str | None, typer.Option("--notes", help="Notes for people", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifest without creating it")] = False,
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
@@ -351,7 +357,7 @@ def create(
     manifest = new_schedule(name, spec)
     found = outlook_of(manifest, clock.now())
     if not found.ready:
-        raise CliError(f"{found.path}: {found.message}; nothing is created")
+        raise CliError(f"{found.path}: {found.message}; nothing was created")
     if found.message:
         typer.echo(f"Note: it has no times. {found.message}: `{program_of(context)} schedule trigger {name}`", err=True)
     if dry_run:
@@ -365,7 +371,7 @@ def create(
         except ExistsError:
             where = f"{name} -n {found.namespace}"
             raise CliError(
-                f"there is a Schedule `{name}` already in namespace `{found.namespace}`; change it with `kubectl edit "
+                f"the Schedule `{name}` already exists in namespace `{found.namespace}`; change it with `kubectl edit "
                 f"schedule {where}`, or delete it with `{program_of(context)} schedule delete {where}`"
             ) from None
 
@@ -411,8 +417,8 @@ def backfill(
     context: typer.Context,
     asked: Inquiry,
     *,
-    start_time: Annotated[str, typer.Option("--start-time", help="The first instant")],
-    end_time: Annotated[str, typer.Option("--end-time", help="The last instant")],
+    start_time: Annotated[str, typer.Option("--start-time", help="First time to consider")],
+    end_time: Annotated[str, typer.Option("--end-time", help="Last time to consider")],
     overlap_policy: OverlapPolicy = None,
 ) -> None:
     """Start the runs of all times between two instants."""
@@ -430,7 +436,7 @@ def delete(
     context: typer.Context,
     name: ScheduleName,
     *,
-    cascade: Annotated[Cascade, typer.Option("--cascade", help="What becomes of its runs")] = Cascade.BACKGROUND,
+    cascade: Annotated[Cascade, typer.Option("--cascade", help="What happens to its runs")] = Cascade.BACKGROUND,
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
@@ -447,16 +453,16 @@ def import_(
     *,
     file: Annotated[str, typer.Option("--file", "-f", help="YAML or JSON; - for standard input")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of what is made; that of the original by default")
+        str | None, typer.Option("--name", help="Name of the new object; default: that of the original")
     ] = None,
     namespace: NamespaceOption = None,
 ) -> None:
-    """Make manifests of somebody else's schedules."""
+    """Convert schedules of other systems to manifests."""
     from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
 
     found = read_foreign(file)
     if name is not None and len(found) > 1:
-        raise CliError(f"{file}: has {len(found)} manifests, and --name would give all of them the same name")
+        raise CliError(f"--name: {file} has {len(found)} manifests, which cannot all have the same name")
     made = [each for manifest in found for each in convert(manifest, file, name)]
     for each in made:
         if namespace:

@@ -22,7 +22,7 @@ Examples:
   {program} search-attributes remove CustomerId
 """
 
-LIST_HELP = """List the search attributes that are registered in a namespace.
+LIST_HELP = """List the registered search attributes of a namespace.
 
 \b
 Examples:
@@ -32,11 +32,11 @@ Examples:
 
 CREATE_HELP = """Register search attributes of one type.
 
-Temporal clients and workers of the namespace can set them within 10 seconds.
-The type of a registered one does not change.
+Temporal clients and workers of the namespace can use them within 10 seconds.
+You cannot change the type of a registered search attribute.
 
-Exit status: 0 they are registered, 1 one has another type (none is registered
-then), 2 trouble.
+Exit status: 0 registered, 1 one exists with another type (none was
+registered), 2 error.
 
 \b
 Examples:
@@ -46,10 +46,9 @@ Examples:
 
 REMOVE_HELP = """Remove search attributes from the registry.
 
-Runs keep the values that they have; new ones cannot be set.
+Runs keep their values, but clients cannot set new ones.
 
-Exit status: 0 they are removed, 1 one is not registered (none is removed
-then), 2 trouble.
+Exit status: 0 removed, 1 one is not registered (none was removed), 2 error.
 
 \b
 Examples:
@@ -106,7 +105,7 @@ def create(
     """Register search attributes."""
     for name in names:
         if name in SYSTEM or name in PREDEFINED:
-            raise CliError(f"`{name}` is built in: every run has it, and you cannot register it")
+            raise CliError(f"`{name}` is built in: every run has it, so you cannot register it")
         if (wrong := unfit({name: ""}).get(name)) is not None:
             raise CliError(f"the search attribute `{name}` {wrong}")
 
@@ -114,7 +113,7 @@ def create(
         for name in names:
             if types.get(name, kind) != kind:
                 raise _RefusedError(
-                    f"the search attribute `{name}` has the type {types[name]}, which does not change; "
+                    f"the search attribute `{name}` has the type {types[name]}, which cannot change; "
                     "remove it first, or choose another name"
                 )
         return {**types, **dict.fromkeys(names, kind.value)}
@@ -142,7 +141,7 @@ def remove(
         return {name: kind for name, kind in types.items() if name not in names}
 
     for name in _change(context, cluster, namespace, drop, names):
-        typer.echo(f"{name} is removed")
+        typer.echo(f"{name} removed")
 
 
 def _change(

@@ -12,13 +12,13 @@ from perdure.cli.starting import check_input, open_run
 
 HELP = """Send a signal to a run.
 
-The run has it exactly once, in the order of the signals. With --start, a run
-of that Workflow is started first if none of the workflow id is open.
+The run receives the signal exactly once, in order. With --start, a run of that
+Workflow starts first if no run with the workflow ID is open.
 
-Warns if the workflow of the run never waits for a signal of that name.
+Warns if the workflow never waits for a signal of that name.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, or the input
-of the run to start is invalid), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (the run is closed, or the input of the new run
+is invalid), 2 error, 124 timeout.
 
 \b
 Examples:
@@ -36,26 +36,26 @@ def command(
     signal: Annotated[str, typer.Option("--name", help="Name of the signal", show_default=False)],
     given: Annotated[
         str | None,
-        typer.Option("--input", "-i", help="What it carries: JSON, or @FILE", show_default=False),
+        typer.Option("--input", "-i", help="Input of the signal: JSON or @FILE", show_default=False),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option("--start", help="Workflow to start if no run is open; takes --workflow-id", show_default=False),
+        typer.Option("--start", help="Workflow to start if no run is open; requires --workflow-id", show_default=False),
     ] = None,
     start_input: Annotated[
         str | None,
-        typer.Option("--start-input", help="Input of that run: JSON, or @FILE", show_default=False),
+        typer.Option("--start-input", help="Input of that run: JSON or @FILE", show_default=False),
     ] = None,
 ) -> None:
     """Send a signal to a run."""
     said = {"name": signal, "input": value(given, "--input")}
     if start is None:
         if start_input is not None:
-            raise typer.BadParameter("takes --start as well", param_hint="--start-input")
+            raise typer.BadParameter("requires --start", param_hint="--start-input")
         ask(context, "signal", said, asked)
         return
     if asked.workflow_id is None:
-        raise typer.BadParameter("takes --workflow-id: there may be no run yet that has a name", param_hint="--start")
+        raise typer.BadParameter("requires --workflow-id, because it may have to start the run", param_hint="--start")
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}
     run = {key: each for key, each in run.items() if each is not None}
     asyncio.run(_check(context, start, run.get("input"), asked, asked.workflow_id))

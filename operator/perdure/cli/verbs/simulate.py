@@ -12,11 +12,11 @@ from perdure.cli.terminal import Color, Screen
 
 HELP = """Run a workflow in virtual time, without a cluster.
 
-The engine and the interpreter are the real ones; activities do what the
-scenario says, or complete at once. 30 days pass in milliseconds.
+Uses the real engine and interpreter. Activities behave as the scenario says,
+or complete immediately. 30 days pass in milliseconds.
 
-Exit status: 0 whatever becomes of the run, 1 if it is not what the scenario
-expects, 2 a file cannot be used or the run does not come to an end.
+Exit status: 0 the run ended (with any outcome), 1 it does not match the
+scenario, 2 a file is invalid or the run does not end.
 
 \b
 Examples:
@@ -34,16 +34,17 @@ def command(
         typer.Option(
             "--file",
             "-f",
-            help="Manifests of Workflow, WorkflowRun, RetryPolicy; may be repeated; - for standard input",
+            help="Manifests of Workflow, WorkflowRun, RetryPolicy; - for standard input; repeatable",
             show_default=False,
         ),
     ] = None,
     scenario: Annotated[
-        str | None, typer.Option("--scenario", help="What happens, and what is expected", show_default=False)
+        str | None,
+        typer.Option("--scenario", help="Scenario: what happens, and the expected outcome", show_default=False),
     ] = None,
     given: Annotated[
         str | None,
-        typer.Option("--input", "-i", help="Input, as JSON; @FILE, or @- for standard input", show_default=False),
+        typer.Option("--input", "-i", help="Input: JSON, @FILE, or @- for standard input", show_default=False),
     ] = None,
     output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
@@ -55,7 +56,7 @@ def command(
     from perdure.simulation.cast import BadFileError  # noqa: PLC0415
 
     if not file and scenario is None:
-        raise typer.BadParameter("name a manifest, or a scenario that names one", param_hint="--file")
+        raise typer.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")
     screen = Screen(color)
     try:
         wanted, report = play(file or [], scenario, value(given, "--input"))

@@ -18,17 +18,16 @@ from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdic
 from perdure.cli.terminal import Screen
 from perdure.cli.verbs import wait as waiting
 
-HELP = """Start a run of a Workflow; or of code, by --type and --task-queue.
+HELP = """Start a run of a Workflow, or of code with --type and --task-queue.
 
-Checks the input against the schema of the Workflow before anything is
-created, then waits up to 30 seconds for the operator to accept the run. Warns
-if the Workflow does not exist: the run waits for it. With --no-wait, returns
-as soon as the run is created; with --wait, follows it until it ends.
+Validates the input against the schema of the Workflow before it creates the
+run, then waits up to 30 seconds until the operator accepts it. Warns if the
+Workflow does not exist: the run waits for it. With --no-wait, returns as soon
+as the run is created; with --wait, when it ends.
 
-Exit status: 0 it was accepted (with --wait: it completed), 1 it does not
-start: its input is invalid or its workflow id is in use (with --wait: it ended
-in any other way), 2 trouble, 124 the operator did not answer in time, or with
---wait the run did not end in time.
+Exit status: 0 accepted (with --wait: completed), 1 not started, because the
+input is invalid or the workflow ID is in use (with --wait: ended in any other
+way), 2 error, 124 timeout.
 
 \b
 Examples:
@@ -47,30 +46,28 @@ def command(
     *,
     kind: Annotated[
         str | None,
-        typer.Option("--type", help="Instead of WORKFLOW: type of a workflow that is code", show_default=False),
+        typer.Option("--type", help="Instead of WORKFLOW: workflow type of code", show_default=False),
     ] = None,
     task_queue: Annotated[
         str | None,
-        typer.Option("--task-queue", help="With --type: task queue that its workers poll", show_default=False),
+        typer.Option("--task-queue", help="With --type: task queue of the workers", show_default=False),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Name of the WorkflowRun; made up by default", show_default=False),
+        typer.Option("--name", help="Name of the WorkflowRun; default: generated", show_default=False),
     ] = None,
     workflow_id: Annotated[
-        str | None, typer.Option("--workflow-id", "-w", help="Workflow id; default: the name", show_default=False)
+        str | None, typer.Option("--workflow-id", "-w", help="Workflow ID; default: the name", show_default=False)
     ] = None,
-    given: Annotated[
-        str | None, typer.Option("--input", "-i", help="Input: JSON, or @FILE", show_default=False)
-    ] = None,
+    given: Annotated[str | None, typer.Option("--input", "-i", help="Input: JSON or @FILE", show_default=False)] = None,
     parameters: ParameterOption = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Have it wait until it is unpaused")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="Create the run paused")] = False,
     reuse: Annotated[
         WorkflowIdReusePolicy | None,
         typer.Option(
             "--id-reuse-policy",
             metavar="POLICY",
-            help=f"If closed runs have the id: {', '.join(WorkflowIdReusePolicy)}",
+            help=f"If closed runs have the workflow ID: {', '.join(WorkflowIdReusePolicy)}",
             show_default=False,
         ),
     ] = None,
@@ -79,7 +76,7 @@ def command(
         typer.Option(
             "--id-conflict-policy",
             metavar="POLICY",
-            help=f"If an open run has the id: {', '.join(WorkflowIdConflictPolicy)}",
+            help=f"If an open run has the workflow ID: {', '.join(WorkflowIdConflictPolicy)}",
             show_default=False,
         ),
     ] = None,
@@ -88,7 +85,7 @@ def command(
         bool | None,
         typer.Option(
             "--wait/--no-wait",
-            help="Follow it until it ends, or only create it; by default until it is accepted",
+            help="Wait until the run ends, or do not wait; default: until it is accepted",
             show_default=False,
         ),
     ] = None,
@@ -103,7 +100,7 @@ def command(
     if timeout is not None:
         seconds_of(timeout, "--timeout")
         if not wait:
-            raise typer.BadParameter("takes --wait as well", param_hint="--timeout")
+            raise typer.BadParameter("requires --wait", param_hint="--timeout")
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
@@ -125,19 +122,21 @@ def command(
 
 
 def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Object:
-    """What is to be started, as the spec of a run says it.
+    """Return `spec.workflow` of the new run.
 
     Raises:
         BadParameter: it is not said, or in two ways.
     """
     if (kind is None) != (task_queue is None):
         missing, given = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
-        raise typer.BadParameter(f"takes {missing} as well: code is run by its type, on a task queue", param_hint=given)
+        raise typer.BadParameter(
+            f"requires {missing}: a run of code needs a workflow type and a task queue", param_hint=given
+        )
     if (workflow is None) == (kind is None):
-        raise typer.BadParameter("name a Workflow, or give --type and --task-queue; one of the two")
+        raise typer.BadParameter("set either WORKFLOW, or --type and --task-queue")
     if workflow is not None and not is_name(workflow):
-        hint = f"code is started with --type {workflow} --task-queue QUEUE"
-        raise typer.BadParameter(f"{workflow!r} cannot be the name of a Workflow; {hint}")
+        hint = f"to start code, use --type {workflow} --task-queue QUEUE"
+        raise typer.BadParameter(f"{workflow!r} is not a valid name of a Workflow; {hint}")
     return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
 
 

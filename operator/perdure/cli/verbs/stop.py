@@ -6,11 +6,11 @@ from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
 HELP = """Stop a run: cancel its open steps, and run only `finally`.
 
-Compensations and `onCancel` do not run; `cancel` runs them. The run ends as
-cancelled.
+Compensations and `onCancel` do not run; use `cancel` to run them. The run ends
+as cancelled.
 
-Exit status: 0 it was done, 1 it was refused (workers decide the run, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: a run of SDK workers), 2 error,
+124 timeout.
 
 \b
 Examples:

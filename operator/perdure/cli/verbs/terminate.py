@@ -1,13 +1,13 @@
-"""`terminate`: close a run at once."""
+"""`terminate`: close a run immediately."""
 
 import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
 
-HELP = """Close a run at once: no handlers run, and its pods are killed.
+HELP = """Close a run immediately, without handlers, and delete its pods.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+124 timeout.
 
 \b
 Examples:
@@ -23,5 +23,5 @@ def command(
     *,
     reason: ReasonOption = "",
 ) -> None:
-    """Close a run at once."""
+    """Close a run immediately."""
     ask(context, "terminate", {"reason": reason or None}, asked)

@@ -10,13 +10,13 @@ from perdure.cli.invocation import page_of
 from perdure.cli.options import ColorOption, OutputOption
 from perdure.cli.terminal import Color, Screen
 
-HELP = """Simulate every scenario of a folder, and tell what is not as expected.
+HELP = """Simulate every scenario of a folder, and report differences.
 
-A scenario names its manifests under `files`, relative to itself, and what it
-expects under `expect`. Files that are manifests themselves are passed over.
+A scenario lists its manifests in `files`, relative to itself, and the expected
+outcome in `expect`. Files that are manifests are skipped.
 
-Exit status: 0 everything is as expected, 1 something is not, 2 a file cannot
-be used, or there is none.
+Exit status: 0 all scenarios pass, 1 one fails, 2 a file is invalid, or there
+are none.
 
 \b
 Examples:
@@ -61,7 +61,7 @@ def command(
 
 
 def _play(file: Path) -> dict[str, Any]:
-    """Simulate one scenario: what came of it, in a few words."""
+    """Simulate one scenario and return a summary of its result."""
     from perdure.cli.scenarios import play  # noqa: PLC0415 - see above
     from perdure.simulation.cast import BadFileError  # noqa: PLC0415
 

@@ -4,12 +4,12 @@ import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, StepOption, ask, asking
 
-HELP = """End a pause; a run that was created paused starts.
+HELP = """Unpause a run; one that was created paused starts.
 
-With --step, only the pause of the activity of that step.
+With --step, only unpauses the activity of that step.
 
-Exit status: 0 it was done, 1 it was refused (the run is closed, for
-instance), 2 trouble, 124 there was no answer in time.
+Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+124 timeout.
 
 \b
 Examples:

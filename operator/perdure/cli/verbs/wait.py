@@ -28,13 +28,13 @@ from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.follow import ended, window
 from perdure.kube import clock
 
-HELP = """Follow a run until it ends.
+HELP = """Wait until a run ends, and show its progress.
 
-Shows the steps as they go where standard output is a terminal, else a line
-for each change. An API server that does not answer is waited for.
+On a terminal, shows the steps live; otherwise prints a line for each change.
+If the API server does not respond, it retries until --timeout.
 
-Exit status: 0 the run completed, 1 it ended in any other way, 2 trouble (no
-cluster, no such run, it was deleted), 124 it did not end in time.
+Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
+cluster, run not found or deleted), 124 timeout.
 
 \b
 Examples:
@@ -44,7 +44,7 @@ Examples:
 """
 
 _PAUSE = 0.5
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 
 
 def command(
@@ -55,9 +55,7 @@ def command(
     namespace: NamespaceOption = None,
     timeout: Annotated[
         str | None,
-        typer.Option(
-            "--timeout", help="How long to wait, such as 90s or 1h30m; without end by default", show_default=False
-        ),
+        typer.Option("--timeout", help="How long to wait, such as 90s or 1h30m; default: no limit", show_default=False),
     ] = None,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -69,8 +67,8 @@ def command(
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     phase = asyncio.run(waiter.wait(name, workflow_id, namespace, seconds))
     if phase is None:
-        which = f"`{name}`" if name is not None else f"of workflow id `{workflow_id}`"
-        typer.echo(f"Error: the run {which} has not ended within {timeout}; it goes on", err=True)
+        which = f"`{name}`" if name is not None else f"with workflow ID `{workflow_id}`"
+        typer.echo(f"Error: the run {which} has not ended within {timeout}; it keeps running", err=True)
         raise typer.Exit(ExitCode.TIMEOUT)
     raise typer.Exit(ExitCode.YES if phase == "Completed" else ExitCode.NO)
 
@@ -98,7 +96,7 @@ class _Waiter:
             return None
 
     async def draw(self, looks: AsyncIterator[ShownRun]) -> str:
-        """Draw the steps anew at each look."""
+        """Redraw the steps at each poll."""
         from rich.console import Group  # noqa: PLC0415 - only where there is a terminal
         from rich.live import Live  # noqa: PLC0415
 
@@ -149,7 +147,7 @@ async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[ShownRun]:
             away = True
             continue
         except GoneError:
-            raise CliError(f"the run `{name}` was deleted before it had ended; start it again to wait for it") from None
+            raise CliError(f"the run `{name}` was deleted before it ended") from None
         away = False
         if found["metadata"]["uid"] != uid:
             raise CliError(f"the run `{name}` was deleted, and another one of that name was created; wait for that one")

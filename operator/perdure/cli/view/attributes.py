@@ -13,7 +13,7 @@ from perdure.cli.view.recorded import by_worker
 
 Event = Mapping[str, Any]
 Told = list[str | None]
-"""What is told of an event; None and empty texts are left out."""
+"""The attributes of an event to show; None and empty texts are left out."""
 
 ALWAYS = ("eventId", "eventTime", "eventType")
 """What every event has; it stands in columns of its own."""
@@ -86,7 +86,7 @@ def _next(event: Event) -> Told:
     """The run that follows."""
     run = event.get("newWorkflowRun")
     wait = event.get("newRunBackoff")
-    return [f"goes on as {run}" if run else None, f"in {readable('newRunBackoff', wait)}" if wait else None]
+    return [f"continues as {run}" if run else None, f"in {readable('newRunBackoff', wait)}" if wait else None]
 
 
 def _started(event: Event) -> Told:
@@ -149,7 +149,7 @@ def _of_operation(tell: Callable[[Event], Told] = lambda _: []) -> Callable[[Eve
 
 
 _TELLING: dict[str, Callable[[Event], Told]] = {
-    "ActivityTaskCancelRequested": lambda _: ["is asked to stop"],
+    "ActivityTaskCancelRequested": lambda _: ["cancellation requested"],
     "ActivityTaskCanceled": _value("details"),
     "ActivityTaskCompleted": _value("result"),
     "ActivityTaskFailed": _failure,
@@ -167,7 +167,7 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "MarkerRecorded": _marker,
     "NexusOperationCancelRequestCompleted": _of_operation(),
     "NexusOperationCancelRequestFailed": _of_operation(_failure),
-    "NexusOperationCancelRequested": _of_operation(lambda _: ["is asked to stop"]),
+    "NexusOperationCancelRequested": _of_operation(lambda _: ["cancellation requested"]),
     "NexusOperationCanceled": _of_operation(_failure),
     "NexusOperationCompleted": _of_operation(_value("result")),
     "NexusOperationFailed": _of_operation(_failure),
@@ -213,6 +213,6 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "UpsertWorkflowSearchAttributes": _value("searchAttributes"),
     "WorkflowPropertiesModified": _value("upsertedMemo"),
 }
-"""What tells most, by the type of event; of a type that is not here, of a newer operator, every attribute is told."""
+"""The most useful attributes by type of event. For other types, of a newer operator, all attributes are shown."""
 TOLD = frozenset(_TELLING)
 """The types of events that have a line of their own."""

@@ -66,7 +66,7 @@ def _tries(step: ShownStep) -> str:
 
 
 def _when(step: ShownStep, run: ShownRun, page: Page) -> str:
-    """When it came to stand so, as far as is known; otherwise when it was seen to."""
+    """When the state changed, if known; otherwise when the change was observed."""
     ended = step.end if step.open is None and step.timer is None else None
     return page.since(ended or page.now, run.start)
 

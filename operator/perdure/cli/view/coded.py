@@ -16,7 +16,7 @@ _PHASES = {
     "ChildWorkflowExecutionTimedOut": "TimedOut",
     "ChildWorkflowExecutionTerminated": "Terminated",
 }
-"""How a child has ended, where it is told in other words than of an activity."""
+"""Outcomes of a child that have other words than those of an activity."""
 
 
 def coded_steps(source: Source) -> tuple[ShownStep, ...]:
@@ -114,7 +114,7 @@ class _Reader:
         return path
 
     def state(self, told: HistoryEntry, called: OpenActivity | OpenOperation | None) -> str:
-        """How it stands by its events."""
+        """Its state, from its events."""
         if called is not None:
             return called.state
         if told.ended is not None:

@@ -28,7 +28,7 @@ def describe(run: ShownRun, page: Page) -> list[Text]:
 
 
 def sections(run: ShownRun, page: Page) -> Iterator[Text]:
-    """Show what there is to know below the header: steps, what is open, why it failed, what to do next.
+    """Show the part below the header: steps, what the run waits for, why it failed, next commands.
 
     Args:
         run: The run.
@@ -61,7 +61,7 @@ def _workers(run: ShownRun) -> Iterator[Text]:
 
 
 def header(run: ShownRun, page: Page) -> Iterator[Text]:
-    """Show what a run is and how it stands.
+    """Show a run and its phase.
 
     Args:
         run: The run.
@@ -75,10 +75,10 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
     if run.activity is not None:
         yield _field("Activity", f"{run.activity} (standalone)")
     else:
-        yield _field("Workflow", run.workflow or "written in the run itself")
+        yield _field("Workflow", run.workflow or "inline")
     yield from _workers(run)
     if run.workflow_id != run.name:
-        yield _field("Workflow id" if run.activity is None else "Activity ID", run.workflow_id)
+        yield _field("Workflow ID" if run.activity is None else "Activity ID", run.workflow_id)
     if run.uid:
         yield _field("Run id", run.uid)
     yield from _chain(run)
@@ -105,7 +105,7 @@ def _chain(run: ShownRun) -> Iterator[Text]:
     if chain.continues:
         yield _field("After", chain.continues)
     if chain.goes_on_as:
-        yield _field("Goes on as", chain.goes_on_as)
+        yield _field("Continues as", chain.goes_on_as)
 
 
 def status(run: ShownRun, page: Page) -> Iterator[Text]:
@@ -131,9 +131,9 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
     if run.code is not None and not run.closed:
         yield from _task(run, run.code, page)
     if run.undecided and run.undecided.next_attempt is not None:
-        yield _field("Next try", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
+        yield _field("Next attempt", f"attempt {run.undecided.attempt + 1} {page.near(run.undecided.next_attempt)}")
     if run.cancel is not None:
-        yield from _wrapped("Cancel asked", _asked(run.cancel, page), page)
+        yield from _wrapped("Cancellation", _asked(run.cancel, page), page)
     for condition in run.conditions:
         if condition.type not in {"Succeeded", "Paused", "CancelRequested"}:
             yield from _wrapped(
@@ -142,12 +142,12 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
 
 
 def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
-    """What there is to decide."""
+    """The signals that the run waits for."""
     if code.task is not None:
         yield from _wrapped("Task", standing(code.task, page), page)
     elif run.phase == "Running":
         waits = any(step.end is None for step in run.steps)
-        yield _field("Task", f"none; it waits for {'what is pending' if waits else 'a signal or an update'}")
+        yield _field("Task", f"none; the run waits for {'its pending work' if waits else 'a signal or an update'}")
 
 
 def _asked(request: OpenRequest, page: Page) -> str:

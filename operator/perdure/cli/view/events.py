@@ -63,7 +63,7 @@ def table(events: Sequence[Event], page: Page, *, detailed: bool = False) -> lis
         line = Text(f"{number:>{widths[0]}}  {text.pad(time, widths[1])}  ")
         line.append(text.pad(kind, widths[2]), style=_style(kind))
         room = max(page.width - sum(widths) - 6, 20)
-        # What stands in the way of a run is told whole.
+        # A message that says what blocks a run is shown in full.
         below = kind in _WHOLE and cell_len(attributes) > room and not detailed
         if not detailed and not below:
             line.append(f"  {page.shorten(attributes, room)}")

@@ -44,7 +44,7 @@ CLOSED = frozenset(RunPhase) - {RunPhase.PENDING, RunPhase.RUNNING, RunPhase.PAU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Why a run cannot go on, and when that is tried again."""
+    """Why a run cannot continue, and when the operator retries."""
 
     message: str
     attempt: int
@@ -53,7 +53,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """What somebody has asked of a run: to cancel itself, or to pause."""
+    """A request to a run: a cancellation or a pause."""
 
     time: datetime | None
     reason: str

@@ -58,10 +58,10 @@ def task_failure(event: Mapping[str, Any]) -> str:
 
 
 def with_cause(message: str, failure: Mapping[str, Any]) -> str:
-    """What a failure says, and its innermost cause where that is another thing: SDKs tell of an activity only that it failed.
+    """Return the message of a failure and of its innermost cause, because SDKs only report that an activity failed.
 
     Args:
-        message: What is told of it already.
+        message: The message that is already shown.
         failure: The outermost failure.
 
     Returns:

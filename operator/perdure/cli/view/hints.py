@@ -1,4 +1,4 @@
-"""What to do next: commands that make sense for how a run stands, ready to be copied."""
+"""Hints: useful next commands for the state of a run, ready to copy."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from perdure.cli.view.steps import ShownStep
 from perdure.cli.view.tasks import ShownTask
 
 Hint: TypeAlias = tuple[str, str]
-"""What for, and the command."""
+"""The purpose, and the command."""
 
 _MAX_ACTIVITIES = 3
 _MAX_SIGNALS = 3
 _NAMED = re.compile(r"`([a-z0-9.-]+)`")
-"""The run that a message names first."""
+"""The first run that a message names."""
 
 
 def hints(run: ShownRun, page: Page) -> list[Hint]:
-    """Find what makes sense to do next.
+    """Find the useful next commands.
 
     Args:
         run: The run.
@@ -53,37 +53,37 @@ def show(found: list[Hint]) -> Iterator[Text]:
 def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
     if not run.observed:
         yield (
-            "no operator has seen the run yet; see whether one runs",
+            "no operator has seen the run yet; check whether one is running",
             page.kubectl(None, "get", "pods", "-A", "-l", "app.kubernetes.io/name=perdure"),
         )
     elif run.reason == "WorkflowNotFound":
         yield (
-            "see which Workflows exist; the run starts when there is one of that name",
+            "list the Workflows; the run starts once the Workflow exists",
             page.kubectl(run.namespace, "get", "workflows.perdure.dev"),
         )
     elif run.reason == "InvalidWorkflow" and run.workflow:
         yield (
-            "look at the Workflow; the run starts when that is fixed",
+            "show the Workflow; the run starts once it is valid",
             page.kubectl(run.namespace, "get", "workflow.perdure.dev", run.workflow, "-o", "yaml"),
         )
     elif run.reason == "RetryPolicyNotFound":
         yield (
-            "see which RetryPolicies exist; the run starts when the one it names can be used",
+            "list the RetryPolicies; the run starts once its RetryPolicy exists and is valid",
             page.kubectl(run.namespace, "get", "retrypolicies.perdure.dev"),
         )
     elif run.reason == "WorkflowIdInUse" and (other := _NAMED.search(run.message)):
-        yield "look at the run of its workflow id that goes first", page.perdure(run.namespace, "describe", other[1])
+        yield "show the open run with its workflow ID", page.perdure(run.namespace, "describe", other[1])
     else:
         yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)
-    yield "give it up", _delete(run, page)
+    yield "delete it", _delete(run, page)
 
 
 def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
     if run.phase == "Paused":
-        yield "let it go on", page.perdure(run.namespace, "unpause", run.name)
+        yield "unpause it", page.perdure(run.namespace, "unpause", run.name)
     if run.undecided:
         yield (
-            "what comes next cannot be decided, and is tried again; see what the operator says",
+            "the workflow task fails and is retried; see the log of the operator",
             page.kubectl("perdure-system", "logs", "deploy/perdure", "--since=15m"),
         )
     if run.code is not None and run.code.task is not None:
@@ -101,11 +101,11 @@ def _of_open(run: ShownRun, page: Page) -> Iterator[Hint]:
         yield from _of_activity(activity, run, page)
     for operation in [each for each in run.operations if each.last_failure][:_MAX_ACTIVITIES]:
         yield (
-            f"`{operation.name}` was not answered; an administrator sees which task queue its workers have to poll",
+            f"`{operation.name}` has no response; an administrator can see which task queue its workers must poll",
             page.endpoint(operation.endpoint),
         )
     for child in [child for child in run.children if child.phase][:_MAX_ACTIVITIES]:
-        yield f"how the child of `{child.step}` stands", page.perdure(run.namespace, "describe", child.workflow_run)
+        yield f"the child of `{child.step}`", page.perdure(run.namespace, "describe", child.workflow_run)
     yield "follow it until it ends", page.perdure(run.namespace, "wait", run.name)
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
@@ -141,7 +141,7 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
 
 
 def _of_prints(run: ShownRun, page: Page) -> Iterator[Hint]:
-    """The logs of steps that may have printed what they were to return."""
+    """Suggest the logs of steps that may have printed their result instead of returning it."""
     for step in [step for step in run.every_step() if _printed_only(step, run)][:_MAX_ACTIVITIES]:
         yield (
             f"what `{step.path}` printed; a container returns what it writes to /dev/termination-log, not that",
@@ -162,17 +162,17 @@ def _of_completed(run: ShownRun, page: Page) -> Iterator[Hint]:
 
 def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
     if run.chain.goes_on_as:
-        yield "the run that goes on for it", page.perdure(run.namespace, "describe", run.chain.goes_on_as)
+        yield "the run that continues it", page.perdure(run.namespace, "describe", run.chain.goes_on_as)
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
     logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
     for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
         last = pods[-1] == step.pods[-1]
-        what = "the log of the last attempt" if last else "the log of an earlier attempt, whose pod is left,"
+        what = "the log of the last attempt" if last else "the log of an earlier attempt, whose pod exists,"
         yield f"{what} of `{step.path}`", _logs(pods[-1], step.failure if last else None, run, page)
     yield from _of_prints(run, page)
     if not run.chain.goes_on_as and run.activity is None and (run.steps or run.code is not None):
         yield (
-            "after you fix the cause: repeat what failed in a new run, which keeps what is done",
+            "after you fix the cause: run the failed steps again in a new run, and keep the other results",
             (
                 page.perdure(run.namespace, "retry", run.name)
                 if run.code is None
@@ -184,12 +184,14 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
 
 
 def _removal(run: ShownRun, page: Page) -> Hint:
-    when = "it is removed by itself when its time is up"
+    when = "the operator deletes it after its TTL"
     if run.removed_at is not None:
         when = (
-            f"it is removed by itself {page.near(run.removed_at)}" if run.removed_at > page.now else "it is about to go"
+            f"the operator deletes it {page.near(run.removed_at)}"
+            if run.removed_at > page.now
+            else "its deletion is due"
         )
-    return f"remove it, to start one of that name anew ({when})", _delete(run, page)
+    return f"delete it, to start another run of that name ({when})", _delete(run, page)
 
 
 def _delete(run: ShownRun, page: Page) -> str:
@@ -209,7 +211,7 @@ def _logs(pod: str, failure: Json | None, run: ShownRun, page: Page) -> str:
 
 
 def _failed_init_container(failure: Json | None) -> str:
-    """The init container that failed: `kubectl logs` shows the activity's own one, which never started."""
+    """The init container that failed; by default, `kubectl logs` shows the main container, which never started."""
     failed = mapping(failure)
     return (
         str(mapping(failed.get("details")).get("container") or "")
@@ -219,7 +221,7 @@ def _failed_init_container(failure: Json | None) -> str:
 
 
 def _exists(pod: str, run: ShownRun) -> bool:
-    """Whether the pod can be asked: where the cluster was not looked at, it may be."""
+    """Whether the pod exists, or may exist if the cluster was not queried."""
     return run.seen is None or pod in run.seen.pods
 
 

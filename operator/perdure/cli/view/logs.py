@@ -154,7 +154,7 @@ class Lines:
         self._skip = self._at_last
 
     def take(self, raw: bytes) -> str | None:
-        """What is to be shown of a line.
+        """Return what to show of a line.
 
         Args:
             raw: The line, as the API server gives it with `timestamps`.

@@ -1,4 +1,4 @@
-"""What is to know about a step beside what its line says, in one line."""
+"""Notes about a step, in one line."""
 
 from perdure.cli.view import text
 from perdure.cli.view.facts import ShownRun
@@ -9,7 +9,7 @@ from perdure.cli.view.steps import ShownStep
 
 
 def note(step: ShownStep, run: ShownRun, page: Page) -> str:
-    """What is to know about a step, beside what its line says.
+    """Return the note about a step that its line does not contain.
 
     Args:
         step: The step.
@@ -27,9 +27,9 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
         case "Skipped":
             told = "its `when` was false"
         case "Stopped":
-            told = f"cut off when the run ended {run.phase}"
+            told = f"interrupted when the run ended {run.phase}"
         case "Running" if run.closed:
-            told = f"goes on by itself since the run ended {run.phase}"
+            told = f"keeps running after the run ended {run.phase}"
         case _:
             told = _pending(step, page)
     if step.limit is not None and not run.closed:
@@ -38,7 +38,7 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
 
 
 def _pending(step: ShownStep, page: Page) -> str:
-    """What a step that has begun waits for."""
+    """What an open step waits for."""
     if step.open is not None:
         return _attempt(step.open, page)
     if step.child is not None:
@@ -49,14 +49,14 @@ def _pending(step: ShownStep, page: Page) -> str:
 
 
 def _before(step: ShownStep) -> str:
-    """What went wrong on the way to success."""
+    """The failures before the step succeeded."""
     if step.failure:  # its `catch` has handled it
         return f"caught: {summary(step.failure)}"
     return f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
 
 
 def _failed(step: ShownStep, run: ShownRun) -> str:
-    """Why a step failed, where none of the steps in it tells."""
+    """Why a step failed, if no step inside it shows the failure."""
     if any(inner.state == "Failed" for inner in step.steps):
         return ""
     # The failure of a run of steps is that of one of them.
@@ -73,14 +73,14 @@ def _waiting(step: ShownStep, page: Page) -> str:
 
 
 def _child(child: OpenChild) -> str:
-    where = f"run {child.workflow_run}" if child.workflow_run else f"workflow id {child.workflow_id}"
+    where = f"run {child.workflow_run}" if child.workflow_run else f"workflow ID {child.workflow_id}"
     return text.join((where, text.join((child.phase, child.progress), " "), child.waits_for))
 
 
 def _operation(operation: OpenOperation, page: Page) -> str:
-    asked = "is asked to stop" if operation.cancellation else None
+    asked = "cancellation requested" if operation.cancellation else None
     if operation.started is not None:
-        return text.join((f"namespace {operation.handler_namespace} has started it", asked))
+        return text.join((f"started in namespace {operation.handler_namespace}", asked))
     due = page.near(operation.next_attempt) if operation.next_attempt else "waits for its handler"
     before = operation.last_failure
     failed = f"attempt {operation.attempt - 1} failed: {summary(before)}" if before else None
@@ -101,7 +101,7 @@ def _attempt(activity: OpenActivity, page: Page) -> str:
 
 
 def heartbeat(activity: OpenActivity, page: Page) -> str:
-    """When an attempt sent its last heartbeat, and what it said.
+    """Describe the last heartbeat of an attempt: its time and details.
 
     Args:
         activity: The open activity.
@@ -112,5 +112,5 @@ def heartbeat(activity: OpenActivity, page: Page) -> str:
     """
     details = "" if activity.details is None else text.value(activity.details)
     if activity.heartbeat is None:
-        return f"last heartbeat said {details}" if details else ""
+        return f"last heartbeat: {details}" if details else ""
     return text.join((f"heartbeat {page.near(activity.heartbeat)}", details), ": ")

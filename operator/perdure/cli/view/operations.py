@@ -40,7 +40,7 @@ def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: 
     cells = [
         meta["name"],
         next((key for key in spec if key not in _SPEC_ONLY), ""),
-        f"{target['kind']}/{target['name']}" if "name" in target else f"workflow id {target['workflowId']}",
+        f"{target['kind']}/{target['name']}" if "name" in target else f"workflow ID {target['workflowId']}",
         status.get("workflowRun", ""),
         status.get("phase") or "Pending",
         told.get("reason", ""),

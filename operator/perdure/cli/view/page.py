@@ -104,7 +104,7 @@ class Page:
         return text.shorten(line, width, self.glyphs.ellipsis)
 
     def moment(self, time: datetime) -> str:
-        """A time and how far from now it is; times in a history are told with `since`."""
+        """A time and its distance from now; times in a history use `since`."""
         if time > self.now:
             return f"{text.iso(time)} (in {text.countdown(time - self.now)})"
         return f"{text.iso(time)} ({text.age(self.now - time)} ago)"

@@ -103,12 +103,12 @@ def _of_operation(operation: OpenOperation, page: Page) -> Iterator[tuple[str, s
     if operation.last_failure:
         yield "Last failure", failure.summary(operation.last_failure)
     if operation.cancellation:
-        yield "Cancel asked", _cancellation(operation.cancellation, page)
+        yield "Cancellation", _cancellation(operation.cancellation, page)
 
 
 def _cancellation(asked: OpenCancellation, page: Page) -> str:
     if not asked.state:
-        return "yes; the handler is asked once the operation has started"
+        return "yes; sent to the handler once the operation has started"
     return text.join(
         (
             page.moment(asked.requested) if asked.requested else "yes",
@@ -157,7 +157,7 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
         told = text.join(
             (
                 child.waits_for,
-                f"workflow id {child.workflow_id}" if child.workflow_id != child.step else None,
+                f"workflow ID {child.workflow_id}" if child.workflow_id != child.step else None,
                 f"if this run closes first: {child.parent_close_policy}" if child.parent_close_policy else None,
             )
         )

@@ -51,7 +51,7 @@ class HistoryEntry:
     workflow_id: str = ""
     """Of the child, or of the run that is signalled."""
     abandoned: bool = False
-    """Whether it goes on when the run ends."""
+    """Whether it continues after the run ends."""
     has_started: bool = False
     """Of a child, or of a Nexus operation."""
     maximum_attempts: int = 0

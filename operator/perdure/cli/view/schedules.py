@@ -70,7 +70,7 @@ def _note(due: Due, times: Times) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """Where a run stands, by what it says itself."""
+    """The phase of a run, from its status."""
 
     uid: str
     phase: str
@@ -152,7 +152,7 @@ def is_paused(schedule: Object) -> bool:
 
 
 def _phase(phases: _Phases, schedule: Object, recorded: Object) -> _Phase | None:
-    """Where a run stands that a schedule has recorded; its id is recorded some time after its name."""
+    """The phase of a run that a Schedule has recorded; its run ID is recorded after its name."""
     found = phases.get((schedule["metadata"]["namespace"], recorded["workflowRun"]))
     return found if found is not None and recorded.get("runId", found.uid) == found.uid else None
 

@@ -1,4 +1,4 @@
-"""A simulation: the timeline, the tree of steps, what came of it."""
+"""A simulation: the timeline, the tree of steps, the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,14 +19,14 @@ _LABEL = 14
 _MOST_MOMENTS = 500
 """Lines of the timeline that are shown; of a longer one its beginning and its end."""
 _LONGEST_TOLD = 200
-"""Characters that are told of a moment."""
+"""Maximum length of the text for one point in time."""
 
 
 def show(report: Report, unmet: Sequence[str] | None, page: Page) -> Iterator[Text]:
     """Show a simulation.
 
     Args:
-        report: What came of it.
+        report: The result.
         unmet: What is not as expected; None where nothing is expected.
         page: What it is shown on.
 
@@ -142,7 +142,7 @@ def _unmet(unmet: Sequence[str], page: Page, indent: str = "") -> Iterator[Text]
 
 
 def verdict(result: Mapping[str, Any], page: Page) -> Iterator[Text]:
-    """Show what came of one scenario of many.
+    """Show the result of one scenario of many.
 
     Args:
         result: File and verdict: `Met`, `Unmet` or `Bad`.
@@ -163,9 +163,9 @@ def verdict(result: Mapping[str, Any], page: Page) -> Iterator[Text]:
 
 
 def summary(count: Mapping[str, int], page: Page) -> Text:
-    """Show what came of all scenarios in one line."""
+    """Show the results of all scenarios in one line."""
     total = sum(count.values())
-    words = (("Met", "as expected"), ("Unmet", "not as expected"), ("Bad", "cannot be used"))
+    words = (("Met", "as expected"), ("Unmet", "not as expected"), ("Bad", "invalid"))
     told = ", ".join(f"{count[key]} {word}" for key, word in words if count[key])
     good = count["Met"] == total
     icon = page.glyphs.icons["Succeeded" if good else "Failed"]

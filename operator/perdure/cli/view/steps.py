@@ -64,13 +64,13 @@ class ShownStep:
     last_failure: Json | None = None
     """How the attempt before the last one ended."""
     count: int | None = None
-    """How many items there are, where it runs for each of some, as far as is known."""
+    """Number of items of a step with `forEach`, if known."""
     pods: tuple[str, ...] = ()
     """The pods of its attempts, the first one first; whether they still exist is another question."""
     task_queue: str = ""
     """Where the workers poll that do it; empty where pods do."""
     worker: str = ""
-    """The one that has its last attempt, as far as is known."""
+    """The one that runs the last attempt, if known."""
     open: OpenActivity | None = None
     timer: Timer | None = None
     """Of its sleep, or of how long it waits."""
@@ -449,7 +449,7 @@ def _only_handler(definition: Json) -> str:
 
 
 def _catches_timeouts(definition: Json) -> bool:
-    """Whether a step goes on when it has not ended in time."""
+    """Whether a step continues after its timeout."""
     ended = timeout("")
     return any(
         matches(ended, [*map(str, clause.get("errorTypes") or ())]) for clause in mappings(definition.get("catch"))

@@ -35,7 +35,7 @@ class ShownCode:
 
 
 def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
-    """Read what is told of a run because it is one of code.
+    """Read the facts that only a run of code has.
 
     Args:
         reference: What its spec says it runs.
@@ -74,7 +74,7 @@ def standing(task: ShownTask, page: Page) -> str:
         For instance `attempt 2, no worker has answered since 2026-01-01T12:00:00Z (5s ago)`.
     """
     if task.started is not None:
-        stands = text.join(("is being decided", f"by {task.worker}" if task.worker else None), " ")
+        stands = text.join(("running", f"by {task.worker}" if task.worker else None), " ")
         since: datetime | None = task.started
     else:
         stands, since = "no worker has answered", task.scheduled

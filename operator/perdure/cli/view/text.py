@@ -82,7 +82,7 @@ def read_time(value: Any) -> datetime | None:
     """Read a time of an object.
 
     Args:
-        value: RFC 3339 text; anything else is no time.
+        value: RFC 3339 text; anything else is not a time.
 
     Returns:
         The time, or None where there is none.

@@ -1,4 +1,4 @@
-"""The tree of steps: a line for each step, and what is to know about it below."""
+"""The tree of steps: a line for each step, with its notes below."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _STYLES = {"Failed": "red", "BackingOff": "yellow"}
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A step on the screen: its line and what is to know below; or how many items are left out."""
+    """A step on the screen: its line and notes, or the number of items that are left out."""
 
     lines: list[Text]
     reached: bool
@@ -37,7 +37,7 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a step stands in the drawing; without a step, `left_out` tells of those that are not drawn."""
+    """Position of a step in the drawing; without a step, `left_out` counts those that are not drawn."""
 
     step: ShownStep | None
     branch: str
@@ -134,7 +134,7 @@ def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = 
 
 
 def tries(attempt: int, maximum: int, losses: int) -> str:
-    """Tell how often something was tried. What was lost to the infrastructure does not count, and is told beside it.
+    """Describe the number of attempts. Attempts lost to the infrastructure do not count, and are shown separately.
 
     Args:
         attempt: Number of the attempt, the lost ones included.
@@ -203,7 +203,7 @@ def _notes(place: _Place, run: ShownRun, page: Page, *, pods: bool) -> Iterator[
         told.append((sentence, _STYLES.get(step.state, "")))
     if pods and (step.pods or step.task_queue):
         told.append((_pods(step, run, page) if step.pods else _worker(step), "dim"))
-    # The stem goes on to what is below, where something is.
+    # The stem continues if there are lines below.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
     for line, style in told:
         begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")

@@ -82,9 +82,9 @@ BUGS = (
         changes=(
             Change(
                 file="language/results.py",
-                good='    if path.endswith(":compensate"):\n'
+                good="    if parsed.is_compensation:\n"
                 '        return ""  # no expression reads what a compensation returns\n',
-                bad="",
+                bad="    assert not parsed.is_compensation\n",
             ),
             Change(
                 file="controller/runs/run_commits.py",

@@ -44,7 +44,7 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     assert "`status.commit` must not be removed" in refused(namespace, "resting", undigested)
     put_back = {"status": {**dict.fromkeys(good), **old}}
     told = refused(namespace, "resting", put_back)
-    assert "`status.commit` must not be removed, nor be that of an older status" in told
+    assert "`status.commit` must not be removed or replaced with an older one" in told
     assert "`status.history.nextEventId` must not decrease" in told
     run = namespace.get("workflowrun", "resting")
     assert run is not None

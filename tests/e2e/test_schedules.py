@@ -280,7 +280,7 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     removed = namespace.run(*patch, '{"status": null}')
     assert "`status.state` must not be removed" in removed.stderr
     put_back = namespace.run(*patch, json.dumps({"status": old}))
-    assert "`status.commit` must not be removed, nor be that of an older status" in put_back.stderr
+    assert "`status.commit` must not be removed or replaced with an older one" in put_back.stderr
     counted(namespace, "begun", "actions", before["counts"]["actions"] + 2)
 
 

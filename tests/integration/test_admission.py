@@ -222,5 +222,5 @@ def test_the_category_lists_every_kind(kubectl: Cluster, stored: str) -> None:
 
 @pytest.mark.usefixtures("namespace")
 def test_explain_tells_unit_default_and_values(kubectl: Cluster) -> None:
-    assert "Default 0s: no limit" in kubectl("explain", "workflowrun.spec.executionTimeout")
+    assert "Default: 0s, no limit" in kubectl("explain", "workflowrun.spec.executionTimeout")
     assert "BufferOne" in kubectl("explain", "schedule.spec.overlapPolicy")

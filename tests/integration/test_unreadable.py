@@ -62,7 +62,7 @@ def test_runs_whose_dates_do_not_exist_fail_and_operations_on_them_are_answered(
     naps = [inline({"name": "nap", "sleep": {"until": time}}) for time in IMPOSSIBLE]
     create(namespace, *(run_manifest(f"nap-{n}", spec) for n, spec in enumerate(naps)))
     for number in range(len(naps)):
-        assert "spec.inline.steps[0].sleep.until: must be a time" in failed(namespace, f"nap-{number}")
+        assert "spec.inline.steps[0].sleep.until: must be an RFC 3339 time" in failed(namespace, f"nap-{number}")
     reason, _ = ask(namespace, "terminate", "nap-0", terminate={})
     assert reason != "InternalError"
 

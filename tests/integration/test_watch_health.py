@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import yaml
-from perdure.controller.pods.attempt_pods.attempt_pods import Pods
-from perdure.controller.pods.attempt_pods.service_account import ActivityIdentity
 
 from kube import Cluster, Json, run_manifest
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.payloads.payload_store import Blobs
+from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.retry_policies import Policies
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definitions

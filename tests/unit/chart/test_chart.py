@@ -141,6 +141,7 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
         "beat",
         "perdure-search-attributes",
         "perdure-temporal-ca",
+        "perdure-worker-deployments",
     }
     account = {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
     assert account in operator_container(manifests)["env"]

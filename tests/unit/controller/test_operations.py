@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from perdure.controller.operations.operations.operation_status import arrival, identity
-from perdure.controller.operations.operations.targets import escaped
 
 from perdure.api.workflow import WorkflowSpec
+from perdure.controller.operations.operation_status import arrival, identity
+from perdure.controller.operations.targets import escaped
 from perdure.controller.runs.answers import answered
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import Answer, SignalRequested

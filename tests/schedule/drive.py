@@ -15,8 +15,9 @@ from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
+from perdure.schedule.rules import Rules
 from perdure.schedule.state import Running, ScheduleState, load_state
-from perdure.schedule.step import Rules, ScheduleTransition, next_wake, step
+from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
 from schedule.oracle import utc
 
@@ -127,7 +128,7 @@ class Drive:
                 time=at or self.now,
                 result=result,
                 failure=failure,
-                told={"kind": "Application", "message": message} if failed else None,
+                status_failure={"kind": "Application", "message": message} if failed else None,
             )
         )
 

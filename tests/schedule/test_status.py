@@ -65,8 +65,8 @@ def test_pauses_from_outside_say_by_whom() -> None:
     assert reason == "PausedByFailure"
     assert name in message
     assert "no disk" in message
-    drive.advance(inp.UnpauseRequested(request_id="u"))
-    drive.advance(inp.PauseRequested(request_id="p", reason="lunch"))
+    drive.advance(inp.ScheduleUnpauseRequested(request_id="u"))
+    drive.advance(inp.SchedulePauseRequested(request_id="p", reason="lunch"))
     assert condition(status_of(drive), "Paused") == ("True", "PausedByOperation", "An Operation has paused it: lunch")
 
 

@@ -36,9 +36,9 @@ def happen(drive: Drive, chance: Random, *, pauses: bool) -> None:
     if what == "trigger":
         happened.append(inp.Triggered(request_id=request, overlap_policy=chance.choice([None, *OverlapPolicy])))
     elif what == "pause":
-        happened.append(inp.PauseRequested(request_id=request))
+        happened.append(inp.SchedulePauseRequested(request_id=request))
     elif what == "unpause":
-        happened.append(inp.UnpauseRequested(request_id=request))
+        happened.append(inp.ScheduleUnpauseRequested(request_id=request))
     transition = drive.decide(*happened)
     if chance.random() < 0.2:
         return  # killed before the commit: all of it is observed again
@@ -122,8 +122,8 @@ def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random, jitter: 
         if chance.random() < 0.5:
             drive.close_all()
         if pauses and chance.random() < 0.2:
-            drive.advance(inp.PauseRequested(request_id=f"p{number}"))
-            drive.advance(inp.UnpauseRequested(request_id=f"u{number}"))
+            drive.advance(inp.SchedulePauseRequested(request_id=f"p{number}"))
+            drive.advance(inp.ScheduleUnpauseRequested(request_id=f"u{number}"))
     drive.now = real
     drive.advance()
     while drive.now < real + 40 * M:

@@ -1,4 +1,4 @@
-"""What can happen to a schedule, and what it answers."""
+"""The inputs of a schedule: what happened to its runs, and what clients request."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from perdure.engine.failures import Failure
 
 
 class Outcome(StrEnum):
-    """How a run has closed: the last one of its chain, by its phase."""
+    """How a chain of runs closed: the phase of its last run."""
 
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -21,21 +21,21 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunClosed:
-    """A run of the schedule has closed, with all that continued or retried it."""
+    """A run of the schedule closed, and so did every run that continued or retried it."""
 
     name: str
-    """Of the WorkflowRun that was started."""
+    """Of the WorkflowRun that the schedule created."""
     outcome: Outcome
     time: datetime
     result: Any = None
     failure: Failure | None = None
-    told: dict[str, Any] | None = None
-    """The failure as the run's status has it."""
+    status_failure: dict[str, Any] | None = None
+    """The failure in the form of the run's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRefused:
-    """A run could not be made, and will not be tried again."""
+    """The API server rejected a run, which is not retried."""
 
     name: str
     message: str
@@ -43,16 +43,16 @@ class RunRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameTaken:
-    """A run could not be made under its name: a WorkflowRun that the schedule did not create has it."""
+    """A WorkflowRun that the schedule did not create has the name of a run."""
 
     name: str
     uid: str
-    """Of that WorkflowRun: the next name depends on it, so that nobody knows the name before."""
+    """Of that WorkflowRun. The next name is derived from it, so no client can know that name in advance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMade:
-    """A run exists now. It is not worth a commit of its own."""
+    """A run exists now. This alone needs no commit."""
 
     name: str
     run_id: str
@@ -60,17 +60,17 @@ class RunMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Triggered:
-    """Somebody wants a run now."""
+    """A client requests a run now."""
 
     request_id: str
     overlap_policy: OverlapPolicy | None = None
     scheduled_time: datetime | None = None
-    """The time that the run is for; None: now."""
+    """The nominal time of the run; None: now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequested:
-    """Somebody wants the runs of a stretch of time."""
+    """A client requests the runs of a range of times."""
 
     request_id: str
     start: datetime
@@ -79,20 +79,20 @@ class BackfillRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRequested:
-    """Somebody wants the schedule to pause."""
+class SchedulePauseRequested:
+    """A client requests a pause."""
 
     request_id: str
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnpauseRequested:
-    """Somebody wants the schedule to go on."""
+class ScheduleUnpauseRequested:
+    """A client requests the end of a pause."""
 
     request_id: str
     reason: str = ""
 
 
-Request = Triggered | BackfillRequested | PauseRequested | UnpauseRequested
-ScheduleInput = RunClosed | RunRefused | NameTaken | RunMade | Request
+ScheduleRequest = Triggered | BackfillRequested | SchedulePauseRequested | ScheduleUnpauseRequested
+ScheduleInput = RunClosed | RunRefused | NameTaken | RunMade | ScheduleRequest

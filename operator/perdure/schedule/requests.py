@@ -4,7 +4,7 @@ from perdure.api.operation import OperationSpec
 from perdure.schedule import inputs as inp
 
 
-def request_of(spec: OperationSpec, uid: str) -> inp.Request:
+def request_of(spec: OperationSpec, uid: str) -> inp.ScheduleRequest:
     """Read what is asked.
 
     Args:
@@ -22,7 +22,7 @@ def request_of(spec: OperationSpec, uid: str) -> inp.Request:
             request_id=uid, start=asked.start_time, end=asked.end_time, overlap_policy=asked.overlap_policy
         )
     if spec.pause is not None:
-        return inp.PauseRequested(request_id=uid, reason=spec.pause.reason)
+        return inp.SchedulePauseRequested(request_id=uid, reason=spec.pause.reason)
     if spec.unpause is not None:
-        return inp.UnpauseRequested(request_id=uid, reason=spec.unpause.reason)
+        return inp.ScheduleUnpauseRequested(request_id=uid, reason=spec.unpause.reason)
     raise ValueError(f"{spec.request} cannot be asked of a Schedule")

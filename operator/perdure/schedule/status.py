@@ -11,8 +11,8 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.schedule import PausedBy
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import outlook
+from perdure.schedule.rules import Rules
 from perdure.schedule.state import ScheduleState
-from perdure.schedule.step import Rules
 from perdure.schedule.times import summary_of
 
 SHOWN = 10

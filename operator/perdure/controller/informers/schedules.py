@@ -14,7 +14,7 @@ from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.observe import metrics
-from perdure.schedule.inputs import Request
+from perdure.schedule.inputs import ScheduleRequest
 
 
 class Schedules:
@@ -86,7 +86,7 @@ class Schedules:
 
     # Asking
 
-    async def ask(self, namespace: str, name: str, request: Request) -> Answer:
+    async def ask(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
         """Give a Schedule a request; its answer, once that is recorded.
 
         A request is dealt with once, by its id: whoever does not know the answer any more may ask again.

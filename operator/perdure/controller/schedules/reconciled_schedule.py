@@ -43,9 +43,10 @@ from perdure.runtime.commits import OF_SCHEDULES, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import Outcome
+from perdure.schedule.rules import Rules
 from perdure.schedule.state import ScheduleState, load_state
 from perdure.schedule.status import Problem, compose, not_ready
-from perdure.schedule.step import Rules, ScheduleTransition, next_wake, step
+from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
@@ -89,7 +90,7 @@ class ReconciledSchedule:
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
         self._log = structlog.get_logger("perdure.schedule")
-        self._inbox: Inbox[inp.Request] = Inbox("the schedule")
+        self._inbox: Inbox[inp.ScheduleRequest] = Inbox("the schedule")
         self.advance = Reconciler(self, self._record).advance
         """Takes the schedule further; see there."""
 
@@ -114,7 +115,7 @@ class ReconciledSchedule:
         self._template.observe()
         return True
 
-    def ask(self, request: inp.Request, then: Callable[[Answer], None]) -> None:
+    def ask(self, request: inp.ScheduleRequest, then: Callable[[Answer], None]) -> None:
         """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
         self._inbox.put(request, then)
 

@@ -248,7 +248,7 @@ class ScheduledRuns:
             time=datetime.fromisoformat(status["completionTime"]),
             result=await self._output_of(obj),
             failure=failure_in(status),
-            told=status.get("failure"),
+            status_failure=status.get("failure"),
         )
 
     async def _successor_is_gone(self, status: dict[str, Any]) -> bool:

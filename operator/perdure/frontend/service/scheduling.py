@@ -283,7 +283,7 @@ class Scheduling:
             return obj
         raise precondition("the schedule is changed by others all the time")
 
-    async def _ask(self, obj: kube.Object, asked: Sequence[inp.Request]) -> None:
+    async def _ask(self, obj: kube.Object, asked: Sequence[inp.ScheduleRequest]) -> None:
         """Have the operator do what is asked for now."""
         for request in asked:
             await self._demand(obj, request)
@@ -292,9 +292,9 @@ class Scheduling:
         """End a pause that stands in the status: an Operation's, or one after a failure."""
         if (obj.get("status") or {}).get("paused"):
             request_id = request_id or uuid.uuid4().hex
-            await self._demand(obj, inp.UnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
+            await self._demand(obj, inp.ScheduleUnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
 
-    async def _demand(self, obj: kube.Object, request: inp.Request) -> None:
+    async def _demand(self, obj: kube.Object, request: inp.ScheduleRequest) -> None:
         meta = obj["metadata"]
         answer = await self._core.runs.manager.schedules.ask(meta["namespace"], meta["name"], request)
         if answer.ok or answer.reason == ConditionReason.OVERLAP_SKIPPED:
@@ -304,14 +304,14 @@ class Scheduling:
         raise invalid(answer.message)
 
 
-def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.Request]:
+def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
     """What a patch asks for now.
 
     Raises:
         UnfitError: that cannot be.
     """
     request_id = request_id or uuid.uuid4().hex
-    asked: list[inp.Request] = []
+    asked: list[inp.ScheduleRequest] = []
     if patch.HasField("trigger_immediately"):
         trigger = patch.trigger_immediately
         asked.append(

@@ -1,0 +1,84 @@
+"""The draft that one step writes: the next state, and what the step reports besides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.api.reasons import EventReason
+from perdure.engine.inputs import Answer
+from perdure.schedule.rules import Rules
+from perdure.schedule.state import Answered, Running, ScheduleState
+
+MAX_ANSWERS = 100
+"""Answers that are kept in the state, for requests that arrive again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An Event to emit once the state is committed."""
+
+    reason: EventReason
+    text: str
+    warning: bool = False
+
+
+class ScheduleDraft:
+    """The state of a schedule during a step."""
+
+    def __init__(self, rules: Rules, state: ScheduleState | None, now: datetime) -> None:
+        """Begin with the committed state, or with that of a new schedule."""
+        created = min(rules.created, now)
+        self.rules = rules
+        self.now = now
+        self.state = state or ScheduleState(
+            cursor=created,
+            handled_after=created,
+            times=rules.times_hash(),
+            remaining_given=rules.spec.remaining_actions,
+            remaining=rules.spec.remaining_actions,
+        )
+        self.notes: list[Note] = []
+        self.answers: dict[str, Answer] = {}
+        self.triggered: dict[str, str | None] = {}
+        """By the request ID of a trigger: the run that it started, empty while it waits, None if it was skipped."""
+        self.more = False
+        """Whether work is left for a further step, which should follow immediately."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no scheduled run starts: the schedule is paused, out of actions, or its times are invalid."""
+        rules, state = self.rules, self.state
+        return rules.times is None or rules.spec.paused or state.paused is not None or state.remaining == 0
+
+    def change(self, **changes: Any) -> None:
+        """Set fields of the state."""
+        self.state = replace(self.state, **changes)
+
+    def change_run(self, name: str, change: Callable[[Running], Running]) -> None:
+        """Change an open run, if it is known."""
+        self.change(running=tuple(change(run) if run.name == name else run for run in self.state.running))
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Increase one of the counters in the status."""
+        counts = self.state.counts
+        self.change(counts=replace(counts, **{name: getattr(counts, name) + by}))
+
+    def note(self, reason: EventReason, text: str, *, warning: bool = False) -> None:
+        """Emit an Event once the state is committed."""
+        self.notes.append(Note(reason, text, warning))
+
+    def answer(self, request_id: str, answer: Answer) -> None:
+        """Answer a request, and keep the answer for the case that the request arrives again."""
+        self.answers[request_id] = answer
+        kept = Answered(
+            request=request_id, ok=answer.ok, reason=answer.reason, message=answer.message, result=answer.result
+        )
+        self.change(answered=(*self.state.answered, kept)[-MAX_ANSWERS:])
+
+
+def time_text(time: datetime) -> str:
+    """A time in a message: RFC 3339, in seconds."""
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,68 @@
+"""Overlap policies: what happens to a buffered start while an earlier run is open."""
+
+from collections.abc import Callable
+from functools import partial
+
+from perdure.api.schedule import OverlapPolicy
+from perdure.schedule.draft import ScheduleDraft
+from perdure.schedule.starting import Starter, request_stop
+from perdure.schedule.state import Start
+
+
+def start_buffered(draft: ScheduleDraft) -> None:
+    """Start, keep, or skip every buffered start."""
+    starter = Starter(draft)
+    for start in draft.state.buffer:
+        if start.by_time and starter.out_of_actions():
+            continue
+        policy = draft.rules.overlap_policy(start)
+        if starter.full:
+            starter.wait(start)
+        elif policy is OverlapPolicy.ALLOW_ALL or not starter.must_wait():
+            starter.begin(start)
+        else:
+            _POLICIES[policy](starter, start)
+    starter.commit()
+
+
+def skip(starter: Starter, start: Start) -> None:
+    """The start is skipped."""
+    starter.skip(start)
+
+
+def buffer_one(starter: Starter, start: Start) -> None:
+    """One start waits for the open run; further ones are skipped."""
+    if starter.anything_waits:
+        starter.skip(start)
+    else:
+        starter.wait(start)
+
+
+def buffer_all(starter: Starter, start: Start) -> None:
+    """Every start waits, and begins when its predecessor has closed."""
+    starter.wait(start)
+
+
+def cancel_other(starter: Starter, start: Start) -> None:
+    """The open run is cancelled; the start waits until it has closed. A newer start replaces one that waits."""
+    if starter.only_overlapping():
+        starter.replace_began(start)
+        return
+    starter.change_open(partial(request_stop, terminate=False))
+    starter.skip_waiting(OverlapPolicy.CANCEL_OTHER)
+    starter.wait(start)
+
+
+def terminate_other(starter: Starter, start: Start) -> None:
+    """The open run is terminated, and the start begins immediately."""
+    starter.replace_began(start)
+    starter.change_open(partial(request_stop, terminate=True))
+
+
+_POLICIES: dict[OverlapPolicy, Callable[[Starter, Start], None]] = {
+    OverlapPolicy.SKIP: skip,
+    OverlapPolicy.BUFFER_ONE: buffer_one,
+    OverlapPolicy.BUFFER_ALL: buffer_all,
+    OverlapPolicy.CANCEL_OTHER: cancel_other,
+    OverlapPolicy.TERMINATE_OTHER: terminate_other,
+}

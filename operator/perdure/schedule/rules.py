@@ -1,0 +1,52 @@
+"""The definition of a schedule: what a step reads, and never changes."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.api.schedule import OverlapPolicy, ScheduleSpec
+from perdure.engine.retry import RetryPolicy
+from perdure.schedule.state import Start
+from perdure.schedule.times import Times
+
+_TIMES_FIELDS = {
+    "cron",
+    "intervals",
+    "calendars",
+    "exclude",
+    "start_time",
+    "end_time",
+    "jitter",
+    "time_zone",
+    "time_zone_data",
+    "daylight_saving",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A Schedule's spec, with what it refers to."""
+
+    name: str
+    seed: str
+    """Jitter is a function of this and the time."""
+    spec: ScheduleSpec
+    times: Times | None
+    """None: the times in the spec are invalid."""
+    retry_policy: RetryPolicy | None = None
+    """The policy that `spec.retryPolicy` names or contains."""
+    created: datetime
+
+    def times_hash(self) -> str:
+        """A hash of the fields of the spec that determine the times."""
+        when = self.spec.model_dump(mode="json", include=_TIMES_FIELDS)
+        return hashlib.sha256(json.dumps(when, sort_keys=True).encode()).hexdigest()[:16]
+
+    def overlap_policy(self, start: Start) -> OverlapPolicy:
+        """The overlap policy of a start: its own, or the schedule's."""
+        return start.policy or self.spec.overlap_policy
+
+    def overlaps(self, start: Start) -> bool:
+        """Whether a start does not wait for open runs, and no later start waits for its run (AllowAll)."""
+        return self.overlap_policy(start) is OverlapPolicy.ALLOW_ALL

@@ -1,0 +1,124 @@
+"""The starts that one step takes from the buffer: each begins, waits, or is skipped."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from perdure.api.reasons import EventReason
+from perdure.api.schedule import MAX_BUFFER, OverlapPolicy
+from perdure.schedule.draft import ScheduleDraft, time_text
+from perdure.schedule.recent import record_action
+from perdure.schedule.state import Running, Start
+
+
+class Starter:
+    """Sorts the buffered starts of a step. Nothing is written to the draft's runs and buffer before `commit`."""
+
+    def __init__(self, draft: ScheduleDraft) -> None:
+        self._draft = draft
+        self._began: list[Running] = []
+        self._waiting: list[Start] = []
+
+    @property
+    def anything_waits(self) -> bool:
+        """Whether an earlier start stays in the buffer."""
+        return bool(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether the schedule has as many open runs as it may have."""
+        return len(self._draft.state.running) + len(self._began) >= MAX_BUFFER
+
+    def must_wait(self) -> bool:
+        """Whether a run is open that a start without AllowAll waits for."""
+        return any(not run.overlapping for run in (*self._draft.state.running, *self._began))
+
+    def out_of_actions(self) -> bool:
+        """Whether no further scheduled run may begin: the schedule is blocked, or this step has used all actions."""
+        used = sum(run.start.by_time for run in self._began)
+        remaining = self._draft.state.remaining
+        return self._draft.blocked or (remaining is not None and used >= remaining)
+
+    def begin(self, start: Start) -> None:
+        """Begin a run."""
+        rules = self._draft.rules
+        name = start.run_name(rules.name)
+        self._began.append(Running(name=name, start=start, started=self._draft.now, overlapping=rules.overlaps(start)))
+        if start.request in self._draft.triggered:
+            self._draft.triggered[start.request] = name
+
+    def wait(self, start: Start) -> None:
+        """Keep a start in the buffer, or drop it if the buffer is full."""
+        if len(self._waiting) < MAX_BUFFER:
+            self._waiting.append(start)
+            return
+        draft = self._draft
+        draft.count("buffer_dropped")
+        if not any(note.reason is EventReason.BUFFER_DROPPED for note in draft.notes):
+            text = (
+                f"Dropped the start for {time_text(start.nominal)} and any later one: {MAX_BUFFER} starts wait already"
+            )
+            draft.note(EventReason.BUFFER_DROPPED, text, warning=True)
+
+    def skip(self, start: Start) -> None:
+        """Skip a start because of an open run. Only the first of a row of scheduled starts emits an Event."""
+        draft = self._draft
+        draft.count("overlap_skipped")
+        if start.request in draft.triggered:
+            draft.triggered[start.request] = None
+        if start.by_time and not draft.state.skipping:
+            draft.change(skipping=True)
+            text = f"Skipped the start for {time_text(start.nominal)}: `{self._blocking_run()}` is open"
+            draft.note(EventReason.RUN_SKIPPED, text)
+
+    def skip_waiting(self, policy: OverlapPolicy) -> None:
+        """Skip those of the waiting starts that have a policy."""
+        for other in [each for each in self._waiting if self._draft.rules.overlap_policy(each) is policy]:
+            self._waiting.remove(other)
+            self.skip(other)
+
+    def replace_began(self, start: Start) -> None:
+        """Begin a run instead of those that this step was about to begin."""
+        began, self._began = self._began, []
+        self.begin(start)
+        for run in began:
+            self.skip(run.start)
+
+    def change_open(self, change: Callable[[Running], Running]) -> None:
+        """Change every open run, without those that this step begins."""
+        self._draft.change(running=tuple(map(change, self._draft.state.running)))
+
+    def only_overlapping(self) -> bool:
+        """Whether every open run, without those that this step begins, was started by AllowAll."""
+        return all(run.overlapping for run in self._draft.state.running)
+
+    def commit(self) -> None:
+        """Write the runs and the buffer to the draft."""
+        if tuple(self._waiting) != self._draft.state.buffer:
+            self._draft.change(buffer=tuple(self._waiting))
+        for run in self._began:
+            self._record(run)
+
+    def _blocking_run(self) -> str:
+        """Name of the run that a skipped start would have waited for."""
+        return next(run.name for run in (*self._draft.state.running, *self._began) if not run.overlapping)
+
+    def _record(self, run: Running) -> None:
+        draft = self._draft
+        draft.count("actions")
+        record_action(draft, run)
+        draft.change(running=(*draft.state.running, run))
+        if not run.start.by_time:
+            return
+        draft.change(last_scheduled=run.start.nominal, retry=None, skipping=False)
+        if draft.state.remaining is not None:
+            draft.change(remaining=draft.state.remaining - 1)
+            if draft.state.remaining == 0:
+                text = "The last of `remainingActions` started; no further scheduled runs start"
+                draft.note(EventReason.OUT_OF_ACTIONS, text)
+
+
+def request_stop(run: Running, *, terminate: bool) -> Running:
+    """An open run whose place another one takes; runs that AllowAll started keep running."""
+    stop = not run.overlapping
+    return replace(run, terminate=stop) if terminate else replace(run, cancel=stop)

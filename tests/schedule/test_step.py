@@ -373,7 +373,7 @@ def test_14_a_large_backfill_waits_for_room() -> None:
     drive = Drive(rules(cron=["* * * * *"], paused=True))
     drive.now = T0 + timedelta(days=3)
     answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))["b"]
-    assert answer.message.startswith("more than 1000 times from")
+    assert "more than 1000 times" in answer.message
     assert len(drive.made) == 1_000
     assert drive.state.counts.buffer_dropped == 0
     while drive.open:

@@ -335,4 +335,4 @@ async def test_deprecated_versioning_is_refused_with_a_message(here: Served) -> 
     with pytest.raises(
         RpcError, match="GetWorkerVersioningRules is deprecated and not supported: use worker deployments"
     ):
-        await here.call("GetWorkerVersioningRules")
+        await here.call("GetWorkerVersioningRules", task_queue="orders")

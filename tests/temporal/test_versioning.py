@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion as ProtoVersion
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkerDeploymentRequest,
     DescribeWorkerDeploymentVersionRequest,
@@ -39,18 +40,19 @@ class Shop:
         return self.temporal.client
 
     async def registered(self, build: str) -> None:
-        """Wait until a version has polled. Each try waits for the operator's answer."""
+        """Wait until a version has polled for workflow tasks. Each try waits for the operator's answer."""
         version = ProtoVersion(deployment_name=self.name, build_id=build)
         while True:
             try:
-                await self.client.workflow_service.describe_worker_deployment_version(
+                found = await self.client.workflow_service.describe_worker_deployment_version(
                     DescribeWorkerDeploymentVersionRequest(namespace=self.client.namespace, deployment_version=version)
                 )
             except RPCError as error:
                 if "not found" not in error.message:
                     raise
             else:
-                return
+                if any(queue.type == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW for queue in found.version_task_queues):
+                    return
 
     async def set_current(self, build: str) -> None:
         await self.registered(build)

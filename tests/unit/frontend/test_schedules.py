@@ -101,7 +101,7 @@ def test_all_that_a_client_says_comes_back() -> None:
     )
     start.retry_policy.CopyFrom(
         RetryPolicy(
-            initial_interval=seconds(1), backoff_coefficient=2, maximum_interval=seconds(100), maximum_attempts=3
+            initial_interval=seconds(2), backoff_coefficient=3, maximum_interval=seconds(60), maximum_attempts=3
         )
     )
     said.policies.overlap_policy = 2

@@ -241,9 +241,9 @@ def test_a_sleep_takes_as_long_as_it_says(sleep: Json, want: float) -> None:
         ({"duration": "${input.list}"}, "`sleep`: [1] must be a duration"),
         ({"duration": "${input.soon}"}, '`sleep`: "soon" must be a duration'),
         ({"duration": "${null}"}, "`sleep`: null must be a duration"),
-        ({"until": "${input.soon}"}, '`sleep`: "soon" must be a time'),
-        ({"until": "${input.number}"}, "`sleep`: 3600 must be a time"),
-        ({"until": "${input.early}"}, '`sleep`: "0001-01-01T00:00:00+01:00" must be a time'),
+        ({"until": "${input.soon}"}, '`sleep`: "soon" must be an RFC 3339 time'),
+        ({"until": "${input.number}"}, "`sleep`: 3600 must be an RFC 3339 time"),
+        ({"until": "${input.early}"}, '`sleep`: "0001-01-01T00:00:00+01:00" must be an RFC 3339 time'),
         ({"duration": "${input.nothing}"}, "sleep.duration: ${input.nothing}: input has no field `nothing`"),
     ],
     ids=[

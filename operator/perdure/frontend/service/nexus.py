@@ -72,11 +72,12 @@ class NexusTasks:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
-        queue = await self._core.versions.polled_queue(named, request.deployment_options)
+        await self._core.versions.polled_queue(named, request.deployment_options)  # registers the version
         self._core.workers.tell(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
+            # Workers of every version take calls.
+            offer = await self._core.queues.poll(named, request.identity, left, call.recheck)
             if offer is None:
                 break
             given_out = self._take(offer, request.namespace)

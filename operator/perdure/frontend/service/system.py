@@ -79,6 +79,7 @@ class System:
                 eager_workflow_start=True,
                 encoded_failure_attributes=True,
                 upsert_memo=True,
+                build_id_based_versioning=True,
                 sdk_metadata=True,
                 count_group_by_execution_status=True,
                 nexus=True,

@@ -1,6 +1,8 @@
 """The worker deployments of each namespace, in a ConfigMap of it."""
 
+import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -9,7 +11,7 @@ import msgspec
 import structlog
 
 from perdure.frontend.deployments import Deployment, Deployments
-from perdure.frontend.errors import exhausted, namespace_not_found, unavailable
+from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -35,6 +37,8 @@ class DeploymentRegistry:
         self._client = client
         self._changed = changed
         self._read: dict[str, tuple[datetime, Deployments]] = {}
+        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One change of a namespace at a time, so that the last one to be learned is the last one that was written."""
 
     def known(self, namespace: str) -> Deployments:
         """Return the deployments as they were last read."""
@@ -50,11 +54,14 @@ class DeploymentRegistry:
         if read is not None and now() - read[0] < _FRESH:
             return read[1]
         try:
-            return self._learn(namespace, _decoded(await self._get(namespace)))
+            found = _decoded(await self._get(namespace))
         except (kube.ApiError, *kube.TRANSIENT) as error:
             if read is not None:
                 return read[1]
             raise unavailable(str(error)) from error
+        if self._read.get(namespace) is not read:  # a change ended meanwhile, which this read may not have seen
+            return self.known(namespace)
+        return self._learn(namespace, found)
 
     async def change(self, namespace: str, change: Callable[[Deployments], Deployments]) -> Deployments:
         """Change the deployments; what `change` leaves as it is costs no write.
@@ -63,9 +70,10 @@ class DeploymentRegistry:
             RpcError: `change` raises it, there is no room, or the API server does not answer.
         """
         try:
-            for _ in range(_TRIES):
-                with suppress(kube.AlreadyExistsError, kube.ConflictError):
-                    return self._learn(namespace, await self._write(namespace, change))
+            async with self._changing[namespace]:
+                for _ in range(_TRIES):
+                    with suppress(kube.AlreadyExistsError, kube.ConflictError):
+                        return self._learn(namespace, await self._write(namespace, change))
         except kube.NotFoundError:
             raise namespace_not_found(namespace) from None
         except (kube.InvalidError, kube.TooLargeError) as error:
@@ -80,8 +88,12 @@ class DeploymentRegistry:
         after = change(before)
         if after == before:
             return before
-        # An entry that cannot be read stays for whoever has written it.
+        # An entry that cannot be read stays as it is until someone fixes it.
         unread = {key: value for key, value in (found.get("data") or {}).items() if _name(key) not in before}
+        for name in after.keys() & {_name(key) for key in unread}:
+            raise precondition(
+                f"worker deployment '{name}' cannot be read: fix or delete its entry in the ConfigMap {CONFIG_MAP}"
+            )
         data = {**unread, **{_key(name): msgspec.json.encode(each).decode() for name, each in after.items()}}
         meta = found.get("metadata") or {"name": CONFIG_MAP, "namespace": namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}

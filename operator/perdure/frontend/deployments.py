@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -29,22 +29,26 @@ GRACE = timedelta(minutes=3)
 _MAX_NAME = 480
 
 
+Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time with its offset; others cannot be compared."""
+
+
 class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A version of a deployment."""
 
-    create_time: datetime
-    task_queues: dict[str, tuple[str, ...]] = {}
+    create_time: Time
+    task_queues: dict[Kind, tuple[str, ...]] = {}
     """By kind: the task queues that its workers have polled."""
-    routing_changed_time: datetime | None = None
-    current_since_time: datetime | None = None
-    ramping_since_time: datetime | None = None
-    first_activation_time: datetime | None = None
-    last_current_time: datetime | None = None
-    last_deactivation_time: datetime | None = None
+    routing_changed_time: Time | None = None
+    current_since_time: Time | None = None
+    ramping_since_time: Time | None = None
+    first_activation_time: Time | None = None
+    last_current_time: Time | None = None
+    last_deactivation_time: Time | None = None
     metadata: dict[str, Any] = {}
     last_modifier_identity: str = ""
 
-    def polls(self, kind: str, queue: str) -> bool:
+    def polls(self, kind: Kind, queue: str) -> bool:
         """Whether its workers have polled a task queue."""
         return queue in self.task_queues.get(kind, ())
 
@@ -52,17 +56,17 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A worker deployment; the value of its key in the ConfigMap, as JSON."""
 
-    create_time: datetime
+    create_time: Time
     versions: dict[str, Version] = {}
     """By build ID."""
     current: str = ""
     """Build ID of the current version; empty: unversioned workers."""
     ramping: str | None = None
     """Build ID of the ramping version; empty: unversioned workers; None: no version is ramping."""
-    percentage: float = 0.0
-    current_changed_time: datetime | None = None
-    ramping_changed_time: datetime | None = None
-    percentage_changed_time: datetime | None = None
+    percentage: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.0
+    current_changed_time: Time | None = None
+    ramping_changed_time: Time | None = None
+    percentage_changed_time: Time | None = None
     revision: int = 0
     """Number of changes of the routing."""
     changes: int = 0
@@ -115,7 +119,7 @@ def need_room(known: Deployments) -> None:
 # What workers change
 
 
-def is_registered(known: Deployments, version: DeploymentVersion, kind: str, queue: str) -> bool:
+def is_registered(known: Deployments, version: DeploymentVersion, kind: Kind, queue: str) -> bool:
     """Whether it is recorded that workers of a version poll a task queue."""
     found = known.get(version.deployment_name)
     build = found.versions.get(version.build_id) if found is not None else None
@@ -125,7 +129,7 @@ def is_registered(known: Deployments, version: DeploymentVersion, kind: str, que
 def registered(
     known: Deployments,
     version: DeploymentVersion,
-    kind: str,
+    kind: Kind,
     queue: str,
     time: datetime,
     *,
@@ -363,13 +367,13 @@ def routing(
     """
     of = [(name, each) for name, each in known.items() if any(v.polls(kind, queue) for v in each.versions.values())]
     current = _latest(
-        (each.current_changed_time, DeploymentVersion(deployment_name=name, build_id=each.current))
+        (each.current_changed_time or each.create_time, DeploymentVersion(deployment_name=name, build_id=each.current))
         for name, each in of
         if each.current and each.versions[each.current].polls(kind, queue)
     )
     ramps = [
         (
-            each.percentage_changed_time,
+            each.percentage_changed_time or each.create_time,
             DeploymentVersion(deployment_name=name, build_id=each.ramping) if each.ramping else None,
             each.percentage,
         )
@@ -379,7 +383,7 @@ def routing(
     versioned = [ramp for ramp in ramps if ramp[1] is not None] or ramps
     if not versioned:
         return current, None, 0.0
-    _, ramping, percentage = max(versioned, key=lambda ramp: str(ramp[0]))
+    _, ramping, percentage = max(versioned, key=lambda ramp: ramp[0])
     return current, (ramping,), percentage
 
 

@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import VersioningBehavior, WorkerVersioningMode
 
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.versioning import PINNED, DeploymentVersion
-from perdure.frontend import deployments
+from perdure.frontend import deployments, given
 from perdure.frontend.deployment_registry import DeploymentRegistry, fits_key
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid
@@ -23,6 +23,8 @@ def version_of(options: Any) -> DeploymentVersion | None:
     Raises:
         RpcError: they cannot be those of a version.
     """
+    given.name(options.deployment_name, "WorkerDeploymentName", required=False)
+    given.name(options.build_id, "BuildID", required=False)
     if options.worker_versioning_mode != _VERSIONED:
         return None
     if not options.deployment_name:

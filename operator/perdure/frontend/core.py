@@ -329,7 +329,7 @@ class Core:
         self._offer_query(entry, query, sticky_queue, version)
 
     def _version_of_closed(self, entry: Entry) -> DeploymentVersion | None:
-        """The version whose workers answer queries about a run that is no longer worked on."""
+        """Return the version whose workers answer queries about a closed run."""
         record = self.visibility.get(entry.namespace, entry.uid)
         if record is None:
             return None

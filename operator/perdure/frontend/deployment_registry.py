@@ -67,7 +67,7 @@ class DeploymentRegistry:
         """Change the deployments; what `change` leaves as it is costs no write.
 
         Raises:
-            RpcError: `change` raises it, there is no room, or the API server does not answer.
+            RpcError: `change` raises it, the ConfigMap is full, or the API server does not respond.
         """
         try:
             async with self._changing[namespace]:

@@ -102,7 +102,7 @@ def check_name(value: str, field: str = "WorkerDeploymentName") -> None:
 
 
 def no_deployment(name: str) -> Exception:
-    """There is no such deployment."""
+    """Build the error for a deployment that does not exist."""
     return not_found(f"no Worker Deployment found with name '{name}'; does your Worker Deployment have pollers?")
 
 
@@ -398,7 +398,7 @@ def _threshold(workflow_id: str) -> float:
 
 
 def drainage(version: Version, *, pinned: bool, time: datetime) -> str:
-    """Whether a version that is no longer current or ramping is still needed: Draining or Drained; empty if it never was."""
+    """Return Draining or Drained for a version that was current or ramping before; empty if it never was."""
     if version.last_deactivation_time is None:
         return ""
     if pinned or time < version.last_deactivation_time + GRACE:

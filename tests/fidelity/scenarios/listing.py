@@ -152,7 +152,6 @@ def filters(s: Session) -> None:
     s.call("CountWorkflowExecutions", "by status", query=f"{base} GROUP BY ExecutionStatus")
     s.call("CountWorkflowExecutions", "by another field", query=f"{base} GROUP BY CustomIntField")
     s.call("CountWorkflowExecutions", "by two fields", query=f"{base} GROUP BY ExecutionStatus, WorkflowType")
-    s.call("ListWorkflowExecutions", "grouped", query=f"{base} GROUP BY ExecutionStatus")
     s.call("ListWorkflowExecutions", "in order", query=f"{base} ORDER BY StartTime")
     s.close("a")
     s.close("b")

@@ -287,7 +287,6 @@ def update_with_start(s: Session) -> None:
         "a cron": [{"start_workflow": start["start_workflow"] | {"cron_schedule": "@daily"}}, update],
         "eagerly": [{"start_workflow": start["start_workflow"] | {"request_eager_execution": True}}, update],
         "after a delay": [{"start_workflow": start["start_workflow"] | {"workflow_start_delay": "1s"}}, update],
-        "another namespace": [start, {"update_workflow": update["update_workflow"] | {"namespace": "nowhere"}}],
         "no update ID": [start, {"update_workflow": update["update_workflow"] | {"request": {}}}],
     }
     for note, operations in refused.items():

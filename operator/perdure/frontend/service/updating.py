@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.update.v1 import Outcome, UpdateRef
 from temporalio.api.workflowservice.v1 import (
     ExecuteMultiOperationRequest,
@@ -200,10 +201,7 @@ class Updating:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
-        if start.cron_schedule:
-            raise several(0, [invalid("CronSchedule is not allowed."), None])
-        if start.workflow_id != update.workflow_execution.workflow_id:
-            raise several(0, [invalid("the operations do not go together"), None])
+        _check_together(start, update)
         try:
             check_update(update)
         except RpcError as error:
@@ -212,7 +210,11 @@ class Updating:
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
             StartWorkflowExecutionResponse(
-                run_id=begun.entry.uid, started=begun.started, first_execution_run_id=begun.entry.first_uid
+                run_id=begun.entry.uid,
+                started=begun.started,
+                first_execution_run_id=begun.entry.first_uid if begun.started else "",
+                status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+                link=links.to_start(begun.entry) if begun.started else None,
             )
         )
         response.responses.add().update_workflow.CopyFrom(updated)
@@ -276,6 +278,23 @@ class Updating:
             return StartedRun(entry, started=False) if ended else None
         known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
         return StartedRun(entry, started=False) if known else None
+
+
+def _check_together(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> None:
+    """Check that a start and an update can be one operation.
+
+    Raises:
+        RpcError: they cannot.
+    """
+    for wrong, message in (
+        (start.cron_schedule, "CronSchedule is not allowed."),
+        (start.request_eager_execution, "RequestEagerExecution is not supported."),
+        (start.HasField("workflow_start_delay"), "WorkflowStartDelay is not supported."),
+    ):
+        if wrong:
+            raise several(0, [invalid(message), None])
+    if start.workflow_id != update.workflow_execution.workflow_id:
+        raise several(1, [None, invalid("WorkflowId is not consistent with previous operation(s).")])
 
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:

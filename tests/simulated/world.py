@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import orjson
+
 from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
@@ -49,7 +51,7 @@ class Result:
     pods: int
     writes: int
     digest: str
-    """Of all writes, in order: the same for the same seed."""
+    """Of all writes, in order, with what they stored: the same for the same seed."""
 
 
 @dataclass
@@ -220,7 +222,8 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
 
     def note(write: Write) -> None:
         meta = write.after["metadata"]
-        digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key} {meta['resourceVersion']}\n".encode())
+        digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key}\n".encode())
+        digest.update(orjson.dumps(write.after, option=orjson.OPT_SORT_KEYS))
         if trace is not None:
             told = " terminating" if "deletionTimestamp" in meta else ""
             held = " held" if "finalizers" in meta else ""

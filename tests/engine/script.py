@@ -20,7 +20,7 @@ from perdure.engine.inputs import (
     SignalRequested,
 )
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
-from perdure.engine.state import PendingActivity, RunState, beside_history_removed
+from perdure.engine.state import PendingActivity, RunState, as_recorded
 from perdure.engine.step import RunTransition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -251,7 +251,7 @@ class Drive:
         replayed = history.replay(
             self.history, self.script, undecided=len(self.state.undecided), unfinished=self.state.unfinished
         )
-        assert beside_history_removed(replayed) == beside_history_removed(self.state)
+        assert as_recorded(replayed) == as_recorded(self.state)
 
 
 __all__ = [

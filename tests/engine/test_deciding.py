@@ -9,12 +9,11 @@ from engine.script import T0, Drive, Reacting, Script, activity, application, se
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import recording
-from perdure.engine import state as engine_state
 from perdure.engine import step as engine
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import RunStatus
+from perdure.engine.state import RunStatus, fold
 from perdure.engine.step import next_wake
 
 NOTE = cmd.RecordMarker(marker_name="note")
@@ -134,7 +133,7 @@ def test_a_run_that_never_finishes_deciding_still_times_out() -> None:
 
 
 def test_continue_as_new_is_suggested_from_one_event_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_state, "SUGGEST_EVENTS", 3)
+    monkeypatch.setattr(fold, "SUGGEST_EVENTS", 3)
     drive = Drive.by(Reacting())
     for offset in range(1, 5):
         drive.signal(offset)

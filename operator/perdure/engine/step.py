@@ -33,12 +33,7 @@ from perdure.engine.relations import RelationPass
 from perdure.engine.retired import Retired
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import (
-    PauseInfo,
-    RunState,
-    TaskFailure,
-    apply,
-)
+from perdure.engine.state import PauseInfo, RunState, TaskFailure, apply
 from perdure.engine.tasks import machine
 
 MAX_ROUNDS = 1_000

@@ -77,7 +77,7 @@ class Requests:
         return found
 
     async def check_namespace(self) -> None:
-        """Check that the namespace exists, where the user may look and somebody can answer.
+        """Check that the namespace exists, where the user may look and the API server answers.
 
         Raises:
             NoNamespaceError: it does not exist.

@@ -227,11 +227,12 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
             WorkflowExecution(workflow_id=event.parent.workflow_id, run_id=event.parent.run_id)
         )
         attributes.parent_initiated_event_id = event.parent.initiated_event_id
-        attributes.workflow_run_timeout.SetInParent()
         if event.root_run_id:
             attributes.root_workflow_execution.CopyFrom(
                 WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
             )
+    if event.parent is not None or event.initiator == "Workflow":
+        attributes.workflow_run_timeout.SetInParent()
     attributes.attempt = event.attempt
     failure = event.continued_failure
     if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
@@ -257,6 +258,7 @@ def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated)
 def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
     if event.new_run_backoff is not None:
         attributes.backoff_start_interval.FromTimedelta(event.new_run_backoff)
+    attributes.workflow_run_timeout.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 

@@ -1,7 +1,7 @@
 """How workflows end and continue."""
 
 from fidelity.driver import Session, command, payload, payloads, scenario
-from fidelity.scenarios.activities import schedule
+from fidelity.scenarios import activities
 from fidelity.scenarios.starting import COMPLETE, EVERY_OPTION, FAIL
 
 
@@ -152,7 +152,7 @@ def empty_headers(s: Session) -> None:
     first = s.start(header={})
     s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal", header={})
     s.decide(
-        schedule(s, header={}),
+        activities.schedule(s, header={}),
         command("RECORD_MARKER", marker_name="marker", header={}),
         command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION", header={}),
     )

@@ -17,7 +17,9 @@ NEXUS_OPERATIONS = Counter(
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
-COMMITS = Counter("perdure_commits", "Status writes of runs: one is one transition.", registry=REGISTRY)
+COMMITS = Counter(
+    "perdure_commits", "Status writes of runs, Schedules, and Operations: one is one transition.", registry=REGISTRY
+)
 SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
 BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(

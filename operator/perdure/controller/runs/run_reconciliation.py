@@ -65,14 +65,14 @@ class RunReconciliation:
         self._starter = parts.starter
         self._follow = follow
 
-    async def wind_up(self) -> None:
+    async def finalize(self) -> None:
         """Release the pods of a deleted run."""
         self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self._ref.name}` was deleted")
-        await self._attempts.wind_up()
+        await self._attempts.finalize()
         self._follow()
         self.released = True
 
-    async def take_further(self, time: datetime) -> datetime | None:
+    async def reconcile(self, time: datetime) -> datetime | None:
         """Observe, decide, commit, and apply the effects."""
         wake = await self._pass(time)
         if self.state is not None:

@@ -15,7 +15,7 @@ from perdure.engine.decider import Decision
 from perdure.engine.inputs import Answer, TaskToken
 from perdure.engine.state import RunState, apply, as_recorded
 from perdure.engine.step import RunTransition, next_wake, start, step
-from perdure.engine.tasks.machine import reclaim
+from perdure.engine.tasks.task_deadlines import reclaim
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"

@@ -160,12 +160,12 @@ class Drive:
         /,
         *,
         signals: Sequence[CarriedSignal] = (),
-        heeded: Sequence[str] = (),
+        applied: Sequence[str] = (),
         paused: bool = False,
         **started: Any,
     ) -> "Drive":
         drive = cls(decider)
-        drive.take(start(first_event(**started), decider, signals, heeded=heeded, paused=paused))
+        drive.take(start(first_event(**started), decider, signals, applied=applied, paused=paused))
         return drive
 
     def take(self, transition: RunTransition) -> RunTransition:

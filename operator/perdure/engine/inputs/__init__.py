@@ -73,7 +73,7 @@ from perdure.engine.inputs.workflow_task_inputs import (
 )
 
 WorkerInput: TypeAlias = ActivityInput | TaskInput | OperationInput
-Request: TypeAlias = (
+ClientRequest: TypeAlias = (
     SignalRequested
     | CancelRequested
     | TerminateRequested
@@ -84,8 +84,8 @@ Request: TypeAlias = (
     | OptionsChanged
     | CallbacksAttached
     | OverrideChanged
-    | WorkerInput
 )
+Request: TypeAlias = ClientRequest | WorkerInput
 RunInput: TypeAlias = (
     AttemptInput
     | Request
@@ -126,6 +126,7 @@ __all__ = [
     "ChildOutcome",
     "ChildStartFailed",
     "ChildStarted",
+    "ClientRequest",
     "DecideAgain",
     "EffectDone",
     "ExternalDone",

@@ -19,7 +19,7 @@ from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.opaque import size_of
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
-from perdure.engine.versioning import PINNED, Versioning
+from perdure.engine.versioning import AUTO_UPGRADE, PINNED, Versioning
 
 PODS_QUEUE = "pods/"
 """Before the name of a Workflow: the task queue of its activities, each attempt of which is a pod."""
@@ -740,6 +740,14 @@ def _code(event: ev.WorkflowExecutionStarted) -> Code:
 
 
 def _versioning(event: ev.WorkflowExecutionStarted) -> Versioning:
+    upgrade = event.inherited_auto_upgrade_info
+    if upgrade is not None:
+        return Versioning(
+            behavior=AUTO_UPGRADE,
+            version=upgrade.source_deployment_version,
+            override=event.versioning_override,
+            initial_behavior=upgrade.continue_as_new_initial_versioning_behavior,
+        )
     inherited = event.inherited_pinned_version
     behavior = PINNED if inherited is not None else ""
     return Versioning(behavior=behavior, version=inherited, override=event.versioning_override)

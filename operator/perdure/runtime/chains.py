@@ -192,10 +192,11 @@ def child_run(
     if priority:
         extras = extras or StartExtras()
         extras = msgspec.structs.replace(extras, priority=inherited_priority(priority, extras.priority))
-    if child.start.task_queue and versioning.inherited is not None:
+    if child.start.task_queue and versioning != UNVERSIONED:
         extras = msgspec.structs.replace(
             extras or StartExtras(),
             inherited_pinned_version=versioning.inherited,
+            inherited_auto_upgrade_info=versioning.inherited_upgrade(),
             versioning_override=versioning.inherited_override,
         )
     return _run(parent.namespace, name, _spec(child.start), tie, None, extras=extras)
@@ -236,7 +237,13 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
     elif is_by_cron(closing):
         wait = getattr(closing, "new_run_backoff", None) or timedelta(0)
         tie = msgspec.structs.replace(tie, due=closing.event_time + wait, failure=ev.failure_of(closing))
-        extras = msgspec.structs.replace(extras, initiator="CronSchedule", request_id="")
+        extras = msgspec.structs.replace(
+            extras,
+            initiator="CronSchedule",
+            request_id="",
+            inherited_pinned_version=None,
+            inherited_auto_upgrade_info=None,
+        )
         if isinstance(closing, ev.WorkflowExecutionCompleted):
             extras = msgspec.structs.replace(extras, last_completion_result=closing.result)
     else:
@@ -248,7 +255,7 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
             failure=ev.failure_of(closing),
             backoff=closing.new_run_backoff,
         )
-        extras = msgspec.structs.replace(extras, initiator="Retry", request_id="")
+        extras = _as_retried(extras, state)
         if isinstance(closing, ev.WorkflowExecutionFailed):  # as Temporal's server; after a timeout it keeps the result
             extras = msgspec.structs.replace(extras, last_completion_result=None)
     given = None
@@ -294,6 +301,7 @@ def _as_continued(
         spec["retryPolicy"] = retry_policy_json(closing.retry_policy)
     if closing.search_attributes:
         spec["searchAttributes"] = closing.search_attributes
+    initial, versioning = closing.initial_versioning_behavior, code.versioning
     extras = msgspec.structs.replace(
         extras,
         header=closing.header,
@@ -303,9 +311,25 @@ def _as_continued(
         last_completion_result=closing.last_completion_result,
         cron_schedule=closing.cron_schedule,
         request_id="",
-        inherited_pinned_version=None if closing.initial_versioning_behavior else code.versioning.inherited,
+        inherited_pinned_version=None if initial else versioning.inherited,
+        inherited_auto_upgrade_info=versioning.inherited_upgrade(initial),
     )
     return spec, extras
+
+
+def _as_retried(extras: StartExtras, state: RunState) -> StartExtras:
+    """What a retry inherits: a version only if the run before has inherited one, and only as that is pinned or not now."""
+    versioning = state.code.versioning if state.code is not None else UNVERSIONED
+    before = extras.inherited_auto_upgrade_info
+    return msgspec.structs.replace(
+        extras,
+        initiator="Retry",
+        request_id="",
+        inherited_pinned_version=versioning.inherited if extras.inherited_pinned_version is not None else None,
+        inherited_auto_upgrade_info=versioning.inherited_upgrade(
+            before.continue_as_new_initial_versioning_behavior if before is not None else ""
+        ),
+    )
 
 
 def reset_run(run: KubeObject, reset: ResetOrigin, name: str) -> KubeObject:

@@ -16,10 +16,7 @@ from temporalio.api.enums.v1 import CommandType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.schedule.v1 import IntervalSpec, SchedulePatch, ScheduleSpec
-from temporalio.api.workflowservice.v1 import (
-    StartWorkflowExecutionRequest,
-    UpdateWorkflowExecutionRequest,
-)
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest, UpdateWorkflowExecutionRequest
 
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.commands import (

@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload, RetryPolicy
 from temporalio.api.enums.v1 import TaskQueueKind
-from temporalio.api.schedule.v1 import (
-    CalendarSpec,
-    IntervalSpec,
-    Range,
-    Schedule,
-    ScheduleSpec,
-    StructuredCalendarSpec,
-)
+from temporalio.api.schedule.v1 import CalendarSpec, IntervalSpec, Range, Schedule, ScheduleSpec, StructuredCalendarSpec
 
 from perdure.api import labels
 from perdure.api.names import schedule_name

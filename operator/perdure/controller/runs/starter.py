@@ -235,7 +235,7 @@ class Starter:
             first,
             draft.decider or Idle(),
             continues.signals if continues else (),
-            heeded=continues.heeded if continues else (),
+            applied=continues.heeded if continues else (),
             requests=() if began_for is None or refused else (began_for.request,),
             paused=draft.spec.start_paused and continues is None and not ends,
             policies=self._tools.policies.of(self._run.namespace),

@@ -246,6 +246,7 @@ class Workflows:
         return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
 
     async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
+        await self._core.deployments.load(entry.namespace)
         query = self._core.queries.add(entry.uid, request.query)
         try:
             self._core.dispatch_query(entry, query)

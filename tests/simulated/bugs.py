@@ -134,14 +134,14 @@ BUGS = (
                 bad="        finally:\n            pass\n",
             ),
             Change(
-                file="controller/runs/run.py",
-                good="                self._state = None"
+                file="controller/runs/run_reconciliation.py",
+                good="                self.state = None"
                 "  # it is recorded already: deciding by what was before would record it twice\n",
                 bad="",
             ),
             Change(
-                file="controller/runs/run.py",
-                good="                self._state = None"
+                file="controller/runs/run_reconciliation.py",
+                good="                self.state = None"
                 "  # what is only kept in memory may be the reason: go on from what is recorded\n",
                 bad="                pass\n",
             ),

@@ -22,7 +22,7 @@ from perdure.engine.events import (
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
-from perdure.engine.state import RunState, beside_history_removed
+from perdure.engine.state import RunState, as_recorded
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of
@@ -258,8 +258,8 @@ def check_history(run: Json) -> RunState:
     )
     interpreter = Interpreter(program, scope, input=first.input, start_time=first.event_time)
     folded = history.replay(events, interpreter)
-    stored = beside_history_removed(history.decode_state(run["status"]["state"]))
-    folded = beside_history_removed(folded)
+    stored = as_recorded(history.decode_state(run["status"]["state"]))
+    folded = as_recorded(folded)
     if isinstance(events[-1], WorkflowExecutionTerminated | WorkflowExecutionTimedOut):
         # What came in just before the end was decided or not: no event tells, and nobody asks any more.
         folded, stored = (msgspec.structs.replace(state, memory=None) for state in (folded, stored))

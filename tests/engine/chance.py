@@ -20,7 +20,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.resetting import begin, reset_event, since
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
-from perdure.engine.state import DEAD_LETTER, RunState, apply, beside_history_removed
+from perdure.engine.state import DEAD_LETTER, RunState, apply, as_recorded
 from perdure.engine.step import RunTransition, next_wake, start, step
 
 lengths = st.integers(1, 50).map(seconds)
@@ -372,8 +372,8 @@ class World:
         for event in self.history[self.folded.next_event_id - 1 if self.folded else 0 :]:
             self.folded = apply(self.folded, event)
         assert self.folded is not None
-        kept = beside_history_removed(self.state)
-        assert beside_history_removed(self.folded) == msgspec.structs.replace(kept, memory=None)
+        kept = as_recorded(self.state)
+        assert as_recorded(self.folded) == msgspec.structs.replace(kept, memory=None)
         if self.state.closed:
             assert self.state.undecided == ()
             assert not self.state.unfinished
@@ -413,7 +413,7 @@ class World:
         for events in (self.history, history.decode_events(history.encode(self.history))):
             decider = Whim(self.program)
             replayed = history.replay(events, decider, undecided=undecided, unfinished=unfinished)
-            ours, theirs = beside_history_removed(self.state), beside_history_removed(replayed)
+            ours, theirs = as_recorded(self.state), as_recorded(replayed)
             decided = not unfinished and not isinstance(
                 self.history[-1], ev.WorkflowExecutionTerminated | ev.WorkflowExecutionTimedOut
             )

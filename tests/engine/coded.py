@@ -13,9 +13,9 @@ from perdure.engine import inputs as inp
 from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.decider import Decision
 from perdure.engine.inputs import Answer, TaskToken
-from perdure.engine.state import RunState, apply, beside_history_removed
+from perdure.engine.state import RunState, apply, as_recorded
 from perdure.engine.step import RunTransition, next_wake, start, step
-from perdure.engine.tasks.machine import reclaim
+from perdure.engine.tasks.task_deadlines import reclaim
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 STICKY = "sticky-of-worker"
@@ -141,9 +141,7 @@ class Coded:
         for event in history.decode_events(history.encode(self.events)):
             folded = apply(folded, event)
         assert folded is not None
-        assert beside_history_removed(folded) == beside_history_removed(
-            msgspec.structs.replace(self.state, memory=None)
-        )
+        assert as_recorded(folded) == as_recorded(msgspec.structs.replace(self.state, memory=None))
         assert history.decode_state(history.encode(self.state)) == self.state
         wake = next_wake(self.state, self.now)
         assert wake is None or wake > self.now

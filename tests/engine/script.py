@@ -20,7 +20,7 @@ from perdure.engine.inputs import (
     SignalRequested,
 )
 from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
-from perdure.engine.state import PendingActivity, RunState, beside_history_removed
+from perdure.engine.state import PendingActivity, RunState, as_recorded
 from perdure.engine.step import RunTransition, start, step
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -160,12 +160,12 @@ class Drive:
         /,
         *,
         signals: Sequence[CarriedSignal] = (),
-        heeded: Sequence[str] = (),
+        applied: Sequence[str] = (),
         paused: bool = False,
         **started: Any,
     ) -> "Drive":
         drive = cls(decider)
-        drive.take(start(first_event(**started), decider, signals, heeded=heeded, paused=paused))
+        drive.take(start(first_event(**started), decider, signals, applied=applied, paused=paused))
         return drive
 
     def take(self, transition: RunTransition) -> RunTransition:
@@ -251,7 +251,7 @@ class Drive:
         replayed = history.replay(
             self.history, self.script, undecided=len(self.state.undecided), unfinished=self.state.unfinished
         )
-        assert beside_history_removed(replayed) == beside_history_removed(self.state)
+        assert as_recorded(replayed) == as_recorded(self.state)
 
 
 __all__ = [

@@ -7,14 +7,12 @@ import pytest
 
 from engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 from perdure.engine import commands as cmd
+from perdure.engine import decisions, limits, recording
 from perdure.engine import events as ev
-from perdure.engine import recording
-from perdure.engine import state as engine_state
-from perdure.engine import step as engine
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import RunStatus
+from perdure.engine.state import RunStatus, fold
 from perdure.engine.step import next_wake
 
 NOTE = cmd.RecordMarker(marker_name="note")
@@ -104,7 +102,7 @@ def test_a_decision_with_breaks_takes_a_pass_for_each_part_and_what_happens_mean
 
 def test_a_pass_ends_when_it_has_done_enough_work() -> None:
     drive = Drive.by(Reacting(), paused=True)
-    drive.script.work = engine.MAX_WORK_PER_PASS // 2
+    drive.script.work = decisions.MAX_WORK // 2
     for number in range(5):
         drive.signal(1, str(number))
     transition = drive.at(2, UnpauseRequested(request_id="u"))
@@ -114,7 +112,7 @@ def test_a_pass_ends_when_it_has_done_enough_work() -> None:
 
 
 def test_a_pass_ends_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(decisions, "MAX_ROUNDS", 3)
     drive = Drive.of(*[timer(f"t{number}", 0) for number in range(6)])
     rounds = 1
     while drive.last is not None and drive.last.more:
@@ -134,7 +132,7 @@ def test_a_run_that_never_finishes_deciding_still_times_out() -> None:
 
 
 def test_continue_as_new_is_suggested_from_one_event_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_state, "SUGGEST_EVENTS", 3)
+    monkeypatch.setattr(fold, "SUGGEST_EVENTS", 3)
     drive = Drive.by(Reacting())
     for offset in range(1, 5):
         drive.signal(offset)
@@ -243,7 +241,7 @@ def test_a_run_begins_with_the_signals_that_were_carried_to_it_and_may_begin_pau
 def test_52_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(engine, limit, value)
+    monkeypatch.setattr(limits, limit, value)
     drive = Drive.by(Reacting((activity(),)))
     while not drive.state.closed:
         heard = len(drive.script.asked)

@@ -8,6 +8,7 @@ from engine.script import T0, Drive, Reacting, activity, application, seconds
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
+from perdure.engine import run_requests
 from perdure.engine import step as engine
 from perdure.engine.failures import FailureKind
 from perdure.engine.retry import RetryPolicy
@@ -38,7 +39,7 @@ def test_a_request_is_forgotten_once_its_answer_was_heard_and_that_alone_is_not_
 
 
 def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(run_requests, "MAX_REQUESTS", 2)
     drive = Drive.by(Reacting())
     for number in "123":
         drive.signal(1, request_id=number)
@@ -46,7 +47,7 @@ def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_44_a_run_takes_only_so_many_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MAX_SIGNALS", 2)
+    monkeypatch.setattr(run_requests, "MAX_SIGNALS", 2)
     drive = Drive.by(Reacting())
     assert drive.signal(1).ok
     assert drive.signal(2).ok

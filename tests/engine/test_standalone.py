@@ -15,7 +15,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.standalone import OneActivity
-from perdure.engine.state import RunState, RunStatus, apply, beside_history_removed
+from perdure.engine.state import RunState, RunStatus, apply, as_recorded
 from perdure.engine.step import next_wake
 
 _numbers = count(1)
@@ -61,7 +61,7 @@ def left(run: Drive) -> Any:
     for event in history.decode_events(history.encode(run.history)):
         folded = apply(folded, event)
     assert folded is not None
-    assert beside_history_removed(folded) == beside_history_removed(msgspec.structs.replace(run.state, memory=None))
+    assert as_recorded(folded) == as_recorded(msgspec.structs.replace(run.state, memory=None))
     assert history.decode_state(history.encode(run.state)) == run.state
     assert run.state.closed
     assert not run.state.activities

@@ -9,7 +9,7 @@ from perdure.engine import history
 from perdure.engine.failures import FailureKind, RetryState, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunStatus, beside_history_removed
+from perdure.engine.state import RunStatus, as_recorded
 from perdure.engine.step import next_wake, terminate
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -252,7 +252,7 @@ def test_termination_closes_at_once_with_its_reason_and_retires_what_is_open() -
     assert (drive.failure.kind, drive.failure.message) == (FailureKind.TERMINATED, "enough")
     assert drive.retired == [(2, 1)]
     replayed = history.replay(drive.history, Script(activity(), timer("t", 1)))
-    assert replayed == beside_history_removed(drive.state)
+    assert replayed == as_recorded(drive.state)
 
 
 def test_30_activity_timeouts_are_cut_to_the_run_timeout_and_heartbeat_to_start_to_close() -> None:

@@ -86,11 +86,11 @@ async def _operate(
         loop,
         Random(1),
         kubernetes,
-        Faults(loop, Random(2), rate=0),
+        Faults(loop, Random(2), rate=0, delay=0.002),  # as long as an API server takes for a write, about 3 ms
         lag=0.005,
         skew=0.0,
         limits=Limits(),
-        trace=_untraced,
+        trace=None,
         crashed=crashes.append,
         frontend=frontend,
         namespaces=deployment.namespaces,
@@ -103,7 +103,3 @@ async def _operate(
 
     await operator.do(served())
     await operator.kill()
-
-
-def _untraced(_line: str, _about: str) -> None:
-    pass

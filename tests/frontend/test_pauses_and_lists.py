@@ -5,12 +5,7 @@ import asyncio
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.filter.v1 import (
-    StartTimeFilter,
-    StatusFilter,
-    WorkflowExecutionFilter,
-    WorkflowTypeFilter,
-)
+from temporalio.api.filter.v1 import StartTimeFilter, StatusFilter, WorkflowExecutionFilter, WorkflowTypeFilter
 
 from frontend.served import Served, complete_workflow, served
 from perdure.frontend.errors import RpcError

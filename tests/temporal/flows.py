@@ -277,19 +277,26 @@ class StartsTwice:
 
 @workflow.defn
 class CancelsChild:
-    """Cancels a child that has continued as new."""
+    """Has a child continue as new, and cancels it once it is told to."""
+
+    def __init__(self) -> None:
+        self.told = False
 
     @workflow.run
     async def run(self, child_id: str) -> str:
         child = await workflow.start_child_workflow(Rounds.run, args=[1, []], id=child_id)
-        for item in ("first", "second"):
-            await child.signal(Rounds.put, item)
+        await child.signal(Rounds.put, "first")
+        await workflow.wait_condition(lambda: self.told)
         child.cancel()
         try:
             await child
         except FailureError as error:
             return type(error.cause).__name__
         return "completed"
+
+    @workflow.signal
+    def cancel_child(self) -> None:
+        self.told = True
 
 
 @workflow.defn

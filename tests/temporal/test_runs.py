@@ -18,14 +18,8 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
-from temporalio.exceptions import (
-    CancelledError,
-    TerminatedError,
-    WorkflowAlreadyStartedError,
-)
-from temporalio.exceptions import (
-    TimeoutError as TemporalTimeoutError,
-)
+from temporalio.exceptions import CancelledError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from kube import one_step, python

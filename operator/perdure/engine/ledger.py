@@ -23,15 +23,17 @@ Due = tuple[datetime, int, str, Callable[[], None]]
 class TaskRecorder(Protocol):
     """The workflow task of code that workers run, as far as it bears on what is written."""
 
-    identity: str
-    """In the middle of a decision: the worker that decides."""
-
-    def holds_back(self, event: ev.AnyEvent) -> bool:
-        """Whether an event waits until the worker has decided; it is kept until then."""
+    @property
+    def identity(self) -> str:
+        """While a decision is recorded: the worker that made it."""
         ...
 
-    def make_normal(self) -> None:
-        """Write a speculative task down, before an event that has to follow it."""
+    def buffers(self, event: ev.AnyEvent) -> bool:
+        """Whether an event waits until the worker has decided; if so, it is in the buffer now."""
+        ...
+
+    def convert_speculative(self) -> None:
+        """Write a speculative task, before an event that must follow it."""
         ...
 
     def close(self) -> None:
@@ -73,7 +75,7 @@ class Ledger:
         if failure is not None:
             event = msgspec.structs.replace(event, failure=bounded(failure))
         if self.tasks is not None:
-            if self.tasks.holds_back(event):
+            if self.tasks.buffers(event):
                 return
             event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
         self.state = apply(self.state, event)

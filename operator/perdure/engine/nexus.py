@@ -29,8 +29,8 @@ _NOT_FOUND = Answer(ok=False, reason=inp.OPERATION_NOT_FOUND, message="operation
 Outcome = TypeVar("Outcome", inp.OperationReported, inp.OperationEnded)
 
 
-class NexusPass:
-    """The part of a pass that deals with Nexus operations."""
+class NexusOperations:
+    """The Nexus operations of a run during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
         """`ledger`: what the pass writes in."""
@@ -38,7 +38,7 @@ class NexusPass:
 
     # What handlers say
 
-    def take(self, item: inp.OperationInput) -> Answer:
+    def handle(self, item: inp.OperationInput) -> Answer:
         """What a handler answers, or what it has started has come to."""
         if not self._ledger.open():
             return Answer(ok=False, reason=inp.CLOSED, message="workflow execution already completed")
@@ -237,7 +237,7 @@ def operations_buffered(state: RunState) -> frozenset[int]:
     return state.code.operations_buffered() if state.code is not None else frozenset()
 
 
-def moments(state: RunState) -> Iterator[datetime]:
+def wake_times(state: RunState) -> Iterator[datetime]:
     """When the Nexus operations of a run need to be looked at."""
     for operation in state.operations.values():
         for deadline, _ in operation.deadlines():

@@ -14,14 +14,14 @@ from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild
 
 
-class RelationPass:
-    """The part of a pass that deals with other runs."""
+class RelatedRuns:
+    """The children of a run, and the runs that it has sent requests to, during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
         """`ledger`: what the pass writes in."""
         self._ledger = ledger
 
-    def take_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
+    def handle_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
         """What has become of a child."""
         child = self._ledger.state.children.get(str(item.initiated_event_id))
         if child is None:

@@ -11,7 +11,7 @@ from perdure.runtime.attempts import (
     RunRef,
 )
 from perdure.runtime.leases import Pulse, build_lease, heartbeat
-from perdure.runtime.outcomes import Outcome, look_again_at, outcome
+from perdure.runtime.outcomes import Outcome, outcome, recheck_time
 from perdure.runtime.ownership import lease_conflict, owns, owns_lease, pod_conflict
 from perdure.runtime.pods import build_pod, main_container_name
 from perdure.runtime.waiting import waiting_reason
@@ -31,11 +31,11 @@ __all__ = [
     "build_pod",
     "heartbeat",
     "lease_conflict",
-    "look_again_at",
     "main_container_name",
     "outcome",
     "owns",
     "owns_lease",
     "pod_conflict",
+    "recheck_time",
     "waiting_reason",
 ]

@@ -16,14 +16,7 @@ from perdure.cli.view.page import Page
 from perdure.controller.runs import run_status
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.inputs import (
-    AttemptCompleted,
-    AttemptFailed,
-    AttemptLost,
-    AttemptStarted,
-    HeartbeatRead,
-    RunInput,
-)
+from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted, HeartbeatRead, RunInput
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import RunTransition, start, step
 from perdure.language.awaiting import awaited

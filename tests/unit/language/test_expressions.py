@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from hostile import ATTACKS, HOSTILE, SOURCES, WORK, deep_value
 from perdure.language.cel import format_duration, parse_duration
-from perdure.language.expressions import (
-    MAX_RESULT,
-    ExpressionError,
-    References,
-    compile_condition,
-    compile_template,
-)
+from perdure.language.expressions import MAX_RESULT, ExpressionError, References, compile_condition, compile_template
 
 NOW = datetime(2026, 1, 31, 9, 0, 0, tzinfo=UTC)
 SCOPE: dict[str, Any] = {

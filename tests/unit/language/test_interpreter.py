@@ -15,7 +15,7 @@ from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunState, RunStatus, beside_history_removed
+from perdure.engine.state import RunState, RunStatus, as_recorded
 from perdure.engine.step import next_wake, start
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
@@ -626,4 +626,4 @@ def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
     assert restored(live.state) == restored(restarted.state)
     told = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
     replayed = history.replay(told, interpreter(program, given_input))
-    assert history.encode(replayed) == history.encode(beside_history_removed(live.state))
+    assert history.encode(replayed) == history.encode(as_recorded(live.state))

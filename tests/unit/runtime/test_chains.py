@@ -68,7 +68,7 @@ def test_what_a_run_has_heeded_the_next_one_does_not_heed_again() -> None:
     run = {"metadata": {"name": "flow", "namespace": "orders", "uid": "u-1"}, "spec": {"workflow": {"name": "flow"}}}
     tie = continuation_of(successor_run(run, before.state, before.history[-1]))
     assert tie is not None
-    after = Drive.by(Reacting(), heeded=tie.heeded)
+    after = Drive.by(Reacting(), applied=tie.heeded)
     assert after.ask(1, asked).ok
     assert [type(event).__name__ for event in after.history] == ["WorkflowExecutionStarted"]
     after.ask(2, inp.SignalRequested(request_id="two", signal_name="go"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perdure.api.reserved import SIDECAR
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
-from perdure.runtime import look_again_at, outcome
+from perdure.runtime import outcome, recheck_time
 from perdure.runtime.outcomes import LOG_LIMIT, failed_container, tail
 
 STARTED = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
@@ -736,14 +736,14 @@ def test_braces_in_a_kubelets_message_are_only_text(make: Any) -> None:
 
 def test_a_silent_node_is_waited_for_a_while(make: Any) -> None:
     pod = make.pod(make.running(), deleted_at="2026-01-31T12:00:20Z", grace=30)
-    when = look_again_at(pod)
+    when = recheck_time(pod)
     assert when == datetime(2026, 1, 31, 12, 1, 20, tzinfo=UTC)
     assert isinstance(tell(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
     assert isinstance(tell(make, pod, now=when), AttemptLost)
 
 
 def test_there_is_no_need_to_look_again_at_a_pod_that_nobody_deletes(make: Any) -> None:
-    assert look_again_at(make.pod(make.running())) is None
+    assert recheck_time(make.pod(make.running())) is None
 
 
 # --- Whatever comes ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from perdure.engine import history
-from perdure.engine.state import beside_history_removed
+from perdure.engine.state import as_recorded
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.players import SimulatedChain, SimulatedRun, make_run
 from perdure.simulation.playing import Play
@@ -84,7 +84,7 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     told = read_scenario(yaml.safe_load(scenario), "s.yaml")
     world = Play(read_cast(manifests, told, "s.yaml"), told)
     world.play()
-    for player in world.players:
+    for player in world.transcript.players:
         for run in player.runs if isinstance(player, SimulatedChain) else ():
             hold_to_its_history(run)
     return Played(Report(world))
@@ -97,5 +97,5 @@ def hold_to_its_history(run: SimulatedRun) -> None:
     again = make_run(run.chain, run.first, run.name, run.run_id, run.given).decider
     state = history.replay(events, again, undecided=len(run.state.undecided), unfinished=run.state.unfinished)
     closed = {"memory": None} if run.state.closed else {}
-    want = msgspec.structs.replace(beside_history_removed(run.state), **closed)
-    assert history.encode(msgspec.structs.replace(beside_history_removed(state), **closed)) == history.encode(want)
+    want = msgspec.structs.replace(as_recorded(run.state), **closed)
+    assert history.encode(msgspec.structs.replace(as_recorded(state), **closed)) == history.encode(want)

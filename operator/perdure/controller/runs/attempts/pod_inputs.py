@@ -14,7 +14,7 @@ from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
-from perdure.runtime.outcomes import failed_container, look_again_at, outcome
+from perdure.runtime.outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
@@ -44,7 +44,7 @@ class Reading:
         """What is to be told of the attempts that count; deadlines that are due have been looked into."""
         observed: list[inputs.AttemptInput] = []
         for key, known in self._held.pods.items():
-            again = look_again_at(known) if known is not None else None
+            again = recheck_time(known) if known is not None else None
             if again is not None and again <= now:
                 self._held.unread.add(key)
         for key in sorted(self._held.unread):
@@ -139,7 +139,7 @@ class Reading:
             *self._reads(now),
             *(since + _PATIENCE for since in self._hindered.values()),
             *self._heartbeats.next_looks(state, now),
-            *filter(None, (look_again_at(pod) for pod in self._held.pods.values() if pod is not None)),
+            *filter(None, (recheck_time(pod) for pod in self._held.pods.values() if pod is not None)),
         ]
 
     def _reads(self, now: datetime) -> list[datetime]:

@@ -1,0 +1,22 @@
+"""The open activities of a run during a step: one object, with a part for each concern."""
+
+from perdure.engine.activities.activity_closing import ActivityClosing
+from perdure.engine.activities.activity_deadlines import ActivityDeadlines
+from perdure.engine.activities.activity_requests import ActivityRequests
+from perdure.engine.activities.attempts import Attempts
+from perdure.engine.activities.pod_reports import PodReports
+from perdure.engine.activities.worker_reports import WorkerReports
+from perdure.engine.ledger import Ledger
+
+
+class Activities:
+    """What changes the open activities."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """`ledger`: what the step writes to."""
+        self.closing = ActivityClosing(ledger)
+        attempts = Attempts(ledger, self.closing)
+        self.pods = PodReports(ledger, attempts, self.closing)
+        self.workers = WorkerReports(ledger, attempts, self.closing)
+        self.requests = ActivityRequests(ledger, attempts, self.closing)
+        self.deadlines = ActivityDeadlines(ledger, attempts)

@@ -1,0 +1,137 @@
+"""Decisions: the decider is asked about events, and its commands become events.
+
+Events wait in a queue, in the order of the history, until the decider is asked about them. It is not asked while the run is
+paused, before the first decision is due, while a decider that could not decide backs off, and after a step has done enough.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from itertools import islice
+
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine.activities.activity_closing import ActivityClosing
+from perdure.engine.decider import Decider, UndecidableError
+from perdure.engine.failures import MAX_MESSAGE
+from perdure.engine.ledger import Ledger
+from perdure.engine.limits import terminate_oversized
+from perdure.engine.recording import event_of
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import TaskFailure
+from perdure.engine.tasks.machine import WorkflowTaskMachine
+
+MAX_ROUNDS = 1_000
+"""Decisions of one step. A run that needs more gets them in further steps, after other runs had their turn."""
+MAX_WORK = 600_000
+"""Cost of the decisions of one step, in the units of `Decision.work`: about 50 ms."""
+_LONGEST_TASK_BACKOFF = timedelta(minutes=10)
+
+
+class Decisions:
+    """Decides a run during a step: by a decider in this process, or by scheduling workflow tasks for workers."""
+
+    def __init__(
+        self, ledger: Ledger, closing: ActivityClosing, decider: Decider, policies: Mapping[str, RetryPolicy] | None
+    ) -> None:
+        """Begin without a decision.
+
+        Args:
+            ledger: What the step writes to.
+            closing: Closes activities that are canceled before they start.
+            decider: The decider in this process; not asked if workers decide.
+            policies: The RetryPolicies that commands can name.
+        """
+        self._ledger = ledger
+        self._closing = closing
+        self._decider = decider
+        self._policies = policies
+        self._enough = False
+        self._rounds = 0
+        self._work = 0
+        self.tasks = WorkflowTaskMachine(ledger, self._record) if ledger.state.code is not None else None
+        """The workflow task; None if the decider runs in this process."""
+        ledger.tasks = self.tasks
+
+    def decide(self) -> None:
+        """Ask the decider about all events that it has not decided about, as far as it can be asked now."""
+        terminate_oversized(self._ledger)
+        if self.tasks is not None:
+            self.tasks.schedule_if_needed()
+            return
+        while not self._enough and self._is_needed():
+            task = self._ledger.state.task
+            if task is not None and task.next_attempt_time > self._ledger.now and not self._ledger.news:
+                break
+            self._ask()
+            terminate_oversized(self._ledger)
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the step has done enough, although more can be decided immediately."""
+        return self.tasks is None and self._enough and self._ledger.state.task is None and self._is_needed()
+
+    def _is_needed(self) -> bool:
+        """Whether there is something to decide, and the run neither waits nor is paused."""
+        first = self._ledger.state.first_decision_time
+        waits = self._ledger.state.paused is not None or (first is not None and first > self._ledger.now)
+        return self._ledger.open() and not waits and bool(self._ledger.state.unfinished or self._ledger.queue)
+
+    def _ask(self) -> None:
+        """Ask the decider about the next event, and record all of its commands; none if it cannot decide."""
+        ledger = self._ledger
+        event = None if ledger.state.unfinished else ledger.queue[0]
+        suggested = event is not None and ledger.state.suggests_continuing(event)
+        before = ledger.state
+        lengths = [(grown, len(grown)) for grown in (ledger.events, ledger.retired, ledger.queue)]
+        try:
+            decision = self._decider.decide(before.memory, event, continue_as_new_suggested=suggested)
+            ledger.change(memory=decision.memory, unfinished=decision.more, task=None)
+            for command in decision.commands:
+                self._record(command, behind=0 if event is None else 1)
+        except UndecidableError as error:
+            ledger.state = before
+            for grown, length in lengths:
+                while len(grown) > length:
+                    grown.pop()
+            self._back_off(str(error), error.reason)
+        else:
+            if event is not None:
+                ledger.queue.popleft()
+            self._rounds += 1
+            self._work += decision.work
+            self._enough = decision.more or self._work > MAX_WORK or self._rounds >= MAX_ROUNDS
+        ledger.durable = True
+
+    def _back_off(self, message: str, reason: str = "") -> None:
+        """Record that the decider could not decide. It is asked again after a backoff, or when something else happens."""
+        attempt = self._ledger.state.task.attempt + 1 if self._ledger.state.task else 1
+        backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
+        self._ledger.change(
+            task=TaskFailure(
+                attempt=attempt,
+                message=message[:MAX_MESSAGE],
+                reason=reason,
+                next_attempt_time=self._ledger.now + backoff,
+            )
+        )
+        self._enough = True
+
+    def _record(self, command: cmd.Command, *, behind: int = 0) -> None:
+        """Record a command. `behind`: number of events at the head of the queue that the decision is about."""
+        ledger = self._ledger
+        if not ledger.open():
+            raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
+        waiting = self.tasks.buffered() if self.tasks else islice(ledger.queue, behind, None)
+        event = event_of(command, ledger.state, ledger.now, waiting, self._policies)
+        if event is None:
+            return
+        if self.tasks is not None:
+            event = self.tasks.attributed(event)
+        if isinstance(event, ev.CLOSING):
+            ledger.close(event)
+            return
+        ledger.emit(event, decide=False)
+        if isinstance(event, ev.ActivityTaskCancelRequested):
+            activity = ledger.state.activities[str(event.scheduled_event_id)]
+            if activity.started_time is None:
+                self._closing.cancel_unstarted(activity)

@@ -1,0 +1,218 @@
+"""Events: what has happened to a run, under Temporal's names and attribute names.
+
+A history is a gap-free, append-only list of these. Temporal's ``temporal.api.history.v1`` is the model; what differs:
+
+* attributes stand beside ``eventId`` and ``eventTime`` instead of in a nested object, payloads are plain JSON values;
+* the closing events of an activity also carry its ``activityId`` and `attempt`, so that a decider needs no table to know
+  which step ended, and how often it was tried;
+* a decider that runs in the operator's process (the YAML interpreter) decides within the commit, so its workflow tasks leave no
+  WorkflowTask events. Where a Temporal SDK worker decides, they are all here, and the history is Temporal's own.
+"""
+
+from typing import TypeAlias
+
+from perdure.engine.events.activity_events import (
+    ActivityTaskCanceled,
+    ActivityTaskCancelRequested,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    ActivityTaskScheduled,
+    ActivityTaskStarted,
+    ActivityTaskTimedOut,
+)
+from perdure.engine.events.child_events import (
+    ChildWorkflowExecutionCanceled,
+    ChildWorkflowExecutionCompleted,
+    ChildWorkflowExecutionFailed,
+    ChildWorkflowExecutionStarted,
+    ChildWorkflowExecutionTerminated,
+    ChildWorkflowExecutionTimedOut,
+    StartChildWorkflowExecutionFailed,
+    StartChildWorkflowExecutionInitiated,
+)
+from perdure.engine.events.closing_events import (
+    CLOSING,
+    ClosingEvent,
+    WorkflowExecutionCanceled,
+    WorkflowExecutionCompleted,
+    WorkflowExecutionContinuedAsNew,
+    WorkflowExecutionFailed,
+    WorkflowExecutionTerminated,
+    WorkflowExecutionTimedOut,
+    failure_of,
+)
+from perdure.engine.events.event import (
+    CommandEvent,
+    Event,
+)
+from perdure.engine.events.external_events import (
+    ExternalWorkflowExecutionCancelRequested,
+    ExternalWorkflowExecutionSignaled,
+    RequestCancelExternalWorkflowExecutionFailed,
+    RequestCancelExternalWorkflowExecutionInitiated,
+    SignalExternalWorkflowExecutionFailed,
+    SignalExternalWorkflowExecutionInitiated,
+)
+from perdure.engine.events.nexus_events import (
+    NexusOperationCanceled,
+    NexusOperationCancelRequestCompleted,
+    NexusOperationCancelRequested,
+    NexusOperationCancelRequestFailed,
+    NexusOperationCompleted,
+    NexusOperationFailed,
+    NexusOperationScheduled,
+    NexusOperationStarted,
+    NexusOperationTimedOut,
+)
+from perdure.engine.events.run_events import (
+    MarkerRecorded,
+    UpsertWorkflowSearchAttributes,
+    WorkflowExecutionCancelRequested,
+    WorkflowExecutionOptionsUpdated,
+    WorkflowExecutionPaused,
+    WorkflowExecutionSignaled,
+    WorkflowExecutionStarted,
+    WorkflowExecutionUnpaused,
+    WorkflowPropertiesModified,
+)
+from perdure.engine.events.timer_events import (
+    TimerCanceled,
+    TimerFired,
+    TimerStarted,
+)
+from perdure.engine.events.update_events import (
+    WorkflowExecutionUpdateAccepted,
+    WorkflowExecutionUpdateAdmitted,
+    WorkflowExecutionUpdateCompleted,
+)
+from perdure.engine.events.workflow_task_events import (
+    WorkflowTaskCompleted,
+    WorkflowTaskFailed,
+    WorkflowTaskScheduled,
+    WorkflowTaskStarted,
+    WorkflowTaskTimedOut,
+)
+
+AnyEvent: TypeAlias = (
+    ActivityTaskCancelRequested
+    | ActivityTaskCanceled
+    | ActivityTaskCompleted
+    | ActivityTaskFailed
+    | ActivityTaskScheduled
+    | ActivityTaskStarted
+    | ActivityTaskTimedOut
+    | ChildWorkflowExecutionCanceled
+    | ChildWorkflowExecutionCompleted
+    | ChildWorkflowExecutionFailed
+    | ChildWorkflowExecutionStarted
+    | ChildWorkflowExecutionTerminated
+    | ChildWorkflowExecutionTimedOut
+    | ExternalWorkflowExecutionCancelRequested
+    | ExternalWorkflowExecutionSignaled
+    | MarkerRecorded
+    | NexusOperationCancelRequestCompleted
+    | NexusOperationCancelRequestFailed
+    | NexusOperationCancelRequested
+    | NexusOperationCanceled
+    | NexusOperationCompleted
+    | NexusOperationFailed
+    | NexusOperationScheduled
+    | NexusOperationStarted
+    | NexusOperationTimedOut
+    | RequestCancelExternalWorkflowExecutionFailed
+    | RequestCancelExternalWorkflowExecutionInitiated
+    | SignalExternalWorkflowExecutionFailed
+    | SignalExternalWorkflowExecutionInitiated
+    | StartChildWorkflowExecutionFailed
+    | StartChildWorkflowExecutionInitiated
+    | TimerCanceled
+    | TimerFired
+    | TimerStarted
+    | UpsertWorkflowSearchAttributes
+    | WorkflowExecutionCancelRequested
+    | WorkflowExecutionCanceled
+    | WorkflowExecutionCompleted
+    | WorkflowExecutionContinuedAsNew
+    | WorkflowExecutionFailed
+    | WorkflowExecutionOptionsUpdated
+    | WorkflowExecutionPaused
+    | WorkflowExecutionSignaled
+    | WorkflowExecutionStarted
+    | WorkflowExecutionTerminated
+    | WorkflowExecutionTimedOut
+    | WorkflowExecutionUnpaused
+    | WorkflowExecutionUpdateAccepted
+    | WorkflowExecutionUpdateAdmitted
+    | WorkflowExecutionUpdateCompleted
+    | WorkflowPropertiesModified
+    | WorkflowTaskCompleted
+    | WorkflowTaskFailed
+    | WorkflowTaskScheduled
+    | WorkflowTaskStarted
+    | WorkflowTaskTimedOut
+)
+
+__all__ = [
+    "CLOSING",
+    "ActivityTaskCancelRequested",
+    "ActivityTaskCanceled",
+    "ActivityTaskCompleted",
+    "ActivityTaskFailed",
+    "ActivityTaskScheduled",
+    "ActivityTaskStarted",
+    "ActivityTaskTimedOut",
+    "AnyEvent",
+    "ChildWorkflowExecutionCanceled",
+    "ChildWorkflowExecutionCompleted",
+    "ChildWorkflowExecutionFailed",
+    "ChildWorkflowExecutionStarted",
+    "ChildWorkflowExecutionTerminated",
+    "ChildWorkflowExecutionTimedOut",
+    "ClosingEvent",
+    "CommandEvent",
+    "Event",
+    "ExternalWorkflowExecutionCancelRequested",
+    "ExternalWorkflowExecutionSignaled",
+    "MarkerRecorded",
+    "NexusOperationCancelRequestCompleted",
+    "NexusOperationCancelRequestFailed",
+    "NexusOperationCancelRequested",
+    "NexusOperationCanceled",
+    "NexusOperationCompleted",
+    "NexusOperationFailed",
+    "NexusOperationScheduled",
+    "NexusOperationStarted",
+    "NexusOperationTimedOut",
+    "RequestCancelExternalWorkflowExecutionFailed",
+    "RequestCancelExternalWorkflowExecutionInitiated",
+    "SignalExternalWorkflowExecutionFailed",
+    "SignalExternalWorkflowExecutionInitiated",
+    "StartChildWorkflowExecutionFailed",
+    "StartChildWorkflowExecutionInitiated",
+    "TimerCanceled",
+    "TimerFired",
+    "TimerStarted",
+    "UpsertWorkflowSearchAttributes",
+    "WorkflowExecutionCancelRequested",
+    "WorkflowExecutionCanceled",
+    "WorkflowExecutionCompleted",
+    "WorkflowExecutionContinuedAsNew",
+    "WorkflowExecutionFailed",
+    "WorkflowExecutionOptionsUpdated",
+    "WorkflowExecutionPaused",
+    "WorkflowExecutionSignaled",
+    "WorkflowExecutionStarted",
+    "WorkflowExecutionTerminated",
+    "WorkflowExecutionTimedOut",
+    "WorkflowExecutionUnpaused",
+    "WorkflowExecutionUpdateAccepted",
+    "WorkflowExecutionUpdateAdmitted",
+    "WorkflowExecutionUpdateCompleted",
+    "WorkflowPropertiesModified",
+    "WorkflowTaskCompleted",
+    "WorkflowTaskFailed",
+    "WorkflowTaskScheduled",
+    "WorkflowTaskStarted",
+    "WorkflowTaskTimedOut",
+    "failure_of",
+]

@@ -1,0 +1,88 @@
+"""Events of Nexus operations."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.engine.events.event import CommandEvent, Event
+from perdure.engine.failures import Failure
+
+
+class NexusOperationScheduled(CommandEvent, frozen=True, kw_only=True):
+    """A decider asked for an operation, which workers of another namespace may handle."""
+
+    endpoint: str
+    endpoint_id: str
+    handler_namespace: str
+    """That the endpoint named then: only from there can the operation be completed."""
+    service: str
+    operation: str
+    input: Any = None
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    start_to_close_timeout: timedelta | None = None
+    nexus_header: dict[str, str] = msgspec.field(default_factory=dict)
+    request_id: str
+    """The same for every attempt: a handler that is asked again finds what it has started. A secret of both namespaces."""
+
+
+class NexusOperationStarted(Event, frozen=True, kw_only=True):
+    """The handler has started the operation, and completes it later."""
+
+    scheduled_event_id: int
+    operation_token: str
+    request_id: str
+    handler_namespace: str
+    links: Any = None
+
+
+class NexusOperationCancelRequested(CommandEvent, frozen=True, kw_only=True):
+    """A decider asked for the cancellation of an operation."""
+
+    scheduled_event_id: int
+
+
+class NexusOperationCancelRequestCompleted(Event, frozen=True, kw_only=True):
+    """The handler has accepted the request to cancel; the operation ends later, or not at all by it."""
+
+    scheduled_event_id: int
+    requested_event_id: int
+
+
+class NexusOperationCancelRequestFailed(Event, frozen=True, kw_only=True):
+    """The handler has refused the request to cancel."""
+
+    scheduled_event_id: int
+    requested_event_id: int
+    failure: Failure
+
+
+class _OperationClosed(Event, frozen=True, kw_only=True):
+    scheduled_event_id: int
+    request_id: str
+
+
+class NexusOperationCompleted(_OperationClosed, frozen=True, kw_only=True):
+    """The operation succeeded."""
+
+    result: Any = None
+    links: Any = None
+
+
+class NexusOperationFailed(_OperationClosed, frozen=True, kw_only=True):
+    """The operation failed."""
+
+    failure: Failure
+
+
+class NexusOperationCanceled(_OperationClosed, frozen=True, kw_only=True):
+    """The operation was cancelled."""
+
+    failure: Failure
+
+
+class NexusOperationTimedOut(_OperationClosed, frozen=True, kw_only=True):
+    """The operation ran into one of its timeouts."""
+
+    failure: Failure

@@ -1,0 +1,66 @@
+"""What handlers answer about Nexus operations, and what completes an operation that a handler has started."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from perdure.engine.failures import Failure
+
+
+class OperationOutcome(StrEnum):
+    """What has become of an operation, or of one attempt to start it."""
+
+    STARTED = "Started"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+    REFUSED = "Refused"
+    """The attempt failed, and no other would do better."""
+    ATTEMPT_FAILED = "AttemptFailed"
+    """The attempt failed, and the next may do better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationReported:
+    """A handler answers an attempt to start an operation."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    outcome: OperationOutcome
+    handler_namespace: str = ""
+    operation_token: str = ""
+    result: Any = None
+    failure: Failure | None = None
+    links: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCancelReported:
+    """A handler answers an attempt to cancel an operation."""
+
+    request_id: str
+    scheduled_event_id: int
+    attempt: int
+    failure: Failure | None = None
+    """None: the handler has accepted the request."""
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationEnded:
+    """What a handler has started has ended: a run of its namespace, which completes the operation."""
+
+    request_id: str
+    scheduled_event_id: int
+    operation_request_id: str
+    """Of the operation; whoever does not know it completes nothing."""
+    handler_namespace: str
+    outcome: OperationOutcome
+    operation_token: str = ""
+    result: Any = None
+    failure: Failure | None = None
+    links: Any = None
+
+
+OperationInput: TypeAlias = OperationReported | OperationCancelReported | OperationEnded

@@ -1,0 +1,109 @@
+"""What workers report about the workflow task of a run. Each report names the delivery that it is about."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from perdure.engine.commands import Command
+from perdure.engine.failures import Failure
+from perdure.engine.versioning import DeploymentVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWanted:
+    """Somebody wants a worker to be asked without anything having happened: an update is to be validated, or a query."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTaken:
+    """A worker takes the workflow task."""
+
+    request_id: str
+    epoch: str
+    identity: str = ""
+    suggest_events: int = 4_096
+    """Events from which on the worker is told to continue as new."""
+    target_version_changed: bool = False
+    """Whether new runs of the task queue start on another version than the one that the run is pinned to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskToken:
+    """Names one handing out of a workflow task."""
+
+    scheduled_event_id: int
+    started_event_id: int
+    attempt: int
+    epoch: str
+
+    def text(self) -> str:
+        """In one word."""
+        return f"{self.epoch}/{self.scheduled_event_id}/{self.started_event_id}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCompleted:
+    """A worker has decided."""
+
+    request_id: str
+    token: TaskToken
+    commands: tuple[Command, ...] = ()
+    identity: str = ""
+    principal: str = ""
+    sdk_metadata: Any = None
+    metering_metadata: Any = None
+    worker_version: Any = None
+    binary_checksum: str = ""
+    worker_deployment_name: str = ""
+    deployment_version: DeploymentVersion | None = None
+    versioning_behavior: str = ""
+    sticky_queue: str = ""
+    sticky_timeout: timedelta | None = None
+    force_new_task: bool = False
+    """The worker is not done, and wants more time."""
+    receives_again: bool = False
+    """Whether the worker takes events that it has received before (`discard_speculative_workflow_task_with_events`)."""
+    rejects_only: bool = False
+    """It has rejected updates, and done nothing else."""
+    rejected: tuple[str, ...] = ()
+    """Ids of the updates that it has rejected."""
+    following: TaskTaken | None = None
+    """Take the next task with this answer, if one is due: the worker waits for it with its response."""
+    eager: tuple[str, ...] = ()
+    """IDs of scheduled activities that the worker does itself, immediately: they do not wait in a task queue."""
+
+    def fence(self, activity_id: str) -> str:
+        """The fence of an activity that the worker does itself; the same if it sends its answer again."""
+        return f"{self.token.text()}/{activity_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReturned:
+    """A worker went away before it had the task that it was given."""
+
+    request_id: str
+    token: TaskToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed:
+    """A worker could not decide."""
+
+    request_id: str
+    token: TaskToken
+    cause: str
+    failure: Failure | None = None
+    identity: str = ""
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StickinessReset:
+    """The worker that has the workflow in its memory goes away."""
+
+    request_id: str
+
+
+TaskInput: TypeAlias = TaskWanted | TaskTaken | TaskReturned | TaskCompleted | TaskFailed | StickinessReset

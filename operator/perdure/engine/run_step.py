@@ -1,0 +1,171 @@
+"""One step of a run: inputs and deadlines become events, events become decisions, and decisions become events again."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import partial
+
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.activities.activities import Activities
+from perdure.engine.decider import Decider
+from perdure.engine.decisions import Decisions
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.inputs import Answer
+from perdure.engine.ledger import Due, Ledger
+from perdure.engine.nexus import NexusOperations
+from perdure.engine.recording import next_run
+from perdure.engine.relations import RelatedRuns
+from perdure.engine.retired import Retired
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.run_requests import RunRequests
+from perdure.engine.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class RunTransition:
+    """The result of a step."""
+
+    state: RunState
+    events: tuple[ev.AnyEvent, ...]
+    """New events, to append to the history."""
+    retired: tuple[Retired, ...]
+    durable: bool
+    """Whether this must be committed. What is only informative (an attempt runs, a heartbeat came) waits for the next commit."""
+    more: bool
+    """Whether the step stopped because it has done enough, and the next should follow immediately."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By request ID."""
+
+
+class RunStep:
+    """The work of one step; lives no longer than it."""
+
+    def __init__(
+        self, state: RunState, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
+    ) -> None:
+        """Begin at a state. See `perdure.engine.step.step` for the arguments."""
+        self.ledger = Ledger(state, now)
+        self._activities = Activities(self.ledger)
+        self._relations = RelatedRuns(self.ledger)
+        self._operations = NexusOperations(self.ledger)
+        self._decisions = Decisions(self.ledger, self._activities.closing, decider, policies)
+        self._tasks = self._decisions.tasks
+        self._requests = RunRequests(self.ledger, self._tasks, self._activities.requests, self._operations)
+        self._answers: dict[str, Answer] = {}
+
+    def run(self, inputs: Sequence[inp.RunInput], *, together: bool = False) -> RunTransition:
+        """Process the inputs, then what is due."""
+        checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
+        if self._tasks is None:
+            self._activities.closing.cancel_all_unstarted()
+        if not together:
+            self._decisions.decide()
+        for item in inputs:
+            self._handle(item)
+            if not together:
+                self._decisions.decide()
+        if together:
+            self._decisions.decide()
+        while self.ledger.open() and (due := sorted(self._due(checked), key=lambda d: d[:3])):
+            for _, _, _, fire in due:
+                if self.ledger.open():
+                    fire()
+                    self._decisions.decide()
+        return self.transition()
+
+    def transition(self) -> RunTransition:
+        """The result so far."""
+        if self.ledger.open():
+            self.ledger.change(undecided=tuple(self.ledger.queue))
+        return RunTransition(
+            self.ledger.state,
+            tuple(self.ledger.events),
+            tuple(self.ledger.retired),
+            durable=self.ledger.durable or bool(self.ledger.events),
+            more=self._decisions.stopped_early,
+            answers=self._answers,
+        )
+
+    def request(self, item: inp.ClientRequest) -> None:
+        """Process a request."""
+        self._answers[item.request_id] = self._requests.handle(item)
+
+    def _handle(self, item: inp.RunInput) -> None:  # noqa: C901 (one case for each input)
+        match item:
+            case inp.RequestForgotten():
+                self.ledger.change(requests=tuple(r for r in self.ledger.state.requests if r != item.request_id))
+            case inp.EffectDone():
+                self._relations.effect_done(item.effect, item.refused)
+            case inp.DecideAgain():
+                self.ledger.news = True
+            case inp.ChildStarted() | inp.ChildStartFailed() | inp.ChildClosed():
+                self._relations.handle_child(item)
+            case inp.ExternalDone():
+                self._relations.external_done(item)
+            case inp.UpdateAdmitted():
+                self._admit_update(item)
+            case (
+                inp.SignalRequested()
+                | inp.CancelRequested()
+                | inp.TerminateRequested()
+                | inp.PauseRequested()
+                | inp.UnpauseRequested()
+                | inp.ActivityAnswered()
+                | inp.ActivityReset()
+                | inp.OptionsChanged()
+                | inp.CallbacksAttached()
+                | inp.OverrideChanged()
+            ):
+                self.request(item)
+            case inp.ActivityTaken() | inp.ActivityReturned() | inp.ActivityReported() | inp.ActivityBeat():
+                self._answers[item.request_id] = self._activities.workers.handle(item)
+            case inp.OperationReported() | inp.OperationCancelReported() | inp.OperationEnded():
+                self._answers[item.request_id] = self._operations.handle(item)
+            case (
+                inp.TaskWanted()
+                | inp.TaskTaken()
+                | inp.TaskReturned()
+                | inp.TaskCompleted()
+                | inp.TaskFailed()
+                | inp.StickinessReset()
+            ):
+                no = Answer(ok=False, reason="TaskNotFound", message="no worker decides this run")
+                self._answers[item.request_id] = self._tasks.handle(item) if self._tasks is not None else no
+            case _:
+                self._activities.pods.handle(item)
+
+    def _admit_update(self, item: inp.UpdateAdmitted) -> None:
+        """Record an update that a reset has brought, unless it is known. The worker that decides next gets it."""
+        code = self.ledger.state.code
+        if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
+            self.ledger.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.ledger.here), decide=True)
+
+    def _due(self, checked: Collection[tuple[int, int]]) -> Iterator[Due]:
+        """Yield the deadlines that have passed."""
+        state, now = self.ledger.state, self.ledger.now
+        if state.run_deadline and state.run_deadline <= now:
+            yield state.run_deadline, 2, "", self._time_out
+        if self._tasks is not None:
+            yield from self._tasks.due()
+        for timer in self.ledger.state.timers.values() if self.ledger.takes_others() else ():
+            if timer.fire_time <= now:
+                yield timer.fire_time, 0, timer.timer_id, partial(self._fire_timer, timer.timer_id)
+        yield from self._activities.deadlines.due(checked)
+        yield from self._operations.due()
+
+    def _time_out(self) -> None:
+        """Close the run. A retry can follow the end of a run, but none the end of the execution timeout."""
+        state, now = self.ledger.state, self.ledger.now
+        timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
+        expired = state.expiration is not None and state.expiration <= now
+        follows = {} if expired else next_run(state, timeout, now)
+        self.ledger.close(ev.WorkflowExecutionTimedOut(**follows, **self.ledger.here))
+
+    def _fire_timer(self, timer_id: str) -> None:
+        timer = self.ledger.state.timers.get(timer_id)
+        if timer is not None and timer.fire_time <= self.ledger.now:
+            self.ledger.emit(
+                ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.ledger.here),
+                decide=True,
+            )

@@ -1,0 +1,224 @@
+"""The state of a run."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from perdure.api.durations import show_duration
+from perdure.engine import events as ev
+from perdure.engine.code import Code, WorkflowTask
+from perdure.engine.failures import Failure
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.state.nexus_operation import HandlerCalls, PendingOperation
+from perdure.engine.state.pending import PendingCallback, PendingChild, PendingExternal, PendingTimer
+from perdure.engine.state.pending_activity import PauseInfo, PendingActivity
+
+WORKFLOWS_QUEUE = "workflows"
+"""The task queue of those workflows that are no code: each type is the name of a Workflow."""
+
+
+class RunStatus(StrEnum):
+    """How a run stands (temporal.api.enums.v1.WorkflowExecutionStatus)."""
+
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    CONTINUED_AS_NEW = "ContinuedAsNew"
+    TERMINATED = "Terminated"
+    TIMED_OUT = "TimedOut"
+
+
+class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The decider could not decide the first of the undecided events; it is asked again at `next_attempt_time`."""
+
+    attempt: int
+    message: str
+    reason: str = ""
+    """Why, as one CamelCase word, where there is a better one than that nothing could be decided."""
+    next_attempt_time: datetime
+
+
+class CircuitResult(StrEnum):
+    """What the end of an attempt means to a circuit breaker."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    RELEASED = "Released"
+    """It ended for a reason that says nothing of what it calls: lost, cancelled, or a failure that is not retried."""
+
+
+class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a circuit breaker has to hear of an attempt that has ended."""
+
+    policy: str
+    """Name of the RetryPolicy whose breaker that is."""
+    result: CircuitResult
+    time: datetime
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A run between two passes."""
+
+    workflow_id: str = ""
+    run_id: str = ""
+    """Of the run; of one that was reset, the new run's from there on: what is named by it is not what the other run has named."""
+    status: RunStatus = RunStatus.RUNNING
+    next_event_id: int = 1
+    history_size: int = 0
+    """Bytes of all events so far, as JSON."""
+    suggested_event_id: int = 0
+    """From this event on, continue-as-new is suggested; 0: not yet."""
+    start_time: datetime
+    """When its history begins, also that of a run which was reset."""
+    reset_time: datetime | None = None
+    """When the run began, if it began with the history of another one."""
+    close_time: datetime | None = None
+    run_deadline: datetime | None = None
+    """The earlier of run timeout and execution timeout."""
+    run_timeout: timedelta | None = None
+    """How long the run may take; None also where an older version has recorded the start."""
+    expiration: datetime | None = None
+    """When the execution timeout of the whole chain ends."""
+    first_decision_time: datetime | None = None
+    """Nothing is decided before: the end of a start delay, or of the wait before a retry; earlier if an update came."""
+    attempt: int = 1
+    retries_since: datetime | None = None
+    """When the first of the runs that retry each other has started; None: this is the first."""
+    retry_policy: RetryPolicy | None = None
+    successor: str = ""
+    """Name of the WorkflowRun that would continue or retry this one."""
+    cancel_requested: bool = False
+    signals: int = 0
+    """How many were received."""
+    paused: PauseInfo | None = None
+    activities: dict[str, PendingActivity] = {}
+    """By scheduled event id (decimal: the keys of a JSON object are strings)."""
+    left_activities: dict[str, PendingActivity] = {}
+    """Those that were open when a run of workers closed, and a standalone activity that has closed: without their input.
+    Clients can still describe them."""
+    timers: dict[str, PendingTimer] = {}
+    """By timer id."""
+    children: dict[str, PendingChild] = {}
+    """By initiated event id."""
+    externals: dict[str, PendingExternal] = {}
+    """By initiated event id."""
+    operations: dict[str, PendingOperation] = {}
+    """Nexus operations, by scheduled event id."""
+    callbacks: dict[str, PendingCallback] = {}
+    """Nexus operations of others that the end of the run completes, numbered."""
+    markers: dict[str, ev.MarkerRecorded] = {}
+    """Markers somebody still has to act on, by event id: dead letters that are to be written."""
+    start_successor: bool = False
+    """In a closed run: the next run of the chain is still to be made."""
+    successor_refused: str = ""
+    """In a closed run: why the next run of the chain was not made, and will not be."""
+    memory: Any = None
+    """The decider's own state, opaque to the engine."""
+    code: Code | None = None
+    """Where Temporal SDK workers decide; None where the decider runs in this process."""
+    standalone: bool = False
+    """The run is a standalone activity."""
+
+    # Kept beside the history:
+    reports: dict[str, CircuitReport] = {}
+    """What circuit breakers still have to hear, by ``<scheduled event id>/<attempt>``."""
+    undecided: tuple[ev.AnyEvent, ...] = ()
+    """Events that the decider has not been asked about yet: while the run is paused, or nobody could decide."""
+    unfinished: bool = False
+    """The decider has stopped in the middle of a decision, and is to go on."""
+    task: TaskFailure | None = None
+    """None unless the last attempt to decide failed."""
+    requests: tuple[str, ...] = ()
+    """Requests that were recorded, and whose askers may not know it yet."""
+
+    @property
+    def began(self) -> datetime:
+        """When the run itself began: its timeouts count from here."""
+        return self.reset_time or self.start_time
+
+    @property
+    def pause(self) -> PauseInfo | None:
+        """Who has paused the run, or what it does as a standalone activity; None where it is not paused."""
+        if self.paused is not None or not self.standalone:
+            return self.paused
+        return next((each.pause for each in self.activities.values() if each.paused), None)
+
+    @property
+    def for_clients(self) -> bool:
+        """Whether Temporal's clients get the payloads of the run: workers decide it, or it is a standalone activity."""
+        return self.code is not None or self.standalone
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run has ended."""
+        return self.status is not RunStatus.RUNNING
+
+    @property
+    def has_chores(self) -> bool:
+        """Whether something is left to be done after the run has closed."""
+        left = self.children or self.externals or self.markers or self.start_successor or self.reports
+        return self.closed and (bool(left) or any(not callback.state for callback in self.callbacks.values()))
+
+    def activity(self, scheduled_event_id: int) -> PendingActivity | None:
+        """The open activity of that event, or None."""
+        return self.activities.get(str(scheduled_event_id))
+
+    def may_start(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt of an open activity may have its pod: it is due, or runs already, and nobody holds it back."""
+        if activity.started_time is not None:
+            return not self.closed
+        return not self.closed and not self.holds_back(activity) and activity.scheduled_time <= now
+
+    def holds_back(self, activity: PendingActivity) -> bool:
+        """Whether no attempt of an activity may start: it is paused, or the whole run."""
+        return activity.paused or self.paused is not None
+
+    def stuck(self) -> Iterator[PendingActivity]:
+        """The open activities whose attempts something is in the way of."""
+        return (activity for activity in self.activities.values() if activity.stuck)
+
+    def offered_task(self) -> WorkflowTask | None:
+        """The workflow task, if it waits for a worker."""
+        task = self.code.task if self.code is not None and self.paused is None else None
+        return task if task is not None and task.started_time is None else None
+
+    def offered_activities(self, now: datetime) -> Iterator[PendingActivity]:
+        """The open activities whose attempts wait for a worker."""
+        for activity in self.activities.values():
+            if activity.by_worker and activity.started_time is None and self.may_start(activity, now):
+                yield activity
+
+    def offered_calls(self, now: datetime) -> Iterator[tuple[PendingOperation, HandlerCalls]]:
+        """The Nexus operations whose handlers are to be called, to start or to cancel them."""
+        known = self.code.operations_buffered() if self.code is not None else frozenset()
+        for operation in () if self.closed else self.operations.values():
+            calls = operation.open_call
+            if calls is None or calls.due > now or operation.scheduled_event_id in known:
+                continue
+            if operation.too_late_for(calls) is None and now < operation.call_deadline(calls):
+                yield operation, calls
+
+    def suggests_continuing(self, event: ev.AnyEvent) -> bool:
+        """Whether the history was so long when `event` was recorded that the run should continue as new."""
+        return 0 < self.suggested_event_id <= event.event_id
+
+    def with_activity(self, activity: PendingActivity) -> "RunState":
+        """This state with `activity` added or replaced."""
+        return msgspec.structs.replace(self, activities={**self.activities, str(activity.scheduled_event_id): activity})
+
+
+def closing_failure(state: RunState, event: ev.Event) -> Failure | None:
+    """Why a run closed, as `perdure.engine.events.failure_of`; a timeout of the run says which one, and how long it is."""
+    failure = ev.failure_of(event)
+    if failure is None or not isinstance(event, ev.WorkflowExecutionTimedOut) or state.run_deadline is None:
+        return failure
+    if state.expiration is not None and state.expiration <= state.run_deadline:
+        told = "the executionTimeout of the workflow has passed"
+    else:
+        limit = state.run_timeout or state.run_deadline - (state.first_decision_time or state.began)
+        told = f"the runTimeout of {show_duration(limit)} has passed"
+    return msgspec.structs.replace(failure, message=f"{failure.message}: {told}")

@@ -432,6 +432,8 @@ def query_options(s: Session) -> None:
     for condition in ("NOT_OPEN", "NOT_COMPLETED_CLEANLY"):
         chosen = f"QUERY_REJECT_CONDITION_{condition}"
         s.call("QueryWorkflow", condition, execution=s.execution(), **query, query_reject_condition=chosen)
+
+
 @scenario
 def update_with_start_refused(s: Session) -> None:
     """Nothing is started, and each operation says why."""

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from perdure.language.cel.build import MISSING, Builder, Frame
+from perdure.language.cel.build import Builder
+from perdure.language.cel.closures import MISSING, Frame
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.limits import Meter

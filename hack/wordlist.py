@@ -26,6 +26,9 @@ CLEAN: Final = (
     "operator/perdure/activity",
     "operator/perdure/api",
     "operator/perdure/cli",
+    "operator/perdure/engine",
+    "operator/perdure/language/cel",
+    "operator/perdure/runtime",
     "packages",
 )
 """Files and folders without any of the phrases. Add a folder once it is rewritten."""

@@ -20,7 +20,7 @@ def task_timeout(wanted: timedelta | None, run_timeout: timedelta | None) -> tim
 
 
 class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A workflow task that is to be decided, or that a worker is deciding."""
+    """A workflow task that waits for a worker, or that a worker is deciding."""
 
     attempt: int = 1
     scheduled_event_id: int = 0

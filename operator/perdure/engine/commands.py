@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.failures import Failure
 from perdure.engine.retry import PolicyChoice, RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import CarriedSignal, WorkflowStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class ScheduleActivityTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelActivityTask:
-    """Ask an activity to stop. One that has not started is cancelled at once; one that runs answers when it has stopped."""
+    """Request the cancellation of an activity. One that has not started is canceled immediately; one that runs, when it stops."""
 
     activity_id: str = ""
     scheduled_event_id: int = 0
@@ -207,13 +208,13 @@ class TimeOutWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueAsNewWorkflowExecution:
-    """End the run, and go on in a new one of the same workflow id with a history of its own."""
+    """Close the run, and continue as a new run of the same workflow ID with its own history."""
 
     input: Any = None
     signals: tuple[CarriedSignal, ...] = ()
     """Signals that the decider has heard of and not consumed."""
     workflow_type: str = ""
-    """From here on: what is to be another in the next run; empty or None: as it is."""
+    """This and the fields below change the next run; empty or None: the same as this run."""
     task_queue: str = ""
     workflow_run_timeout: timedelta | None = None
     workflow_task_timeout: timedelta | None = None

@@ -16,13 +16,13 @@ class Decision:
     work: int = 0
     """What the decision has cost, in units of about 0.1 us; how much one pass may do goes by it."""
     more: bool = False
-    """The decider has stopped to let others have their turn, and is to be asked to go on."""
+    """The decider has stopped to let others have their turn, and must be asked to continue."""
 
 
 class UndecidableError(Exception):
     """The decider cannot decide, for a reason that is not the run's failure.
 
-    The run stays open; the decider is asked again, with backoff, until someone has mended the reason.
+    The run stays open; the decider is asked again, with backoff, until someone has fixed the reason.
     """
 
     def __init__(self, message: str, reason: str = "", *, cause: str = "Unspecified") -> None:
@@ -47,7 +47,7 @@ class Decider(Protocol):
         Args:
             memory: what the last decision left, None at first; as plain JSON after a restart, and then with the keys of its
                 objects in any order.
-            event: what has happened; None to go on where the last decision has stopped with `more`.
+            event: What has happened; None to continue the last decision, which stopped with `more`.
             continue_as_new_suggested: the history was long when the event was recorded.
 
         Raises:

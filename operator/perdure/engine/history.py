@@ -70,8 +70,8 @@ def replay(
 
     Raises:
         NondeterminismError: it decides differently.
-        UndecidableError: it cannot decide.
-        ValueError: the history has gaps, or goes on after its closing event.
+        UndecidableError: The decider cannot decide.
+        ValueError: The history has gaps, or continues after its closing event.
     """
     replayed = _Replay(decider)
     for event in history:
@@ -96,7 +96,7 @@ def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
 
 
 def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> RunState:
-    """The state of a run that has the first events of a history, and is about to decide anew what follows.
+    """The state of a run that has the first events of a history, and must decide again what follows.
 
     Args:
         events: the history.
@@ -104,7 +104,7 @@ def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) ->
         decider: has to decide the same up to there.
 
     Returns:
-        The state; the events that the decider is to be asked about, the last one among them, are undecided in it.
+        The state; in it, the events that the decider must be asked about are undecided, the last one included.
 
     Raises:
         NondeterminismError, UndecidableError: as for `replay`.
@@ -151,7 +151,7 @@ def _refuse_elsewhere(points: list[int], event_id: int) -> None:
 def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
     """Ids of the events that the decider was asked about, but for those that came in the middle of a decision.
 
-    Those are the activities that had not started when it asked to cancel them: they are cancelled at once.
+    Those are the activities that had not started when it requested their cancellation: they are canceled immediately.
     """
     return [
         event.event_id
@@ -164,9 +164,9 @@ def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
 class _Replay:
     """A history that is gone through.
 
-    The decider is asked as late as possible: when the history tells of a command, and none is left of those it has given. So
-    it is asked about nothing that it was not asked about when the history was made, such as what came in just before the run
-    was terminated; and what a command does not find any more is judged by the same state.
+    The decider is asked as late as possible: when the history records a command, and none of its commands is left. So it is asked
+    about nothing that it was not asked about when the history was written, such as a signal just before the run was terminated;
+    and a command whose target no longer exists is judged by the same state.
     """
 
     def __init__(self, decider: Decider) -> None:
@@ -204,11 +204,11 @@ class _Replay:
             self.ask()
             found = self.recorded(event.event_time, policies)
         if found is None:
-            message = f"the history goes on with {event}, the decider does nothing"
+            message = f"the history continues with {event}, the decider does nothing"
             raise NondeterminismError(message, event.event_id, event, None)
         command, made = found
         if made != event and encode([made]) != encode([event]):
-            message = f"the history goes on with {event}, the decider with {command}"
+            message = f"the history continues with {event}, the decider with {command}"
             raise NondeterminismError(message, event.event_id, event, command)
         self.begun = True
 
@@ -230,7 +230,7 @@ class _Replay:
         return None
 
     def ask(self) -> None:
-        """Ask the decider to go on, or about the next event."""
+        """Ask the decider to continue, or about the next event."""
         event = None if self.unfinished else self.queue.popleft()
         suggested = event is not None and self.state is not None and self.state.suggests_continuing(event)
         try:
@@ -262,7 +262,7 @@ class _Replay:
     def refuse_more(self, found: tuple[cmd.Command, ev.AnyEvent] | None) -> None:
         if found is not None:
             command, made = found
-            message = f"the history ends, but the decider goes on with {command}"
+            message = f"the history ends, but the decider continues with {command}"
             raise NondeterminismError(message, made.event_id, None, command)
 
 

@@ -126,7 +126,7 @@ class NexusOperations:
         )
         return OK
 
-    # What becomes of them
+    # How operations start and end
 
     def _started(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
         self._ledger.emit(

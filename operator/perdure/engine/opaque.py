@@ -1,6 +1,6 @@
-"""Payloads of Temporal SDKs, for whoever wants to look into them: YAML, pods, people.
+"""Payloads of Temporal SDKs, for readers that are not SDKs: YAML, pods, people.
 
-How they are kept is told in ``frontend/payloads.py``; what is plain JSON is a value like any other.
+``frontend/payloads.py`` describes how they are stored; plain JSON is a value like any other.
 """
 
 import base64

@@ -4,13 +4,13 @@ from typing import Any, assert_never
 
 import msgspec
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.ledger import Ledger
-from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild
 
 
@@ -146,7 +146,7 @@ class RelatedRuns:
                 self._ledger.durable = (
                     True  # in an open run too: what a breaker has counted must not be told it again, later
                 )
-            case _:  # of an open run: what comes of it is an event
+            case _:  # of an open run: an event records the result
                 pass
         self._ledger.durable |= before.closed and self._ledger.state != before
 

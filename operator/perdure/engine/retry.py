@@ -140,7 +140,7 @@ def decide_retry(
 ) -> RetryDecision:
     """Decide what follows the failure of the `attempt`-th attempt (from 1).
 
-    A retry whose wait would end past `expiration` (schedule-to-close) is not waited for: the state is Timeout at once. A delay
+    A retry whose wait would end past `expiration` (schedule-to-close) does not happen: the state is Timeout immediately. A delay
     given by the failure replaces the computed one and the maximum interval, but no limit.
 
     Args:

@@ -13,7 +13,7 @@ class OneActivity:
     """Decides for a standalone activity."""
 
     activity: cmd.ScheduleActivityTask
-    """What is to be done."""
+    """The activity."""
 
     def decide(
         self,

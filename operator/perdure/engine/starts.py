@@ -1,7 +1,6 @@
 """Starting workflows from workflows: what to start, and what ties runs together."""
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -17,14 +16,6 @@ it fills the namespace. Temporal has no limit; Argo stops templates that call ea
 
 SHORTEST_RUN = timedelta(seconds=1)
 """From the first step of a run to that of the run that follows it (Temporal: WorkflowIdReuseMinimalInterval)."""
-
-
-class ParentClosePolicy(StrEnum):
-    """What becomes of an open child when its parent closes, in whatever way."""
-
-    TERMINATE = "Terminate"
-    REQUEST_CANCEL = "RequestCancel"
-    ABANDON = "Abandon"
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -93,7 +84,7 @@ class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A signal that goes on from one run to the next."""
+    """A signal that one run hands to the next."""
 
     signal_name: str
     input: Any = None

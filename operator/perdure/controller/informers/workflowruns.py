@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import Expiries, expiry, has_chores
@@ -20,7 +21,6 @@ from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.observe import metrics

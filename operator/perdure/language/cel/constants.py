@@ -33,7 +33,7 @@ class Failing:
 
 @functools.lru_cache(maxsize=_CACHED)
 def failing_parts(source: str) -> tuple[Failing, ...]:
-    """The parts of an expression that can only fail; none where it does not compile, which is told elsewhere."""
+    """The parts of an expression that can only fail; none if it does not compile, which is reported elsewhere."""
     try:
         free = frozenset(NameReader(translate(source, frozenset(), check=False)).names - RESERVED)
         tree = translate(source, free, check=True)

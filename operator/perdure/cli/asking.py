@@ -273,7 +273,7 @@ async def _look(cluster: Cluster, found: list[Object]) -> None:
     for index, each in enumerate(found):
         if not _answered(each):
             try:
-                found[index] = await cluster.operation(each["metadata"]["name"])
+                found[index] = await cluster.read("Operation", "operations", each["metadata"]["name"])
             except UnreachableError:
                 return  # it is asked already: the answer can be waited for
 

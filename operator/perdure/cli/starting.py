@@ -96,7 +96,7 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
 async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
     """Name the open run of a workflow id; None where there is none, or the user may not look."""
     try:
-        found = await cluster.chosen(None, workflow_id)
+        found = await cluster.runs.chosen(None, workflow_id)
     except CliError:
         return None
     return None if (found.get("status") or {}).get("completionTime") else str(found["metadata"]["name"])
@@ -116,7 +116,7 @@ async def wait_for_verdict(cluster: Cluster, name: str) -> None:
     deadline = time.monotonic() + VERDICT_SECONDS
     while True:
         try:
-            condition = _succeeded(await cluster.run(name))
+            condition = _succeeded(await cluster.runs.named(name))
         except GoneError:
             raise NotStartedError(f"the run `{name}` was deleted before it started") from None
         except UnreachableError:

@@ -93,7 +93,7 @@ def list_(
 
     async def read() -> list[dict[str, Any]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await found.every(PLURAL, everywhere=everywhere)
+            return await found.list(PLURAL, everywhere=everywhere)
 
     letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
     screen = Screen(color)
@@ -148,7 +148,7 @@ def redrive(
     async def choose(cluster: Cluster) -> list[Object]:
         chosen = list(dict.fromkeys(names or ()))
         if every:
-            letters = _of(await cluster.every(PLURAL), activity)
+            letters = _of(await cluster.list(PLURAL), activity)
             chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
         return [{"kind": KIND, "name": name} for name in chosen]
 
@@ -179,7 +179,7 @@ def delete(
             if not names:
                 chosen = [
                     each["metadata"]["name"]
-                    for each in await found.every(PLURAL)
+                    for each in await found.list(PLURAL)
                     if (not done or redriven(each) == "True")
                     and (age is None or _failed_time(each) < clock.now() - age)
                 ]

@@ -65,8 +65,8 @@ async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
 ) -> ShownRun:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.with_past(await cluster.chosen(name, workflow_id))
-        seen = await cluster.seen(found)
+        found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
+        seen = await cluster.runs.seen(found)
     from perdure.cli.tracing import trace  # noqa: PLC0415 - the language is slow to import, and not for `--help`
 
     return read_run(found, now=clock.now(), seen=seen, trace=trace(found))

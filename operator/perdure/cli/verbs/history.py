@@ -80,5 +80,5 @@ async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
 ) -> tuple[str, Past]:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        run = await cluster.chosen(name, workflow_id)
-        return run["metadata"]["name"], await cluster.past(run)
+        run = await cluster.runs.chosen(name, workflow_id)
+        return run["metadata"]["name"], await cluster.runs.past(run)

@@ -84,7 +84,9 @@ async def _read(
     # The API server does not know a run as Pending that no operator has seen yet.
     (only,) = phases if len(phases) == 1 and "Pending" not in phases else (None,)
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return in_phases(await cluster.runs(everywhere=everywhere, phase=only), phases), cluster.namespace
+        selector = {"fieldSelector": f"status.phase={only}"} if only else {}
+        items = await cluster.list("workflowruns", everywhere=everywhere, **selector)
+        return in_phases(items, phases), cluster.namespace
 
 
 def in_phases(items: Iterable[dict[str, Any]], phases: Collection[str]) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def command(
     async def read() -> None:
         program = program_of(context)
         async with connect(context=cluster, namespace=namespace, program=program, connections=_STREAMS + 4) as reached:
-            found = await reached.chosen(name, workflow_id)
+            found = await reached.runs.chosen(name, workflow_id)
             reader = _Reader(
                 cluster=reached,
                 run=found,
@@ -193,7 +193,7 @@ class _Reader:
         away = False
         while True:
             try:
-                self.run = await self.cluster.run(self._name)
+                self.run = await self.cluster.runs.named(self._name)
                 return await self._look(past=False)
             except UnreachableError as error:
                 if not away:
@@ -207,14 +207,16 @@ class _Reader:
         while todo:
             found = todo.pop(0)
             known.add(found["metadata"]["uid"])
-            run = read_run(await self.cluster.with_past(found) if past else found, now=clock.now())
-            pods = await self.cluster.pods(found)
+            run = read_run(await self.cluster.runs.with_past(found) if past else found, now=clock.now())
+            pods = await self.cluster.runs.pods(found)
             runs.append(run)
             logs += logs_of(run, pods)
             if past:
                 missing += gone(run, pods)
             if self.children:
-                todo += [child for child in await self.cluster.children(found) if child["metadata"]["uid"] not in known]
+                todo += [
+                    child for child in await self.cluster.runs.children(found) if child["metadata"]["uid"] not in known
+                ]
         return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing)
 
     async def _show(self, log: LogOf, *, follow: bool = False) -> None:
@@ -224,7 +226,7 @@ class _Reader:
         async with self.streams:
             while True:
                 try:
-                    async for raw in self.cluster.log(log.pod, **query):
+                    async for raw in self.cluster.runs.log(log.pod, **query):
                         text = lines.take(raw)
                         tries = 0
                         if text is not None:

@@ -54,4 +54,4 @@ async def _read(
     namespace: str | None, context: str | None, program: str, *, everywhere: bool
 ) -> tuple[list[Object], str]:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.every("operations", everywhere=everywhere), cluster.namespace
+        return await cluster.list("operations", everywhere=everywhere), cluster.namespace

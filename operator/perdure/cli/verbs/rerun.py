@@ -77,7 +77,7 @@ def command(
 
     async def read() -> Object:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
-            return await reached.chosen(run, workflow_id)
+            return await reached.runs.chosen(run, workflow_id)
 
     found = asyncio.run(read())
     spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}

@@ -99,7 +99,7 @@ def next_times(
 
 async def _read(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.schedule(name)
+        return await cluster.read("Schedule", "schedules", name)
 
 
 _LIST = """List schedules.
@@ -235,8 +235,8 @@ def list_schedules(
     from perdure.cli.view.schedules import table  # noqa: PLC0415 - slow to import, and not for `--help`
 
     async def read(found: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        schedules = await found.every("schedules", everywhere=everywhere)
-        return schedules, await found.runs_of_schedules(everywhere=everywhere) if schedules else []
+        schedules = await found.list("schedules", everywhere=everywhere)
+        return schedules, await found.runs.of_schedules(everywhere=everywhere) if schedules else []
 
     screen = Screen()
     items, runs = _with_cluster(context, cluster, namespace, read)
@@ -264,8 +264,8 @@ def describe(
     from perdure.cli.view.schedules import description  # noqa: PLC0415 - slow to import, and not for `--help`
 
     async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        schedule = await reached.schedule(name)
-        return schedule, await reached.runs_of_schedules(of=name) if output == "text" else []
+        schedule = await reached.read("Schedule", "schedules", name)
+        return schedule, await reached.runs.of_schedules(name) if output == "text" else []
 
     screen = Screen()
     found, runs = _with_cluster(context, cluster, namespace, read)

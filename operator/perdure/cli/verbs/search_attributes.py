@@ -74,7 +74,7 @@ def list_(
 
     async def read() -> tuple[str, dict[str, str]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return found.namespace, _types(await found.config_map(REGISTRY))
+            return found.namespace, _types(await found.config_maps.read(REGISTRY))
 
     where, types = asyncio.run(read())
     screen = Screen(color)
@@ -151,12 +151,12 @@ def _change(
 
     async def write() -> dict[str, str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            stored = await found.config_map(REGISTRY)
+            stored = await found.config_maps.read(REGISTRY)
             before = _types(stored)
             after = change(before)
             if after != before:
                 empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRY}}
-                await found.store_config_map({**(stored or empty), "data": after})
+                await found.config_maps.store({**(stored or empty), "data": after})
             return {name: before.get(name, "") for name in names}
 
     return asyncio.run(write())

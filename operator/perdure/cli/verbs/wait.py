@@ -88,7 +88,7 @@ class _Waiter:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                looks = _looks(cluster, await cluster.chosen(name, workflow_id))
+                looks = _looks(cluster, await cluster.runs.chosen(name, workflow_id))
                 return await (self.draw(looks) if self.screen.interactive else self.tell(looks))
         except TimeoutError:
             if not limit.expired():
@@ -132,15 +132,15 @@ async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[ShownRun]:
             pending = status.get("pendingActivities") or status.get("pendingChildren")
             if status.get("completionTime"):
                 with suppress(CliError):  # without its past the tree is less exact
-                    found = await cluster.with_past(found)
-            seen = await cluster.seen(found) if pending else None
+                    found = await cluster.runs.with_past(found)
+            seen = await cluster.runs.seen(found) if pending else None
             run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))
             yield run
             if run.closed:
                 return
         await asyncio.sleep(_PAUSE)
         try:
-            found = await cluster.run(name)
+            found = await cluster.runs.named(name)
         except UnreachableError as error:
             if not away:
                 typer.echo(f"{error}; still waiting", err=True)

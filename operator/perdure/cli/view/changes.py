@@ -7,7 +7,7 @@ from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.failure import summary
 from perdure.cli.view.notes import note
 from perdure.cli.view.page import Page
-from perdure.cli.view.steps import ShownStep
+from perdure.cli.view.shown_step import ShownStep
 
 _QUIET = frozenset({"Pending", "NotReached"})
 

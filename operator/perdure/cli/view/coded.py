@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from perdure.cli.view.openings import OpenActivity, OpenOperation
 from perdure.cli.view.recorded import HistoryEntry
-from perdure.cli.view.steps import ShownStep, Source, pods_of
+from perdure.cli.view.shown_step import ShownStep
+from perdure.cli.view.step_states import Source
+from perdure.cli.view.steps import pods_of
 
 _CHILD, _NEXUS = "childWorkflow", "nexus"
 _PHASES = {

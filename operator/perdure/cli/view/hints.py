@@ -10,7 +10,7 @@ from perdure.api.lenient import Json, mapping
 from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
-from perdure.cli.view.steps import ShownStep
+from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.tasks import ShownTask
 
 Hint: TypeAlias = tuple[str, str]

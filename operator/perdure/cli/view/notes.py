@@ -5,7 +5,7 @@ from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.failure import summary
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation
 from perdure.cli.view.page import Page
-from perdure.cli.view.steps import ShownStep
+from perdure.cli.view.shown_step import ShownStep
 
 
 def note(step: ShownStep, run: ShownRun, page: Page) -> str:

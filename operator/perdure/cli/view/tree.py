@@ -11,7 +11,7 @@ from perdure.cli.view import text
 from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.notes import note
 from perdure.cli.view.page import Page, elapsed, style_of
-from perdure.cli.view.steps import OPEN, ShownStep
+from perdure.cli.view.shown_step import OPEN, ShownStep
 
 _GAP = "  "
 _NARROWEST_STEP = 10

@@ -1,6 +1,7 @@
 """The Schedules that this process works on."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from perdure.api.reasons import ConditionReason
@@ -87,21 +88,30 @@ class Schedules:
     # Asking
 
     async def ask(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
-        """Give a Schedule a request; its answer, once that is recorded.
+        """Deliver a request to a Schedule; its answer, once that is recorded.
 
-        A request is dealt with once, by its id: whoever does not know the answer any more may ask again.
+        A Schedule processes a request once, by its ID: a caller that does not know the answer may ask again.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be looked for.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+        """
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        await self.hand(namespace, name, request, lambda given: None if answer.done() else answer.set_result(given))
+        return await answer
+
+    async def hand(self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[Answer], None]) -> None:
+        """Deliver a request to a Schedule, as `ask`; `then` is called with the answer, once that is recorded.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
         """
         schedule = await self.find(namespace, name)
         if schedule is None:
             message = f"there is no Schedule `{name}` in namespace `{namespace}`"
-            return Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message)
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        schedule.ask(request, lambda given: None if answer.done() else answer.set_result(given))
+            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
+            return
+        schedule.ask(request, then)
         self._wake(schedule)
-        return await answer
 
     def withdraw(self, namespace: str, name: str, request_id: str) -> None:
         """Take a request to a Schedule back; what is recorded stays done."""

@@ -8,7 +8,7 @@ from perdure.kube import client as kube
 
 @dataclass(frozen=True, slots=True)
 class TargetKey:
-    """Process the pending Operations of a target."""
+    """Take up the pending Operations of a target, in order."""
 
     namespace: str
     kind: str
@@ -25,16 +25,11 @@ class TargetKey:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerKey:
-    """Record the answer to an Operation."""
+class OperationKey:
+    """Reconcile an Operation whose request was answered."""
 
     namespace: str
     uid: str
-
-    @classmethod
-    def of(cls, obj: kube.Object) -> "AnswerKey":
-        """The key of an Operation."""
-        return cls(obj["metadata"]["namespace"], obj["metadata"]["uid"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +41,4 @@ class ForgetKey:
     uid: str
 
 
-Key = TargetKey | AnswerKey | ForgetKey | ExpiryKey
+Key = TargetKey | OperationKey | ForgetKey | ExpiryKey

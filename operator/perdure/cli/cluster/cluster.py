@@ -1,0 +1,164 @@
+"""The cluster that a command is about, and how to reach it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from perdure import __version__
+from perdure.cli.cluster.errors import GoneError
+from perdure.cli.cluster.requests import GET_ONE, Object, Requests
+from perdure.cli.cluster.runs import Runs
+from perdure.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.kube.access import Access
+
+
+class Cluster:
+    """The objects of Perdure in the namespace that was asked for, or in all."""
+
+    def __init__(self, requests: Requests) -> None:
+        self.namespace = requests.namespace
+        self.runs = Runs(requests)
+        self.config_maps = ConfigMaps(requests)
+        self._requests = requests
+
+    async def read(self, kind: str, plural: str, name: str) -> Object:
+        """Read an object.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        found: Object = await self._requests.ask(self._requests.client.get(self._path(kind, plural, name)), name, kind)
+        return found
+
+    async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
+        """Read all objects of a kind, of the namespace or of all namespaces, that the selectors take.
+
+        Raises:
+            NoNamespaceError: there are none, nor is there the namespace.
+            CliError: they cannot be read.
+        """
+        items = await self._requests.list_ours(plural, None if everywhere else self.namespace, **selectors)
+        if not items and not everywhere:
+            await self._requests.check_namespace()
+        return items
+
+    async def create(self, plural: str, body: Object) -> Object:
+        """Create an object in the namespace; return it as the API server has it then.
+
+        Raises:
+            CliError: it was refused.
+        """
+        requests = self._requests
+        url = requests.api.path(requests.api.PERDURE, self.namespace, plural)
+        made: Object = await requests.ask(requests.client.create(url, body))
+        return made
+
+    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False) -> None:
+        """Delete an object, and what belongs to it unless that is to stay.
+
+        Raises:
+            CliError: there is none, or it must not be deleted.
+        """
+        found = await self.read(kind, plural, name)
+        how = "Orphan" if orphan else "Background"
+        path = self._path(kind, plural, name)
+        deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
+        await self._requests.ask(deleted, name, kind)
+
+    def _path(self, kind: str, plural: str, name: str) -> str:
+        api = self._requests.api
+        try:
+            return str(api.path(api.PERDURE, self.namespace, plural, name))
+        except ValueError:  # no object can be called so
+            raise self._requests.gone(kind, name) from None
+
+
+class ConfigMaps:
+    """The ConfigMaps of the namespace."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def read(self, name: str) -> Object | None:
+        """Read a ConfigMap; None if there is none.
+
+        Raises:
+            NoNamespaceError: there is no such namespace.
+            CliError: it cannot be read.
+        """
+        try:
+            found: Object = await self._requests.ask(self._requests.client.get(self._path(name)), name, "ConfigMap")
+        except GoneError:
+            await self._requests.check_namespace()
+            return None
+        return found
+
+    async def store(self, body: Object) -> None:
+        """Replace a ConfigMap that was read and not changed since, or create one.
+
+        Raises:
+            CliError: it was refused, or someone else has changed or created it meanwhile.
+        """
+        name = body["metadata"]["name"]
+        if "resourceVersion" in body["metadata"]:
+            await self._requests.ask(self._requests.client.replace(self._path(name), body), name, "ConfigMap")
+        else:
+            await self._requests.ask(self._requests.client.create(self._path(), body))
+
+    def _path(self, name: str | None = None) -> str:
+        api = self._requests.api
+        return str(api.path(api.CORE, self._requests.namespace, "configmaps", name))
+
+
+@asynccontextmanager
+async def connect(
+    *, context: str | None, namespace: str | None, program: str, connections: int = 4
+) -> AsyncIterator[Cluster]:
+    """Reach the cluster that the kubeconfig, or the pod this runs in, names.
+
+    Args:
+        context: A context of the kubeconfig; None for its current one.
+        namespace: The namespace that was asked for; None for the kubeconfig's own.
+        program: How the command was called.
+        connections: Maximum number of concurrent requests.
+
+    Yields:
+        The cluster, not asked yet.
+
+    Raises:
+        CliError: there is no cluster.
+    """
+    from perdure.kube import client as kube  # noqa: PLC0415 - see the docstring of the package
+
+    access = _access(context)
+    try:
+        opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
+        client = await opened.__aenter__()
+    except OSError as error:
+        raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
+    try:
+        yield Cluster(Requests(client, namespace or access.namespace, program, kube))
+    finally:
+        await opened.__aexit__(None, None, None)
+
+
+def _access(context: str | None) -> Access:
+    import yaml  # noqa: PLC0415 - see the docstring of the package
+
+    from perdure.kube.access import NoAccessError, find_access  # noqa: PLC0415 - see the docstring of the package
+
+    # Who names a context means the kubeconfig, also inside a pod.
+    host = "" if context else os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    try:
+        return find_access(context=context, host=host, port=os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
+    except NoAccessError as error:
+        raise CliError(str(error)) from error
+    except (AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+        # The official client does not check a kubeconfig: it raises whatever it stumbles over.
+        raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error

@@ -1,0 +1,227 @@
+"""WorkflowRuns, and what belongs to them: pods, Leases, children, logs and segments of their histories."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.reasons import ConditionReason
+from perdure.cli.cluster.errors import GoneError
+from perdure.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.cli.cluster.requests import Object, Requests
+    from perdure.cli.view.openings import Seen
+    from perdure.runtime.segments import Past
+
+
+class Runs:
+    """Finds runs, and reads what belongs to one.
+
+    What belongs to a run is read in the namespace of the run, which may be another one than that of the requests.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    # Finding runs
+
+    async def named(self, name: str) -> Object:
+        """Read a WorkflowRun.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        requests = self._requests
+        try:
+            path = requests.api.path(requests.api.PERDURE, requests.namespace, "workflowruns", name)
+        except ValueError:  # no object can be called so
+            raise requests.gone("WorkflowRun", name) from None
+        found: Object = await requests.ask(requests.client.get(path), name)
+        return found
+
+    async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
+        """Read a WorkflowRun that is named, or the one of a workflow ID: the open one, else the one that closed last.
+
+        Raises:
+            CliError: there is none, or it cannot be read.
+        """
+        if workflow_id is not None:
+            found = await self._of_workflow_id(workflow_id)
+            if not found:
+                raise GoneError(
+                    f"no WorkflowRun with workflow ID `{workflow_id}` in namespace `{self._requests.namespace}`; list all "
+                    f"runs with `{self._requests.program} list -A -o wide`, and choose the namespace with -n"
+                )
+            return max(found, key=_standing)
+        assert name is not None, "it is named in one of the two ways"
+        try:
+            return await self.named(name)
+        except GoneError as error:
+            raise await self._hint(name) or error from None
+
+    async def _hint(self, name: str) -> GoneError | None:
+        """Return a hint if a name that no run has is the workflow ID of some run."""
+        try:
+            found = await self._of_workflow_id(name)
+        except CliError:
+            return None
+        if not found:
+            return None
+        newest = sorted(found, key=_standing, reverse=True)[:3]
+        runs = ", ".join(f"`{run['metadata']['name']}`" for run in newest)
+        return GoneError(
+            f"there is no WorkflowRun `{name}` in namespace `{self._requests.namespace}`, but that is the workflow ID of "
+            f"{runs}; pass it with `-w {shlex.quote(name)}`"
+        )
+
+    async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
+        """Return the runs of a workflow ID: by default a run's name. Standalone activities have none."""
+        escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
+        found = {}
+        for field in ("spec.workflowId", "metadata.name"):
+            selector = f"{field}={escaped}"
+            for run in await self._requests.list_ours("workflowruns", self._requests.namespace, fieldSelector=selector):
+                if "activity" in run["spec"]:
+                    continue
+                if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id:
+                    found[run["metadata"]["uid"]] = run
+        return list(found.values())
+
+    async def of_schedules(self, schedule: str | None = None, *, everywhere: bool = False) -> list[Object]:
+        """Read the runs of one Schedule, or of all; none where the user may not.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        requests = self._requests
+        url = requests.api.path(requests.api.PERDURE, None if everywhere else requests.namespace, "workflowruns")
+        selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
+        try:
+            items: list[Object] = await requests.client.list_all(url, labelSelector=selector)
+        except requests.api.ApiError as error:
+            if error.status == 403:  # noqa: PLR2004
+                return []
+            raise requests.refused(error.status, error.message) from error
+        except requests.api.TRANSIENT as error:
+            raise requests.unreachable(error) from error
+        return items
+
+    # What belongs to a run
+
+    async def seen(self, run: Object) -> Seen | None:
+        """See a run's pods with their Leases, why pods were refused, and its children.
+
+        Returns:
+            The result; None if the user has no permission, or the API is not available.
+        """
+        from perdure.cli.live import children_selector, refusals, see, selector  # noqa: PLC0415 - see the docstring of the package
+
+        requests = self._requests
+        found: list[list[Object]] = []
+        for group, plural, selectors in (
+            (requests.api.CORE, "pods", {"labelSelector": selector(run)}),
+            (requests.api.COORDINATION, "leases", {"labelSelector": selector(run)}),
+            (requests.api.CORE, "events", {"fieldSelector": refusals(run)}),
+            (requests.api.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
+        ):
+            if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
+                continue
+            try:
+                url = requests.api.path(group, run["metadata"]["namespace"], plural)
+                found.append(await requests.client.list_all(url, **selectors))
+            except requests.api.ApiError:
+                if plural == "pods":
+                    return None
+                found.append([])
+            except requests.api.TRANSIENT:
+                return None
+        return see(run, *found)
+
+    async def pods(self, run: Object) -> list[Object]:
+        """Read the pods of a run's attempts.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        from perdure.cli.live import selector  # noqa: PLC0415 - see the docstring of the package
+
+        requests = self._requests
+        url = requests.api.path(requests.api.CORE, run["metadata"]["namespace"], "pods")
+        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=selector(run)))
+        return found
+
+    async def children(self, run: Object) -> list[Object]:
+        """Read the children of a run.
+
+        Raises:
+            CliError: they cannot be read.
+        """
+        from perdure.cli.live import children_selector  # noqa: PLC0415 - see the docstring of the package
+
+        namespace = run["metadata"]["namespace"]
+        return await self._requests.list_ours("workflowruns", namespace, labelSelector=children_selector(run))
+
+    async def log(self, pod: str, **query: str) -> AsyncIterator[bytes]:
+        """Read the lines of a pod's log.
+
+        Raises:
+            GoneError: there is no such pod any more.
+            UnreachableError: the connection broke, or the node cannot answer.
+            CliError: it cannot be read.
+        """
+        requests = self._requests
+        url = requests.api.path(requests.api.CORE, requests.namespace, "pods", pod, "log")
+        try:
+            async for line in requests.client.lines(url, **query):
+                yield line
+        except requests.api.NotFoundError as error:
+            raise GoneError(error.message) from error
+        except requests.api.ApiError as error:
+            raise requests.refused(error.status, error.message) from error
+        except requests.api.TRANSIENT as error:
+            raise requests.unreachable(error) from error
+
+    async def past(self, run: Object) -> Past:
+        """Read the whole history of a run, sealed segments included, and say what is wrong with it.
+
+        Raises:
+            CliError: the segments cannot be read.
+        """
+        from perdure.runtime.segments import gather  # noqa: PLC0415 - see the docstring of the package
+
+        found: list[Object] = []
+        if ((run.get("status") or {}).get("history") or {}).get("segments"):
+            of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
+            namespace = run["metadata"]["namespace"]
+            found = await self._requests.list_ours("historysegments", namespace, fieldSelector=of_run)
+        return gather(run, found)
+
+    async def with_past(self, run: Object) -> Object:
+        """Return the run with all that is left of its history in its status.
+
+        Raises:
+            CliError: the segments cannot be read.
+        """
+        status = run.get("status") or {}
+        history = status.get("history") or {}
+        if not history.get("segments"):
+            return run
+        past = await self.past(run)
+        return {**run, "status": {**status, "history": {**history, "events": past.events}}}
+
+
+def _standing(run: Object) -> tuple[bool, bool, str, str]:
+    """Of the runs of a workflow ID the open one is the greatest; of the closed ones that which has run last."""
+    status = run.get("status") or {}
+    refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+    return (
+        not status.get("completionTime"),
+        not refused and bool(status.get("startTime")),
+        str(status.get("completionTime") or ""),
+        str(run["metadata"].get("creationTimestamp") or ""),
+    )

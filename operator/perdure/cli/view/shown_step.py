@@ -1,0 +1,99 @@
+"""A step as `describe` shows it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api.lenient import Json, mapping
+from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, Timer
+
+OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
+"""The states of a step that has begun and has not ended."""
+
+_MODIFIERS = frozenset({"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownStep:
+    """A step of the definition, or a part of one: an item, a branch, what handles a failure of it, or undoes it."""
+
+    path: str
+    """Where in the run, such as `rooms[3]/ask`."""
+    name: str
+    """Its name below the step above it: `rooms`, `[3]`, `fast`, `catch`, `compensate`."""
+    kind: str
+    target: str
+    """What it is about: the activity, the block, how long a sleep takes."""
+    state: str
+    attempt: int | None = None
+    """Number of the last attempt; every pod is one."""
+    maximum_attempts: int = 0
+    losses: int = 0
+    """How many of the attempts were lost to the infrastructure: they do not count."""
+    start: datetime | None = None
+    end: datetime | None = None
+    last_start: datetime | None = None
+    """When its last attempt started."""
+    failure: Json | None = None
+    """Why it failed for good; also where a `catch` has handled that."""
+    remark: str = ""
+    """What is doubtful about its result."""
+    retry_state: str | None = None
+    last_failure: Json | None = None
+    """How the attempt before the last one ended."""
+    count: int | None = None
+    """Number of items of a step with `forEach`, if known."""
+    pods: tuple[str, ...] = ()
+    """The pods of its attempts, the first one first; whether they still exist is another question."""
+    task_queue: str = ""
+    """Where the workers poll that do it; empty where pods do."""
+    worker: str = ""
+    """The one that runs the last attempt, if known."""
+    open: OpenActivity | None = None
+    timer: Timer | None = None
+    """Of its sleep, or of how long it waits."""
+    limit: Timer | None = None
+    """Of its `timeout`."""
+    child: OpenChild | None = None
+    operation: OpenOperation | None = None
+    steps: "tuple[ShownStep, ...]" = ()
+    """Its parts, and the steps in it."""
+
+    def walk(self) -> "Iterator[ShownStep]":
+        """It, and every step in it."""
+        yield self
+        for step in self.steps:
+            yield from step.walk()
+
+
+def kind_and_target(step: Mapping[str, Any]) -> tuple[str, str]:
+    """What a step does, and about what.
+
+    Args:
+        step: The step as it stands in the definition.
+
+    Returns:
+        For instance `activity` and its name.
+    """
+    kind = next((key for key in step if key not in _MODIFIERS), "")
+    body = mapping(step.get(kind))
+    match kind:
+        case "activity" | "waitForSignal" | "signal":
+            target = body.get("name")
+        case "sleep":
+            target = body.get("duration") or f"until {body.get('until')}"
+        case "call":
+            target = body.get("block")
+        case "parallel":
+            target = body.get("wait")
+        case "childWorkflow":
+            reference = mapping(body.get("workflow"))
+            target = reference.get("name") or reference.get("type")
+        case "fail":
+            target = body.get("type")
+        case "set":
+            target = ", ".join(map(str, body))
+        case _:
+            target = ""
+    return kind, str(target or "")

@@ -1,0 +1,295 @@
+"""One Operation: its request is delivered once, and its answer is recorded in its status.
+
+Pending ─▶ the targeted run is recorded ─▶ Delivered ─▶ the run records the Operation's UID ─▶ Answered ─▶ Recorded
+   ▲         └ killed here: delivered again               └ killed here: delivered again; the run recognizes it
+   └─────────────── the run had closed, and the next run of its chain must get the request ───────┘
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+
+import structlog
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry
+from perdure.controller.errors import RefusedError
+from perdure.controller.informers.schedules import Schedules
+from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.operations.operation_actions import (
+    Action,
+    DeliverToRun,
+    DeliverToSchedule,
+    RedriveDeadLetter,
+    ResetRun,
+    action_of,
+)
+from perdure.controller.operations.operation_events import record_answer
+from perdure.controller.operations.operation_keys import TargetKey
+from perdure.controller.operations.operation_status import Outcome, finished, running
+from perdure.controller.operations.run_resets import RunResets
+from perdure.controller.operations.targets import HoldError, Targets
+from perdure.controller.peers import OVER
+from perdure.controller.reconcile.reconciler import Reconciler
+from perdure.controller.reconcile.record import Record
+from perdure.controller.tools import Tools
+from perdure.engine import inputs
+from perdure.engine.inputs import Answer
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.schedule.inputs import ScheduleRequest
+
+_SOON: Final = timedelta(milliseconds=200)
+"""Delay before an Operation looks again for a run that is about to be created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The request must be delivered."""
+
+    again: bool = False
+    """Whether it was delivered to a run that had closed: the next run of the chain must get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A run or a Schedule has the request, and has not answered yet."""
+
+    entry: Entry | None
+    """The run; None for a Schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer must be recorded in the status."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The status contains the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """The spec leaves no room for an answer in the status. An Event reports the answer."""
+
+
+Progress = Pending | Delivered | Answered | Recorded | NoRoom
+
+
+class OperationContext:
+    """What all Operations work with."""
+
+    def __init__(self, tools: Tools, runs: WorkflowRuns, schedules: Schedules) -> None:
+        self.tools = tools
+        self.runs = runs
+        self.schedules = schedules
+        self.targets = Targets(tools.client, runs)
+        self.resets = RunResets(tools, runs, self.targets)
+
+
+class ReconciledOperation:
+    """An Operation in this process. `advance` is called by one task at a time; everything else at any time."""
+
+    def __init__(self, context: OperationContext, obj: kube.Object, answered: Callable[[], None]) -> None:
+        """`answered` is called when the run or the Schedule has answered: `advance` must be called."""
+        self.uid: str = obj["metadata"]["uid"]
+        self.target = TargetKey.of(obj)
+        self.progress: Progress = Pending()
+        self.earlier = ""
+        """UID of the run that has unanswered requests of earlier Operations for the same target; empty if none has."""
+        self._context = context
+        self._answered = answered
+        self._record = Record(context.tools.client, obj, "operations")
+        self._log = structlog.get_logger("perdure.operations")
+        self.advance = Reconciler(self, self._record).advance
+        """Reconcile the Operation; see there."""
+
+    @property
+    def object(self) -> kube.Object:
+        """The Operation as it was last written or read."""
+        return self._record.latest()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the Operation was deleted."""
+        return self._record.gone
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the request must be delivered."""
+        return isinstance(self.progress, Pending)
+
+    @property
+    def must_reach_next_run(self) -> bool:
+        """Whether the request was delivered to a run that had closed."""
+        return isinstance(self.progress, Pending) and self.progress.again
+
+    @property
+    def asked_run(self) -> str:
+        """UID of the run that has not answered yet, or whose answer is not recorded yet; empty if there is none."""
+        match self.progress:
+            case Delivered(Entry() as entry) | Answered(Outcome(entry=Entry() as entry)):
+                return entry.uid
+            case _:
+                return ""
+
+    def observe_gone(self) -> None:
+        """Note that the Operation was deleted: withdraw its request. What the run has recorded stays."""
+        self._record.gone = True
+        if not isinstance(self.progress, Delivered):
+            return
+        if self.progress.entry is not None:
+            self._context.runs.withdraw(self.progress.entry.uid, self.uid)
+        else:
+            self._context.schedules.withdraw(self.target.namespace, self.target.value, self.uid)
+
+    # Reconciliation
+
+    async def take_further(self, time: datetime) -> datetime | None:
+        """Deliver the request, or record its answer."""
+        match self.progress:
+            case Pending():
+                return await self._take_up(time)
+            case Answered(outcome):
+                return await self._settle(outcome, time)
+            case Delivered() | Recorded() | NoRoom():
+                pass
+            case _:
+                assert_never(self.progress)
+        return None
+
+    async def wind_up(self) -> None:
+        """Do nothing more: the Operation was deleted."""
+
+    async def read_again(self) -> None:
+        """Read the Operation; another operator may have recorded the answer."""
+        await self._record.read_again()
+        if self._record.status.get("completionTime"):
+            self.progress = Recorded()
+
+    def look_again(self) -> None:
+        """Nothing is remembered that a failed reconciliation has begun."""
+
+    def full(self, error: kube.TooLargeError) -> None:
+        """Report the answer in an Event only."""
+        outcome = self.progress.outcome if isinstance(self.progress, Answered) else _failed(error)
+        self.progress = NoRoom()
+        record_answer(self._context.tools.recorder, self.object, outcome)
+
+    async def broken(self, error: Exception) -> None:
+        """Fail the Operation, so that it does not block those behind it. An answer that exists is recorded with backoff."""
+        if not isinstance(self.progress, Pending):
+            return
+        self._log.warning("Could not process an Operation", name=self.object["metadata"]["name"], exc_info=error)
+        outcome = _failed(error)
+        self.progress = Answered(outcome)
+        with suppress(kube.ApiError, *kube.TRANSIENT):
+            await self._write(outcome, now())
+
+    async def _take_up(self, time: datetime) -> datetime | None:
+        """Do what the Operation requires; when to look again if it has to wait."""
+        try:
+            outcome = await self._apply(action_of(self.object), time)
+        except HoldError as held:
+            return None if held.until_answered else now() + _SOON
+        except RefusedError as error:
+            outcome = Outcome(Answer(ok=False, reason=error.reason.value, message=error.message))
+        except (kube.TooLargeError, kube.UnreadableError) as error:
+            outcome = _failed(error)
+        if outcome is not None:
+            self.progress = Answered(outcome)
+            await self._write(outcome, time)
+        return None
+
+    async def _apply(self, action: Action, time: datetime) -> Outcome | None:
+        """Apply an action; its outcome, or None if someone else answers later.
+
+        Raises:
+            RefusedError: it cannot be done.
+            HoldError: it has to wait, and those behind it, too.
+            ConflictError: the Operation has changed or was deleted.
+        """
+        match action:
+            case DeliverToRun(request):
+                await self._deliver(request, time)
+                return None
+            case DeliverToSchedule(name, request):
+                await self._deliver_to_schedule(name, request)
+                return None
+            case ResetRun(wanted):
+                if self.earlier:
+                    raise HoldError(until_answered=True)
+                entry = await self._context.targets.find(self.object, None, again=False)
+                await self._note(entry, time)
+                return await self._context.resets.reset(self.object, wanted, entry)
+            case RedriveDeadLetter(name):
+                # The run records the UID, so a repeated request starts no second run.
+                run = await self._context.tools.letters.redrive(self.target.namespace, name, self.uid)
+                return Outcome(Answer(ok=True, message=f"it runs as WorkflowRun `{run}`"), None, {"workflowRun": run})
+            case _:
+                assert_never(action)
+
+    async def _deliver(self, request: inputs.Request, time: datetime) -> None:
+        entry = await self._context.targets.find(self.object, request, again=self.must_reach_next_run)
+        if self.earlier not in {"", entry.uid}:
+            raise HoldError(until_answered=True)
+        await self._note(entry, time)
+        self.progress = Delivered(entry)
+        try:
+            await self._context.runs.hand(entry, request, self._take_answer)
+        except BaseException:
+            self.progress = Pending()
+            raise
+
+    async def _deliver_to_schedule(self, name: str, request: ScheduleRequest) -> None:
+        self.progress = Delivered(None)
+        try:
+            await self._context.schedules.hand(self.target.namespace, name, request, self._take_answer)
+        except BaseException:
+            self.progress = Pending()
+            raise
+
+    async def _note(self, entry: Entry, time: datetime) -> None:
+        """Record the targeted run: after a crash, the same run gets the request."""
+        if self._record.status.get("runId") != entry.uid:
+            await self._record.write(running(self.object, entry, time))
+
+    def _take_answer(self, answer: Answer) -> None:
+        """Take the answer of a run or a Schedule."""
+        if not isinstance(self.progress, Delivered):
+            return
+        entry = self.progress.entry
+        self.progress = Answered(Outcome(answer, entry, (answer.result or None) if entry is None else None))
+        self._answered()
+
+    async def _settle(self, outcome: Outcome, time: datetime) -> datetime | None:
+        """Record an answer, unless the next run of the chain must get the request."""
+        entry, targets, obj = outcome.entry, self._context.targets, self.object
+        if entry is not None and outcome.answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
+            await targets.look(entry.namespace, entry.workflow_id)
+            if targets.goes_on(obj, entry):
+                self.progress = Pending(again=True)
+                return now()
+        await self._write(outcome, time)
+        return None
+
+    async def _write(self, outcome: Outcome, time: datetime) -> None:
+        """Record an answer, and emit an Event.
+
+        Raises:
+            ConflictError: the Operation has changed or was deleted.
+            TooLargeError: its spec leaves no room for an answer.
+        """
+        await self._record.write(finished(self.object, outcome, time))
+        self.progress = Recorded()
+        record_answer(self._context.tools.recorder, self.object, outcome)
+
+
+def _failed(error: Exception) -> Outcome:
+    message = f"the operator cannot process it: {type(error).__name__}: {error}"
+    return Outcome(Answer(ok=False, reason=ConditionReason.INTERNAL_ERROR.value, message=message))

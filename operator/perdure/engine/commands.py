@@ -1,4 +1,4 @@
-"""Commands: what a decider asks the engine to do, under Temporal's names.
+"""Commands: what a decider wants the engine to do, with Temporal's names.
 
 Each becomes exactly one event, but for those that ask for what is no longer there, such as to cancel an activity that has
 closed: they become none.
@@ -70,14 +70,14 @@ class StartChildWorkflowExecution:
     child_id: str
     start: WorkflowStart
     retry_policy: PolicyChoice | None = None
-    """Of the child's runs, in the place of what `start` says."""
+    """Replaces the value in `start` for the runs of the child."""
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalExternalWorkflowExecution:
-    """Tell another run something. `signal_id` is the decider's own name for it."""
+    """Send a signal to another run. `signal_id` is the decider's own name for it."""
 
     signal_id: str
     workflow_id: str
@@ -141,7 +141,7 @@ class RecordMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertWorkflowSearchAttributes:
-    """Change what the run can be found by."""
+    """Change search attributes of the run."""
 
     search_attributes: dict[str, Any]
 
@@ -193,7 +193,7 @@ class FailWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelWorkflowExecution:
-    """End the run as cancelled, as it was asked to."""
+    """Close the run as canceled, after a request."""
 
     details: Any = None
     failure: Failure | None = None
@@ -212,7 +212,7 @@ class ContinueAsNewWorkflowExecution:
 
     input: Any = None
     signals: tuple[CarriedSignal, ...] = ()
-    """Signals that the decider has heard of and not consumed."""
+    """Signals that the decider was asked about and has not consumed."""
     workflow_type: str = ""
     """This and the fields below change the next run; empty or None: the same as this run."""
     task_queue: str = ""

@@ -17,20 +17,20 @@ from perdure.engine.state import RunState, apply
 
 
 class NondeterminismError(Exception):
-    """The decider does not decide as the history says it did. Message and attributes tell the first difference."""
+    """The decider decides differently from the history. Message and attributes show the first difference."""
 
     def __init__(self, message: str, number: int, event: ev.AnyEvent | None, command: cmd.Command | None) -> None:
         """`number` is the id of the event that differs, or that of the one that is missing."""
         super().__init__(message)
         self.number = number
         self.event = event
-        """What the history says; None where it ends."""
+        """The event of the history; None if it ends."""
         self.command = command
-        """What the decider asks for; None where it asks for nothing."""
+        """The command of the decider; None if it has none."""
 
 
 def encode(value: RunState | Sequence[ev.AnyEvent]) -> Any:
-    """Plain JSON data of a state or of events: what the API server would give back."""
+    """Plain JSON data of a state or of events, as the API server returns it."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -55,7 +55,7 @@ def decode_state(data: Any) -> RunState:
 def replay(
     history: Iterable[ev.AnyEvent], decider: Decider, *, undecided: int = 0, unfinished: bool = False
 ) -> RunState:
-    """Fold a history from its beginning, and check that the decider still decides what it once did.
+    """Fold a history from its beginning, and check that the decider still makes the same decisions.
 
     Args:
         history: all events.
@@ -65,7 +65,7 @@ def replay(
         unfinished: whether it had stopped in the middle of a decision, as the state says.
 
     Returns:
-        The state after the last event, but for what is kept beside the history. What the decider had not been asked about is
+        The state after the last event, except for what no event records. What the decider had not been asked about is
         still undecided.
 
     Raises:
@@ -149,7 +149,7 @@ def _refuse_elsewhere(points: list[int], event_id: int) -> None:
 
 
 def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
-    """Ids of the events that the decider was asked about, but for those that came in the middle of a decision.
+    """IDs of the events that the decider was asked about, except for those in the middle of a decision.
 
     Those are the activities that had not started when it requested their cancellation: they are canceled immediately.
     """
@@ -242,7 +242,7 @@ class _Replay:
         self.commands.extend(decision.commands)
 
     def finish(self, undecided: int, *, unfinished: bool) -> None:
-        """The history ends here: unless the run is closed, nothing may be left to do but what nobody was asked about yet."""
+        """Check the end of the history: in an open run, only undecided events may be left."""
         state = self.state
         if state is None or state.closed:
             return

@@ -18,7 +18,7 @@ _REFERENCE = re.compile(MARK + rb'([0-9a-f]{64})","name":"(payload-[0-9a-f]{32})
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON where it is some: one payload is itself, several are a list. What is not JSON stays wrapped.
+    """The value as JSON if possible: one payload is itself, several are a list. A payload that is not JSON stays wrapped.
 
     So does what could not be written again, as it nests too deep. Of whole numbers beyond 64 bits, digits are lost.
     """

@@ -30,7 +30,7 @@ _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """What an activity returned that is not done again."""
+    """The result of an activity that does not run again."""
 
     key: tuple[str, str, bytes]
     """Its id, its type, and its input, encoded."""
@@ -114,7 +114,7 @@ def begin(
     policies: Mapping[str, RetryPolicy] | None = None,
     kept: Iterable[KeptResult] = (),
 ) -> RunTransition:
-    """The first pass of a run that was reset.
+    """The first step of a run that a reset created.
 
     Args:
         forked: The state at the point: see `history.fork`.
@@ -154,7 +154,7 @@ def begin(
 def since(
     forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
 ) -> Iterator[inp.RunInput]:
-    """What happened to a run after the point, without its own doing.
+    """What happened to a run after the point from outside.
 
     Signals and updates, callbacks, and the results of children, requests and Nexus operations.
 
@@ -218,7 +218,7 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 
 
 def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
-    """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started theirs."""
+    """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
     if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
         return
     match event:

@@ -1,4 +1,4 @@
-"""Standalone activities: what decides for a run that does one activity, and closes as that closes. Pure."""
+"""Standalone activities: the decider of a run that schedules one activity, and closes as that closes. Pure."""
 
 from dataclasses import dataclass
 from typing import Any

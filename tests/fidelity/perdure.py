@@ -90,7 +90,7 @@ async def _operate(
         lag=0.005,
         skew=0.0,
         limits=Limits(),
-        trace=_untraced,
+        trace=None,
         crashed=crashes.append,
         frontend=frontend,
         namespaces=deployment.namespaces,
@@ -103,7 +103,3 @@ async def _operate(
 
     await operator.do(served())
     await operator.kill()
-
-
-def _untraced(_line: str, _about: str) -> None:
-    pass

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -19,8 +19,11 @@ from frontend.served import QUEUE, Served, activity, served
 from perdure.engine.opaque import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.kube import client as kube
-from perdure.simulation.cluster.apiserver import Object, Write
+from perdure.simulation.cluster.storage import Object
 from simulated.world import Setting, World, simulate
+
+if TYPE_CHECKING:
+    from perdure.simulation.cluster.registry import Write
 
 MINUTE = timedelta(minutes=1)
 

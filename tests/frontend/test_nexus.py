@@ -43,7 +43,7 @@ from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.kube.client import ApiError
 from perdure.observe import metrics
 from perdure.runtime.callbacks import CallbackToken
-from perdure.simulation.cluster.apiserver import ObjectKey
+from perdure.simulation.cluster.storage import ObjectKey
 
 BILLS, HANDLERS = "bills", TaskQueue(name="handlers")
 FIVE = Payload(metadata={"encoding": b"json/plain"}, data=b"5")

@@ -13,7 +13,9 @@ from typing import Any
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
+from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.loop import START
 
 _FINALIZER = "perdure.dev/outcome"
@@ -298,7 +300,7 @@ class Checker:
                 self.fail(f"pod {meta['name']} is still terminating")
             elif obj["status"]["phase"] not in {"Succeeded", "Failed"}:
                 self.fail(f"pod {meta['name']} still runs")
-        owners = {obj["metadata"]["uid"] for obj in self._server.of("pods")} | self._server.uncollected
+        owners = {obj["metadata"]["uid"] for obj in self._server.of("pods")} | self._server.garbage.pending
         for lease in self._server.of("leases"):
             if not any(owner["uid"] in owners for owner in lease["metadata"]["ownerReferences"]):
                 self.fail(f"Lease {lease['metadata']['name']} is left behind")

@@ -2,9 +2,10 @@
 
 from random import Random
 
-from perdure.simulation.cluster.apiserver import ApiServer, Object
+from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import Kubelet, Script
 from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.storage import Object
 
 
 class SlowKubelet(Kubelet):

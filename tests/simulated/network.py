@@ -4,9 +4,10 @@ import asyncio
 
 import aiohttp
 
-from perdure.simulation.cluster.apiserver import ApiServer, Refusal, Request, Response
+from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, refused
 from perdure.simulation.cluster.loop import Loop
 from perdure.simulation.cluster.process import Trace
+from perdure.simulation.cluster.registry import Refusal
 from perdure.simulation.cluster.session import Session
 from simulated.faults import Fate, Faults
 
@@ -14,7 +15,7 @@ from simulated.faults import Fate, Faults
 class FaultySession(Session):
     """Requests take time, and some fail. What was sent before the process has died may still arrive."""
 
-    def __init__(self, loop: Loop, server: ApiServer, faults: Faults, actor: str, trace: Trace) -> None:
+    def __init__(self, loop: Loop, server: ApiServer, faults: Faults, actor: str, trace: Trace | None) -> None:
         super().__init__(server, actor)
         self._loop = loop
         self._faults = faults
@@ -49,7 +50,7 @@ class FaultySession(Session):
         elif fate.refused:
             self._tell(request, f"is refused: {fate.refused}")
             refusal = Refusal(fate.refused, "InternalError", "a fault of the simulation")
-            self._loop.call_later(after, _give, answer, refusal.answer())
+            self._loop.call_later(after, _give, answer, refused(refusal))
         else:
             given = self.arrive(request)
             self._tell(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
@@ -59,6 +60,8 @@ class FaultySession(Session):
                 self._loop.call_later(after, _give, answer, given)
 
     def _tell(self, request: Request, what: str) -> None:
+        if self._trace is None:
+            return
         body = request.body.decode()
         selected = "&".join(f"{key}={value}" for key, value in request.query.items())
         self._trace(f"{request.method:6} {request.url} {selected} → {what}  {body[:300]}", f"{request.url} {body}")

@@ -29,7 +29,7 @@ class TroubledOperator(Operator):
         lag: float,
         skew: float,
         limits: Limits,
-        trace: Trace,
+        trace: Trace | None,
         crashed: Callable[[str], None],
         frontend: Frontend | None = None,
         namespaces: tuple[str, ...] = (),
@@ -54,9 +54,7 @@ class TroubledOperator(Operator):
         self._lag = lag
         self._lagging: list[LaggingWatch] = []
 
-        def tell(line: str, about: str) -> None:
-            trace(f"{name:4} {line}", about)
-
+        tell = None if trace is None else _prefixed(name, trace)
         self._connections = FaultySession(loop, server, faults, name, tell)
         options = OperatorOptions(namespaces=namespaces, instance=name, finished=limits)
         super().__init__(
@@ -85,3 +83,7 @@ class TroubledOperator(Operator):
         self._connections.freeze(seconds)
         for each in self._lagging:
             each.interrupt(seconds)
+
+
+def _prefixed(name: str, trace: Trace) -> Trace:
+    return lambda line, about: trace(f"{name:4} {line}", about)

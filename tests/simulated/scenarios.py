@@ -11,9 +11,10 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import Object, Write
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import Object
 from simulated.loop import START
 from simulated.world import Scenario, World
 

@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from perdure.simulation.cluster.apiserver import ApiServer, ObjectKey, Request, Response
+from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
+from perdure.simulation.cluster.storage import ObjectKey
 from simulated.loop import ShuffledLoop
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
@@ -107,3 +108,23 @@ def test_lists_come_in_pages_by_labels_and_fields_and_as_metadata_only(server: A
     assert send(server, "GET", RUNS, query={"fieldSelector": "spec.input=1"})[0] == 400
     brief = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
     assert [*send(server, "GET", RUNS, headers=brief)[1]["items"][0]] == ["metadata"]
+
+
+def test_versions_that_observers_have_seen_never_change(server: ApiServer) -> None:
+    seen: list[tuple[Any, bytes]] = []
+    server.observers.append(lambda write: seen.append((write.after, orjson.dumps(write.after))))
+    send(server, "POST", RUNS, run(labels={"a": "1"}))
+    add = [{"op": "add", "path": "/status", "value": {"history": [{"id": 1}]}}]
+    append = [
+        {"op": "add", "path": "/status/history/-", "value": {"id": 2}},
+        {"op": "replace", "path": "/status/history/1/id", "value": 3},
+        {"op": "replace", "path": "/status/history/0/id", "value": 4},
+    ]
+    for operations in (add, append):
+        assert send(server, "PATCH", f"{RUNS}/run/status", operations, headers=JSON_PATCH)[0] == 200
+    merge = {"Content-Type": "application/merge-patch+json"}
+    assert send(server, "PATCH", f"{RUNS}/run", {"metadata": {"labels": {"a": "2"}}}, headers=merge)[0] == 200
+    assert send(server, "DELETE", f"{RUNS}/run")[0] == 200
+    assert [orjson.dumps(obj) for obj, _ in seen] == [raw for _, raw in seen]
+    assert seen[-1][0]["status"] == {"history": [{"id": 4}, {"id": 3}]}
+    assert len(seen) == 5

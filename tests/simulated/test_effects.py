@@ -26,7 +26,9 @@ from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer, ObjectKey, Write
+from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import ObjectKey
 from simulated.faults import Faults
 from simulated.loop import START, ShuffledLoop
 from simulated.network import FaultySession, Trace

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import orjson
+
 from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
+from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
-from perdure.simulation.cluster.process import task_factory
+from perdure.simulation.cluster.process import Trace, task_factory
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.checker import Checker
 from simulated.faults import Faults
 from simulated.kubelet import SlowKubelet
@@ -49,7 +53,7 @@ class Result:
     pods: int
     writes: int
     digest: str
-    """Of all writes, in order: the same for the same seed."""
+    """Of all writes, in order, with what they stored: the same for the same seed."""
 
 
 @dataclass
@@ -61,7 +65,8 @@ class World:
     server: ApiServer
     checker: Checker
     faults: Faults
-    trace: Callable[[str, str], None]
+    tracer: Trace | None
+    """Takes the timeline, if anyone wants it."""
     operators: list[TroubledOperator] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     """Of all processes that there were."""
@@ -73,6 +78,11 @@ class World:
     def random(self, use: str) -> Random:
         """A source of chance of its own for each use, so that one does not change another."""
         return Random(f"{self.setting.seed}/{use}")
+
+    def trace(self, line: str, about: str) -> None:
+        """Add a line to the timeline, and the text to find it by."""
+        if self.tracer is not None:
+            self.tracer(line, about)
 
     # What people do
 
@@ -129,7 +139,7 @@ class World:
             lag=random.choice([0.01, 0.1, 1.0, 3.0]),
             skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
             limits=self.limits,
-            trace=self.trace,
+            trace=self.tracer,
             crashed=self.checker.fail,
             frontend=frontend,
         )
@@ -220,7 +230,8 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
 
     def note(write: Write) -> None:
         meta = write.after["metadata"]
-        digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key} {meta['resourceVersion']}\n".encode())
+        digest.update(f"{write.time:.6f} {write.actor} {write.type} {write.key}\n".encode())
+        digest.update(orjson.dumps(write.after, option=orjson.OPT_SORT_KEYS))
         if trace is not None:
             told = " terminating" if "deletionTimestamp" in meta else ""
             held = " held" if "finalizers" in meta else ""
@@ -238,7 +249,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         server=server,
         checker=checker,
         faults=Faults(loop, Random(f"{setting.seed}/faults"), setting.faults),
-        trace=(lambda line, about: trace(loop.time(), line, about)) if trace else (lambda _line, _about: None),
+        tracer=(lambda line, about: trace(loop.time(), line, about)) if trace else None,
         names=names,
     )
     SlowKubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later

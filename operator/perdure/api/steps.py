@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perdure.api.common import SpecModel
-from perdure.api.durations import DurationShape
+from perdure.api.durations import PositiveDuration
 from perdure.api.fields import (
     DurationOrExpression,
     Expression,
@@ -42,9 +42,6 @@ MAX_STEPS = 200
 
 MAX_BLOCK_STEPS = 32
 """Maximum number of steps of one block. The API server estimates the cost of validation with all blocks full, and limits it."""
-
-TaskTimeout = Annotated[timedelta, DurationShape(at_least=timedelta(seconds=1))]
-"""Time that a worker has for one workflow task."""
 
 
 class CancellationType(StrEnum):
@@ -201,7 +198,7 @@ class ChildWorkflow(SpecModel):
     """Maximum time of one run of the child: a duration such as `1d`, or an expression that returns one.
     Default: `executionTimeout`."""
 
-    task_timeout: TaskTimeout = timedelta(seconds=10)
+    task_timeout: PositiveDuration = timedelta(seconds=10)
     """Time that a worker has for one workflow task before another worker gets it. Default: 10s."""
 
     retry_policy: RetryPolicyChoice | None = None

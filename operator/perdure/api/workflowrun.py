@@ -26,7 +26,7 @@ from perdure.api.fields import (
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, cel_name, exactly_one_of
-from perdure.api.steps import TaskTimeout, WorkflowIdReusePolicy, WorkflowReference
+from perdure.api.steps import WorkflowIdReusePolicy, WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 
 MAX_PENDING = 2000
@@ -65,7 +65,7 @@ class RunOptions(SpecModel):
     run_timeout: Duration | None = None
     """Maximum time of this run, such as `1d`; a retry policy can start the next one. Default: `executionTimeout`."""
 
-    task_timeout: TaskTimeout = timedelta(seconds=10)
+    task_timeout: PositiveDuration = timedelta(seconds=10)
     """Time that a worker has for one workflow task before another worker gets it; never fails the run. Default: 10s."""
 
     retry_policy: RetryPolicyChoice | None = None

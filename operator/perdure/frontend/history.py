@@ -227,11 +227,12 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
             WorkflowExecution(workflow_id=event.parent.workflow_id, run_id=event.parent.run_id)
         )
         attributes.parent_initiated_event_id = event.parent.initiated_event_id
-        attributes.workflow_run_timeout.SetInParent()
         if event.root_run_id:
             attributes.root_workflow_execution.CopyFrom(
                 WorkflowExecution(workflow_id=event.root_workflow_id, run_id=event.root_run_id)
             )
+    if started_by_a_workflow(event):
+        attributes.workflow_run_timeout.SetInParent()
     attributes.attempt = event.attempt
     failure = event.continued_failure
     if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
@@ -239,6 +240,11 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
     attributes.completion_callbacks.extend(map(callback, event.completion_callbacks))
     attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+
+
+def started_by_a_workflow(event: ev.WorkflowExecutionStarted) -> bool:
+    """Whether a command started the run; Temporal's server then shows its run timeout even where it has none."""
+    return event.parent is not None or event.initiator == "Workflow"
 
 
 def callback(found: Callback) -> ProtoCallback:

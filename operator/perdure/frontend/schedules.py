@@ -62,6 +62,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     memo: dict[str, Any] | None = None
     search_attributes: dict[str, Any] | None = None
     updated: datetime | None = None
+    remaining_actions: int = 0
+    """How many actions were left when the number of actions was not limited: kept and shown, but without effect."""
 
 
 def told_of(obj: KubeObject) -> Told:
@@ -109,7 +111,7 @@ def new_schedule(
         "workflowRunTemplate": {"spec": template},
     }
     annotations = {
-        labels.CLIENT_ANNOTATION: _json(told),
+        labels.CLIENT_ANNOTATION: _json(_with_state(told, asked.state)),
         labels.START_ANNOTATION: _json(msgspec.structs.replace(extras, identity=identity)),
     }
     if schedule_id != name:
@@ -136,7 +138,10 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
         pydantic.ValidationError: the Schedule cannot be read.
     """
     before, spec = described(obj), dict(obj["spec"])
-    annotations = {**(obj["metadata"].get("annotations") or {}), labels.CLIENT_ANNOTATION: _json(told)}
+    annotations = {
+        **(obj["metadata"].get("annotations") or {}),
+        labels.CLIENT_ANNOTATION: _json(_with_state(told, asked.state)),
+    }
     if asked.spec != before.spec:
         spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(asked.spec)
     if asked.policies != before.policies:
@@ -197,6 +202,11 @@ def _state(asked: ScheduleState) -> dict[str, Any]:
     return said
 
 
+def _with_state(told: Told, asked: ScheduleState) -> Told:
+    unlimited = 0 if asked.limited_actions else asked.remaining_actions
+    return msgspec.structs.replace(told, remaining_actions=unlimited)
+
+
 def _json(told: msgspec.Struct) -> str:
     return msgspec.json.encode(told).decode()
 
@@ -242,6 +252,8 @@ def described(obj: KubeObject) -> Schedule:
     if spec.remaining_actions is not None:
         made.state.limited_actions = True
         made.state.remaining_actions = _remaining(obj, spec) or 0
+    else:
+        made.state.remaining_actions = told_of(obj).remaining_actions
     return made
 
 
@@ -261,12 +273,8 @@ def _without_defaults(made: ProtoRetryPolicy, policy: RetryPolicy) -> None:
         made.ClearField("initial_interval")
     if policy.backoff_coefficient == default.backoff_coefficient:
         made.ClearField("backoff_coefficient")
-    if policy.maximum_interval in (None, _LONGEST_INTERVALS * policy.initial_interval):
+    if policy.maximum_interval is None:
         made.ClearField("maximum_interval")
-
-
-_LONGEST_INTERVALS = 100
-"""The default maximum interval, in initial intervals."""
 
 
 def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInfo:

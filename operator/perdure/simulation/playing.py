@@ -22,10 +22,12 @@ from perdure.kube import clock
 from perdure.observe import logs
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.simulation.cast import Cast
-from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
+from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import DeadlockError, TooLateError, VirtualLoop
 from perdure.simulation.cluster.process import Operator, task_factory
+from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.session import Session
+from perdure.simulation.cluster.storage import Object, ObjectKey
 from perdure.simulation.players import (
     Player,
     Role,

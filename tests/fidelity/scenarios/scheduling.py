@@ -97,6 +97,14 @@ def schedule_with_every_option(s: Session) -> None:
 
 
 @scenario
+def schedule_with_defaults_that_are_given(s: Session) -> None:
+    policy = {"retry_policy": {"maximum_attempts": 1, "maximum_interval": "100s"}}
+    s.call("CreateSchedule", **schedule(s, action=policy, state={"remaining_actions": 30}))
+    s.call("DescribeSchedule", schedule_id=s.named("s"))
+    s.call("DeleteSchedule", schedule_id=s.named("s"))
+
+
+@scenario
 def schedule_triggered(s: Session) -> None:
     s.call("CreateSchedule", **schedule(s), initial_patch={"trigger_immediately": {}})
     mine = {"schedule_id": s.named("s")}

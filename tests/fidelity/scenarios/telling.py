@@ -248,3 +248,43 @@ def histories(s: Session) -> None:
     s.call("DescribeWorkflowExecution", "no ID", execution={})
     s.call("DescribeWorkflowExecution", "no run ID", execution=s.execution(run_id="first"))
     s.call("DescribeWorkflowExecution", "no such run", execution=s.execution(run_id=NO_RUN))
+
+
+@scenario
+def update_with_start_refused(s: Session) -> None:
+    """Nothing is started, and each operation says why."""
+
+    def both(note: str, start: dict[str, Any] | None = None, **options: Any) -> None:
+        started = {"namespace": s.server.namespace, **s.started(**start or {})}
+        update = {"namespace": s.server.namespace, **_update(s, "u", "ACCEPTED"), **options}
+        s.call("ExecuteMultiOperation", note, operations=[{"start_workflow": started}, {"update_workflow": update}])
+
+    both("with a cron schedule", {"cron_schedule": "0 12 * * *"})
+    both("with an eager start", {"request_eager_execution": True})
+    both("with a delay", {"workflow_start_delay": "1s"})
+    both("with the first run of a chain", first_execution_run_id=NO_RUN)
+    both("with a run", workflow_execution=s.execution(run_id=NO_RUN))
+    both("of another workflow", workflow_execution=s.execution("other"))
+    policies = {
+        "workflow_id_reuse_policy": "WORKFLOW_ID_REUSE_POLICY_TERMINATE_IF_RUNNING",
+        "workflow_id_conflict_policy": "WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING",
+    }
+    both("with two policies for an open workflow", policies)
+    s.describe()
+
+
+@scenario
+def chains_are_ended_by_their_first_run(s: Session) -> None:
+    first = s.start()
+    s.decide(command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"))
+    s.task(note="of the second run")
+    named = {"workflow_execution": s.execution(run_id=first.run_id)}
+    s.call("TerminateWorkflowExecution", "the first run", **named)
+    s.call("RequestCancelWorkflowExecution", "the first run", **named)
+    chain = named | {"first_execution_run_id": first.run_id}
+    other = {"first_execution_run_id": NO_RUN}
+    s.call("TerminateWorkflowExecution", "another chain", workflow_execution=s.execution(), **other)
+    s.call("RequestCancelWorkflowExecution", "another chain", workflow_execution=s.execution(), **other)
+    s.call("RequestCancelWorkflowExecution", "the chain", **chain)
+    s.call("TerminateWorkflowExecution", "the chain", **chain)
+    s.describe()

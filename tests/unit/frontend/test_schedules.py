@@ -222,6 +222,24 @@ def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> N
     assert schedules.described(obj).state.remaining_actions == 5
 
 
+def test_remaining_actions_are_shown_though_their_number_is_not_limited() -> None:
+    said = asked(interval=[IntervalSpec(interval=seconds(60))])
+    said.state.remaining_actions = 30
+    obj = made_of(said)
+    assert schedules.described(obj).state == said.state
+    assert len(schedules.info(obj, NOW).future_action_times) == 10
+    said.state.remaining_actions = 0
+    changed = schedules.changed_schedule(obj, said, {}, schedules.told_of(obj))
+    assert schedules.described(changed).state == said.state
+
+
+def test_a_maximum_interval_is_shown_though_it_is_the_default_one() -> None:
+    said = asked()
+    policy = RetryPolicy(maximum_attempts=1, maximum_interval=seconds(100))
+    said.action.start_workflow.retry_policy.CopyFrom(policy)
+    assert schedules.described(made_of(said)).action.start_workflow.retry_policy == policy
+
+
 def test_recent_actions_tell_workflow_ids() -> None:
     obj = made_of(asked())
     obj["status"] = {

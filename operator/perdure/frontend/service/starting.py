@@ -286,10 +286,14 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
     reuse = from_enum(WorkflowIdReusePolicy, request.workflow_id_reuse_policy)
     if reuse == "TerminateIfRunning":
         if said in _CONFLICT:
-            raise invalid("WorkflowIdReusePolicy TerminateIfRunning cannot be used with a WorkflowIdConflictPolicy.")
+            raise invalid(
+                "Invalid WorkflowIDReusePolicy: WORKFLOW_ID_REUSE_POLICY_TERMINATE_IF_RUNNING cannot be used together "
+                "with a WorkflowIDConflictPolicy"
+            )
         return "AllowDuplicate", "TerminateExisting"
     if reuse == "RejectDuplicate" and said == "TerminateExisting":
         raise invalid(
-            "WorkflowIdConflictPolicy TerminateExisting cannot be used with WorkflowIdReusePolicy RejectDuplicate."
+            "Invalid WorkflowIDReusePolicy: WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE cannot be used together with "
+            "WorkflowIdConflictPolicy WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING"
         )
     return reuse if reuse in _REUSE else "AllowDuplicate", said if said in _CONFLICT else conflict

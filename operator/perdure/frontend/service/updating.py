@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -200,12 +201,12 @@ class Updating:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
-        if start.cron_schedule:
-            raise several(0, [invalid("CronSchedule is not allowed."), None])
-        if start.workflow_id != update.workflow_execution.workflow_id:
-            raise several(0, [invalid("the operations do not go together"), None])
+        if mistake := _start_refused(start):
+            raise several(0, [invalid(mistake), None])
         try:
             check_update(update)
+            if mistake := _update_refused(start, update):
+                raise invalid(mistake)
         except RpcError as error:
             raise several(1, [None, error]) from error
         begun, updated = await self._start_until_updated(start, update, call)
@@ -276,6 +277,28 @@ class Updating:
             return StartedRun(entry, started=False) if ended else None
         known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
         return StartedRun(entry, started=False) if known else None
+
+
+def _start_refused(start: StartWorkflowExecutionRequest) -> str:
+    """Why a start cannot be part of update-with-start, though it could be made alone; empty if it can."""
+    if start.cron_schedule:
+        return "CronSchedule is not allowed."
+    if start.request_eager_execution:
+        return "RequestEagerExecution is not supported."
+    if start.workflow_start_delay.ToTimedelta() > timedelta(0):
+        return "WorkflowStartDelay is not supported."
+    return ""
+
+
+def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
+    """Why an update cannot be part of update-with-start, though it could be sent alone; empty if it can."""
+    if update.first_execution_run_id:
+        return "FirstExecutionRunId is not allowed."
+    if update.workflow_execution.run_id:
+        return "RunId is not allowed."
+    if update.workflow_execution.workflow_id != start.workflow_id:
+        return "WorkflowId is not consistent with previous operation(s)."
+    return ""
 
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:

@@ -74,6 +74,7 @@ from perdure.frontend.history import (
     deployment_version,
     request_of,
     retry_policy,
+    started_by_a_workflow,
     versioning_override,
 )
 from perdure.frontend.paging import MAX_BYTES
@@ -190,10 +191,15 @@ class Workflows:
         await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
-        """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned."""
-        runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
+        """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned.
 
+        A request that names the first run of a chain goes to the chain's open run, whatever run ID it names besides
+        (Temporal: service/history/api/terminateworkflow, requestcancelworkflow).
+        """
+        runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
         first = getattr(request, "first_execution_run_id", "")
+        if first:
+            execution = WorkflowExecution(workflow_id=execution.workflow_id)
 
         async def demand(entry: Entry) -> Entry:
             await runs.demand(entry, asked)
@@ -309,7 +315,7 @@ def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.Any
     if started.priority:
         ParseDict(started.priority, response.workflow_execution_info.priority, ignore_unknown_fields=True)
     config = response.execution_config
-    if started.parent is not None:
+    if started_by_a_workflow(started):
         config.workflow_run_timeout.SetInParent()
     config.task_queue.name = started.task_queue or ""
     config.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL

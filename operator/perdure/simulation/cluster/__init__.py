@@ -3,7 +3,9 @@
 | module | its job |
 | --- | --- |
 | `loop` | virtual time |
-| `apiserver`, `resources`, `patching`, `selecting` | the API server |
+| `apiserver`, `selecting` | the API server: requests and lists |
+| `registry`, `resources`, `patching`, `garbage` | how objects are created, changed, deleted and collected |
+| `storage` | what is stored |
 | `kubelet` | pods start, renew their Leases, end as a script says |
 | `session`, `watches` | the ports of the operator: requests and watch events |
 | `process` | an operator process |

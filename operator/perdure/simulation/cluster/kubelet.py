@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.simulation.cluster.apiserver import ApiServer, Object, ObjectKey, Write
+from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import Object, ObjectKey
 
 _KILLED = 143
 """Exit code of a container that SIGTERM has ended."""

@@ -15,24 +15,36 @@ def copy(value: Any) -> Any:
 
 
 def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
-    """The value after a JSON patch (RFC 6902); `value` itself stays as it is.
+    """The value after a JSON patch (RFC 6902); `value` itself does not change, and the result shares parts with it.
 
-    As in the library of the API server, and not in the RFC, `replace` adds a member that is not there.
+    Like the library of the API server, and unlike the RFC, `replace` adds a missing member.
 
     Raises:
         PatchError: an operation does not fit.
     """
-    value = copy(value)
+    copies: dict[int, Any] = {}
+    root = _own(value, copies)
     for operation in operations:
         keys = [key.replace("~1", "/").replace("~0", "~") for key in operation["path"].split("/")[1:]]
         try:
-            at = value
+            at = root
             for key in keys[:-1]:
-                at = at[int(key)] if isinstance(at, list) else at[key]
+                where: Any = int(key) if isinstance(at, list) else key
+                at[where] = _own(at[where], copies)
+                at = at[where]
             _apply(operation, at, keys[-1])
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise PatchError(f"{operation['op']} {operation['path']}: {error!r}") from error
-    return value
+    return root
+
+
+def _own(value: Any, copies: dict[int, Any]) -> Any:
+    """A shallow copy that may be changed; the value itself if it is such a copy. `copies` keeps all of them alive, by id."""
+    if id(value) in copies or not isinstance(value, dict | list):
+        return value
+    made = value.copy()
+    copies[id(made)] = made
+    return made
 
 
 def _apply(operation: dict[str, Any], at: Any, key: str) -> None:
@@ -51,19 +63,19 @@ def _apply(operation: dict[str, Any], at: Any, key: str) -> None:
         case "remove":
             del at[where]
         case "replace":
-            at[where] = copy(operation["value"])
+            at[where] = operation["value"]
         case "add" if isinstance(at, list):
-            at.insert(where, copy(operation["value"]))
+            at.insert(where, operation["value"])
         case "add":
-            at[where] = copy(operation["value"])
+            at[where] = operation["value"]
         case _:
             raise ValueError(verb)
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
-    """The value after a JSON merge patch (RFC 7386); `value` itself stays as it is."""
+    """The value after a JSON merge patch (RFC 7386); `value` itself does not change, and the result shares parts with it."""
     if not isinstance(patch, dict):
-        return copy(patch)
+        return patch
     merged = dict(value) if isinstance(value, dict) else {}
     for key, change in patch.items():
         if change is None:

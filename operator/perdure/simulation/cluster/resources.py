@@ -9,8 +9,8 @@ from perdure.api.common import Resource as Model
 from perdure.api.crdgen import KINDS, custom_resource_definition
 from perdure.simulation.cluster.patching import copy
 
-Default = Callable[[Any], None]
-"""Fills defaults into a value, in place."""
+Default = Callable[[Any], Any]
+"""A value with its defaults filled in; the value itself does not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,12 @@ def resources() -> dict[tuple[str, str], ResourceType]:
     return {(each.group, each.plural): each for each in found}
 
 
+@cache
+def kinds() -> dict[str, ResourceType]:
+    """All kinds, by plural."""
+    return {each.plural: each for each in resources().values()}
+
+
 def _builtin() -> Iterator[ResourceType]:
     fields = frozenset({"metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"})
     yield ResourceType(
@@ -79,7 +85,7 @@ def _custom(kind: type[Model]) -> ResourceType:
     )
 
 
-def _defaults(schema: dict[str, Any]) -> Default | None:  # noqa: C901 (a case for each sort of value)
+def _defaults(schema: dict[str, Any]) -> Default | None:
     """What fills in the defaults of a structural schema; None where it has none. Absent parents are not made."""
     given = {key: each["default"] for key, each in schema.get("properties", {}).items() if "default" in each}
     within = {key: inner for key, each in schema.get("properties", {}).items() if (inner := _defaults(each))}
@@ -89,19 +95,13 @@ def _defaults(schema: dict[str, Any]) -> Default | None:  # noqa: C901 (a case f
     if not (given or within or items or values):
         return None
 
-    def fill(value: Any) -> None:
+    def filled(value: Any) -> Any:
         if isinstance(value, list):
-            for each in value:
-                items(each) if items else None
-        elif isinstance(value, dict):
-            for key, default in given.items():
-                if key not in value:
-                    value[key] = copy(default)
-            for key, inner in within.items():
-                if key in value:
-                    inner(value[key])
-            if values:
-                for each in value.values():
-                    values(each)
+            return list(map(items, value)) if items else value
+        if not isinstance(value, dict):
+            return value
+        whole = {**value, **{key: copy(default) for key, default in given.items() if key not in value}}
+        whole |= {key: inner(whole[key]) for key, inner in within.items() if key in whole}
+        return {key: values(each) for key, each in whole.items()} if values else whole
 
-    return fill
+    return filled

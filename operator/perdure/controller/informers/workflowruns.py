@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import structlog
 
-from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import has_chores

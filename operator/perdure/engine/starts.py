@@ -8,7 +8,7 @@ import msgspec
 
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.versioning import DeploymentVersion, VersioningOverride
+from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 
 MAX_CHILD_DEPTH = 20
 """How many ancestors a run may have: enough to divide work by levels, and few enough to stop a workflow that starts itself before
@@ -54,6 +54,17 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     links: Any = None
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
+    inherited_auto_upgrade_info: InheritedAutoUpgradeInfo | None = None
+
+    def inherited_versions(self) -> dict[str, DeploymentVersion]:
+        """By field: the versions that a run which continues or is started by another one inherits."""
+        override, upgrade = self.versioning_override, self.inherited_auto_upgrade_info
+        found = {
+            "versioning_override": override.version if override is not None else None,
+            "inherited_pinned_version": self.inherited_pinned_version,
+            "inherited_auto_upgrade_info": upgrade.source_deployment_version if upgrade is not None else None,
+        }
+        return {field: version for field, version in found.items() if version is not None}
 
 
 class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

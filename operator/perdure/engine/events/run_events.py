@@ -9,7 +9,7 @@ from perdure.engine.events.event import CommandEvent, Event
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback, ExternalReference, ParentReference
-from perdure.engine.versioning import DeploymentVersion, VersioningOverride
+from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 
 
 class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
@@ -58,6 +58,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
     """The version of its parent, or of the run before, which was pinned to it."""
+    inherited_auto_upgrade_info: InheritedAutoUpgradeInfo | None = None
 
 
 class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):

@@ -137,7 +137,7 @@ class Starting:
             input=data.to_json(request.signal_input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
-            header=data.fields_to_json(request.header.fields),
+            header=data.header_to_json(request),
             client_request_id=request.request_id,
         )
 

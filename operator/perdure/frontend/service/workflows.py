@@ -117,7 +117,7 @@ class Workflows:
             input=data.to_json(request.input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
-            header=data.fields_to_json(request.header.fields),
+            header=data.header_to_json(request),
             client_request_id=request.request_id,
         )
         told = await self._demand(request, call, signal)
@@ -246,6 +246,7 @@ class Workflows:
         return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
 
     async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
+        await self._core.deployments.load(entry.namespace)
         query = self._core.queries.add(entry.uid, request.query)
         try:
             self._core.dispatch_query(entry, query)

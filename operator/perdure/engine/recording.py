@@ -324,16 +324,19 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: dat
             f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set",
             cause="BadScheduleActivityAttributes",
         )
-    left = state.run_deadline - now if state.run_deadline else timedelta.max
-    start = command.schedule_to_start_timeout or whole
-    beat = command.heartbeat_timeout
-    if whole is not None and start is not None and state.for_clients:  # a YAML run must replay as it was recorded
-        close, start = min(close, whole), min(start, whole)
+    start, beat = command.schedule_to_start_timeout or whole, command.heartbeat_timeout
+    if state.for_clients:
+        whole = min(filter(None, (whole, state.run_timeout)), default=None)
+        start, close = min(filter(None, (start, whole)), default=None), min(close, whole or close)
+    else:  # a YAML run must replay as it was recorded
+        left = state.run_deadline - now if state.run_deadline else timedelta.max
+        whole, start = (min(length, left) if length else None for length in (whole, start))
+        close = min(close, left)
     return {
-        "schedule_to_close_timeout": min(whole, left) if whole else None,
-        "schedule_to_start_timeout": min(start, left) if start else None,
-        "start_to_close_timeout": min(close, left),
-        "heartbeat_timeout": min(beat, close, left) if beat else None,
+        "schedule_to_close_timeout": whole,
+        "schedule_to_start_timeout": start,
+        "start_to_close_timeout": close,
+        "heartbeat_timeout": min(beat, close) if beat else None,
     }
 
 

@@ -285,6 +285,7 @@ def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated)
 def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
     if event.new_run_backoff is not None:
         attributes.backoff_start_interval.FromTimedelta(event.new_run_backoff)
+    attributes.workflow_run_timeout.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 

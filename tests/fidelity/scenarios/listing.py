@@ -29,6 +29,7 @@ def lists(s: Session) -> None:
     counted = {"query": f"WorkflowType = '{kind}'"}
     s.until(lambda response: response.count == 2, "CountWorkflowExecutions", **counted)
     s.call("CountWorkflowExecutions", "by status", query=f"WorkflowId = '{s.named('f')}' GROUP BY ExecutionStatus")
+    s.call("CountWorkflowExecutions", "two statuses", query=f"WorkflowType = '{kind}' GROUP BY ExecutionStatus")
     s.call("CountWorkflowExecutions", "by type", query="GROUP BY WorkflowType")
     s.call("CountWorkflowExecutions", "nothing found", query="WorkflowType = 'nothing'")
     s.close("r")

@@ -314,7 +314,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
         given.name(asked.input.name, "Update name")
         given.name(asked.meta.update_id, "UpdateId", required=False)
         data.to_json(asked.input.args.payloads, apart=True)
-        data.fields_to_json(asked.input.header.fields)
+        data.header_to_json(asked.input)
     except UnfitError as error:
         raise invalid(str(error)) from error
     if request.wait_policy.lifecycle_stage not in Stage.values():

@@ -117,7 +117,7 @@ class Workflows:
             input=data.to_json(request.input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
-            header=data.fields_to_json(request.header.fields),
+            header=data.header_to_json(request),
             client_request_id=request.request_id,
         )
         told = await self._demand(request, call, signal)

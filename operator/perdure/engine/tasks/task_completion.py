@@ -119,9 +119,7 @@ class TaskCompletion:
         if item.force_new_task and record.task is None:
             record.schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)
         self._start_eagerly(item)
-        if item.following is not None:
-            self._delivery.schedule_if_needed()
-            self._delivery.start(item.following)
+        record.following = item.following
         return OK
 
     def _write_decision(self, task: WorkflowTask, item: inp.TaskCompleted) -> None:

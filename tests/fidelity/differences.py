@@ -52,6 +52,8 @@ EXPLAINED = {
     "DescribeBatchOperation: response.executions.*.run_id": "each run is asked by an Operation of its own",
     "WORKFLOW_EXECUTION_CANCEL_REQUESTED: cause": "the reason is kept also where a batch asks",
     "WORKFLOW_EXECUTION_TERMINATED: details.*": "the details that a batch gives are kept; Temporal's server drops them",
+    "DeleteWorkerDeployment*: response": "at first an operator cannot tell which workers poll, and deletes no version",
+    "DeleteWorkerDeployment*: error.*": "the same",
     "SetWorkerDeploymentRampingVersion: response.previous_*": "Temporal's server names the new ramp where that is to none",
     "GetClusterInfo: *": "describes Perdure's own store, and lists all SDKs",
     "DescribeNamespace: *.description": "Perdure says that it is a namespace of Kubernetes",

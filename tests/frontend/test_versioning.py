@@ -318,7 +318,7 @@ async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> 
     assert not (await poll(here, "1")).task_token
     await decide(here, "2", AUTO_UPGRADE)
     info = (await describe(here)).workflow_execution_info.versioning_info
-    assert (info.behavior, info.versioning_override) == (AUTO_UPGRADE, pinned_to("2"))
+    assert (info.behavior, info.versioning_override.pinned) == (AUTO_UPGRADE, pinned_to("2").pinned)
     execution = WorkflowExecution(workflow_id="w")
     answer = await here.call(
         "UpdateWorkflowExecutionOptions",

@@ -19,10 +19,11 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Rejection, Response
 from temporalio.api.update.v1 import Request as UpdateRequest
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import ParentClosePolicy, StartExtras, WorkflowStart
+from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data

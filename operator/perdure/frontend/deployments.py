@@ -445,6 +445,8 @@ def with_manager(found: Deployment, manager: str, identity: str, conflict_token:
     Raises:
         RpcError: the client has read another state of it.
     """
+    if (manager, identity) == (found.manager_identity, found.last_modifier_identity):
+        return found
     if conflict_token and conflict_token != found.conflict_token:
         raise precondition("conflict token mismatch")
     return replace(found, manager_identity=manager, last_modifier_identity=identity, changes=found.changes + 1)

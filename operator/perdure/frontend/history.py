@@ -278,7 +278,8 @@ def callback(found: Callback) -> ProtoCallback:
 
 
 def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
-    attributes.ClearField("identity")
+    if event.attached_request_id:
+        attributes.ClearField("identity")
     attributes.attached_completion_callbacks.extend(map(callback, event.attached_completion_callbacks))
 
 

@@ -148,6 +148,9 @@ class Listing:
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
     """The filters of the older kind, as parts of a query (Temporal: service/frontend/workflow_handler.go)."""
     times = request.start_time_filter
+    ends = times.earliest_time, times.latest_time
+    if times.HasField("latest_time") and ends[0].ToNanoseconds() > ends[1].ToNanoseconds():
+        raise invalid("EarliestTime in StartTimeFilter should not be larger than LatestTime.")
     if times.HasField("earliest_time"):
         yield f"StartTime >= {quoted(times.earliest_time.ToJsonString())}"
     if times.HasField("latest_time"):

@@ -291,7 +291,7 @@ class Workflows:
         info = response.workflow_extended_info.request_id_infos[request_id or request_of(entry.uid)]
         info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
         for event in history:
-            if isinstance(event, ev.WorkflowExecutionOptionsUpdated):
+            if isinstance(event, ev.WorkflowExecutionOptionsUpdated) and event.attached_request_id:
                 info = response.workflow_extended_info.request_id_infos[event.attached_request_id]
                 info.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
                 info.event_id = event.event_id
@@ -384,6 +384,11 @@ def _describe_versioning(response: DescribeWorkflowExecutionResponse, state: Run
         info.worker_deployment_name = versioning.version.deployment_name
     if versioning.override is not None:
         told.versioning_override.CopyFrom(versioning_override(versioning.override))
+        told.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
+        pinned = versioning.override.version
+        if pinned is not None:
+            told.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
+            info.worker_deployment_name = pinned.deployment_name
 
 
 def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
